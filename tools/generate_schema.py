@@ -3,22 +3,29 @@
 Two checked-in files come out: src/onnx/schema_fields.h (field numbers and enumerations of the protobuf messages) and
 src/onnx/schema_table.inc (which element types each operator takes, by the standard and when run).
 
-    python tools/generate_schema.py            write both files; measuring the runtime takes a minute or two
-    python tools/generate_schema.py --fields   write the header alone
-    python tools/generate_schema.py --check    write nothing; fail when a file differs from what would be written
+    python tools/generate_schema.py                 write both files
+    python tools/generate_schema.py --check         write nothing; fail when a file differs from what would be written
+    python tools/generate_schema.py --schema-only   measure nothing: keep the runtime's part of the checked-in table
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
+from measure_runtime import OLDEST_OPSET, RECIPES, newest_runtime_opset, recipe_of, types_that_run
 from onnx import AttributeProto, TensorProto
+from onnx.defs import OpSchema
 
 ROOT = Path(__file__).resolve().parent.parent
 FIELDS_PATH = Path("src/onnx/schema_fields.h")
+TABLE_PATH = Path("src/onnx/schema_table.inc")
+DTYPE_PATH = Path("src/program/dtype.h")
+NOT_MEASURED = 0xFFFFFFFF
 
 # Message -> the part of the constants' names that stands for it.
 MESSAGES = {
@@ -60,7 +67,10 @@ def c_enum(comment: str, constants: list[tuple[str, int]]) -> str:
 
 def fields_text() -> str:
     """The text of schema_fields.h."""
-    enums = [c_enum("The newest opset of that onnx.", [("SCHEMA_NEWEST_OPSET", newest_opset())])]
+    enums = [
+        c_enum("The newest opset of that onnx.", [("SCHEMA_NEWEST_OPSET", newest_opset())]),
+        c_enum("DTYPE_COUNT when the masks of schema_table.inc were made.", [("SCHEMA_DTYPE_COUNT", len(dtypes()))]),
+    ]
     for path, short in MESSAGES.items():
         fields = [(f"FIELD_{short}_{name.upper()}", number) for name, number in message_fields(path)]
         enums.append(c_enum(path, fields))
@@ -77,9 +87,154 @@ def fields_text() -> str:
     )
 
 
+# The operators whose elements are not those of the first input: the parameter (input or output) to look at instead.
+SUBJECTS = {
+    "Where": "X",
+    "OneHot": "values",
+    "ConstantOfShape": "output",
+    "If": "outputs",
+    "Loop": "v_initial",
+    "Cast:to": "output",
+    "CastLike:to": "target_type",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table: an operator or operator:variant, its since_version, and two masks of DType bits."""
+
+    name: str
+    version: int
+    schema: int
+    runtime: int
+
+    def text(self) -> str:
+        return f'{{"{self.name}", {self.version}, 0x{self.schema:08X}, 0x{self.runtime:08X}}},'
+
+
+def dtypes() -> list[str]:
+    """The members of our enum DType in their order, without DTYPE_ and without DTYPE_COUNT."""
+    source = re.sub(r"/\*.*?\*/", "", (ROOT / DTYPE_PATH).read_text(), flags=re.DOTALL)
+    body = re.search(r"typedef enum DType \{(.*?)\}", source, re.DOTALL)
+    assert body and "=" not in body[1], "the enum DType is not a plain list any more"
+    names = [name.strip().removeprefix("DTYPE_") for name in body[1].split(",") if name.strip()]
+    assert names[-1] == "COUNT" and len(names) <= 33
+    return names[:-1]
+
+
+def onnx_names() -> dict[str, int]:
+    """Members of TensorProto.DataType -> bit of our DType, for the types that both have."""
+    spelled = {"FLOAT32": "FLOAT", "FLOAT64": "DOUBLE"}
+    both = ((spelled.get(name, name.replace("_", "")), bit) for bit, name in enumerate(dtypes()))
+    return {name: bit for name, bit in both if name in TensorProto.DataType.keys()}
+
+
+def schema_mask(schema: OpSchema, name: str) -> int:
+    """The types that the standard allows; 0 for an operator that this version withdrew."""
+    if schema.deprecated:
+        return 0
+    parameters = [*schema.inputs, *schema.outputs]
+    wanted = SUBJECTS.get(name)
+    parameter = next((parameter for parameter in parameters if parameter.name == wanted), None)
+    assert parameter or not wanted, f"{name} has no parameter {wanted}"
+    bits = onnx_names()
+    mask = 0
+    for spelling in (parameter or parameters[0]).types:
+        for element in re.findall(r"tensor\((\w+)\)", spelling):
+            if element.upper() in bits:
+                mask |= 1 << bits[element.upper()]
+    return mask
+
+
+def runtime_mask(name: str, version: int, opsets: range) -> int:
+    recipe = recipe_of(name, version)
+    if recipe is None or not opsets:
+        return NOT_MEASURED
+    bits = onnx_names()
+    return sum(1 << bits[TensorProto.DataType.Name(tested)] for tested in types_that_run(recipe, opsets))
+
+
+def table_rows(measure: bool) -> list[Row]:
+    """All rows in their order; the runtime's masks are NOT_MEASURED unless asked for."""
+    versions: dict[str, list[OpSchema]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "" and schema.since_version <= newest_opset():
+            versions.setdefault(schema.name, []).append(schema)
+    runtime_opset = newest_runtime_opset(newest_opset()) if measure else 0
+    rows = []
+    for name in sorted({*versions, *(recipe.name for recipe in RECIPES)}):
+        history = sorted(versions[name.split(":")[0]], key=lambda schema: schema.since_version)
+        runtime = NOT_MEASURED
+        for i, schema in enumerate(history):
+            version = schema.since_version
+            end = history[i + 1].since_version if i + 1 < len(history) else newest_opset() + 1
+            if ":" in name and (recipe_of(name, version) is None or end <= OLDEST_OPSET):
+                continue
+            # Past the newest opset that the runtime knows, the mask of the version before stays.
+            if measure and version <= runtime_opset:
+                runtime = runtime_mask(name, version, range(max(version, OLDEST_OPSET), min(end, runtime_opset + 1)))
+            rows.append(Row(name, version, schema_mask(schema, name), runtime))
+    return rows
+
+
+def table_text(rows: list[Row], runtime_version: str) -> str:
+    """The text of schema_table.inc."""
+    return (
+        "/* Operator, since_version, element types by the standard, element types that the CPU provider runs at every\n"
+        f" * opset from {OLDEST_OPSET} on that has this version (0x{NOT_MEASURED:08X}: not measured). A bit is a DType;\n"
+        " * one that was not tried is 0. Sorted by operator, then version.\n"
+        f" * Generated by tools/generate_schema.py from onnx {onnx.__version__}, measured with onnxruntime "
+        f"{runtime_version}; do not edit. */\n" + "".join(row.text() + "\n" for row in rows)
+    )
+
+
+def read_table(text: str) -> list[Row]:
+    rows = re.findall(r'\{"([^"]+)", (\d+), (0x\w+), (0x\w+)\},', text)
+    return [Row(name, int(version), int(schema, 16), int(runtime, 16)) for name, version, schema, runtime in rows]
+
+
+def recorded_version(package: str, text: str) -> str:
+    """The version of a package that a generated file's opening comment records."""
+    found = re.search(rf"\b{package} (\d[\w.+]*\w)", text)
+    assert found, f"no version of {package} is recorded"
+    return found[1]
+
+
+def schema_part(rows: list[Row]) -> list[tuple[str, int, int]]:
+    """What the rows say about the standard alone, which needs no measuring."""
+    return [(row.name, row.version, row.schema) for row in rows]
+
+
+def new_table(schema_only: bool) -> str:
+    if not schema_only:
+        import onnxruntime
+
+        return table_text(table_rows(measure=True), onnxruntime.__version__)
+    text = (ROOT / TABLE_PATH).read_text()
+    measured = {(row.name, row.version): row.runtime for row in read_table(text)}
+    rows = [
+        Row(row.name, row.version, row.schema, measured.get((row.name, row.version), NOT_MEASURED))
+        for row in table_rows(measure=False)
+    ]
+    return table_text(rows, recorded_version("onnxruntime", text))
+
+
 def main() -> int:
-    (ROOT / FIELDS_PATH).write_text(fields_text())
-    return 0
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when a file would change")
+    parser.add_argument("--schema-only", action="store_true", help="measure nothing")
+    options = parser.parse_args()
+    status = 0
+    for path, text in ((FIELDS_PATH, fields_text()), (TABLE_PATH, new_table(options.schema_only))):
+        target = ROOT / path
+        same = target.exists() and target.read_text() == text
+        if options.check:
+            print(f"{path}: {'up to date' if same else 'differs'}")
+            status |= not same
+        else:
+            target.write_text(text)
+            print(f"{path}: {len(text.splitlines())} lines{', unchanged' if same else ''}")
+    return int(status)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,11 @@ enum {
   SCHEMA_NEWEST_OPSET = 28,
 };
 
+/* DTYPE_COUNT when the masks of schema_table.inc were made. */
+enum {
+  SCHEMA_DTYPE_COUNT = 25,
+};
+
 /* ModelProto */
 enum {
   FIELD_MODEL_IR_VERSION = 1,
