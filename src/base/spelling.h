@@ -1,0 +1,30 @@
+/* Spelling: how numbers, names and strings look in the texts that we print. The same on every machine and in every
+ * locale, and safe for whatever bytes a file held. */
+#ifndef J2O_SPELLING_H
+#define J2O_SPELLING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/builder.h"
+
+typedef enum Spelling {
+  SPELL_PROGRAM,  /* C escapes; every byte can be read back */
+  SPELL_JSON,     /* valid JSON and valid UTF-8 */
+  SPELL_ONNX,     /* the ONNX text syntax: only quotes and backslashes are escaped; valid UTF-8 */
+  SPELL_TERMINAL, /* no quotes; control characters and broken UTF-8 are shown as \xNN */
+} Spelling;
+
+void spell_text(Builder *out, Spelling spelling, const char *text, size_t length);
+
+/* The shortest decimal that reads back as the same number, never to be taken for an integer: 2.0, 1e+30, inf, nan. */
+void spell_float(Builder *out, float value);
+void spell_double(Builder *out, double value);
+
+/* Length of the well-formed UTF-8 sequence at text, 0 when it is broken. */
+size_t utf8_sequence(const char *text, size_t left);
+
+/* A letter or underscore, then letters, digits and underscores. */
+bool is_identifier(const char *text, size_t length);
+
+#endif
