@@ -46,7 +46,7 @@ static bool is_reserved(const char *text) {
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     if (strcmp(words[i], text) == 0) return true;
   }
-  return dtype_from_name(text) != DTYPE_NONE;
+  return strcmp(dtype_name(dtype_from_name(text)), text) == 0;
 }
 
 static void print_string(Printer *printer, Str text) { spell_text(printer->out, SPELL_ONNX, text, str_length(text)); }

@@ -1,0 +1,166 @@
+/* Arena, strings, map, builder, spelling, errors. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "base/builder.h"
+#include "base/spelling.h"
+#include "test.h"
+
+static void arena_memory_is_zeroed_and_aligned(void) {
+  Context context;
+  context_init(&context);
+  for (size_t size = 0; size < 200000; size = size * 3 + 1) {
+    unsigned char *bytes = arena_alloc(&context.arena, size);
+    CHECK((uintptr_t)bytes % 16 == 0);
+    for (size_t i = 0; i < size; i++) CHECK(bytes[i] == 0);
+    memset(bytes, 0xFF, size);
+  }
+  CHECK_TEXT(arena_format(&context.arena, "%d %s", 7, "x"), "7 x");
+  context_release(&context);
+}
+
+static void ask_too_much(void *argument) { arena_alloc_array(argument, SIZE_MAX / 2, 3); }
+static void ask_once(void *argument) { arena_alloc(argument, 8); }
+
+static void arena_failures_unwind(void) {
+  Context context;
+  context_init(&context);
+  CHECK(!context_protect(&context, ask_too_much, &context.arena));
+  CHECK(context.error == ERROR_MEMORY);
+  context.arena.fail_after = 2;
+  CHECK(context_protect(&context, ask_once, &context.arena));
+  CHECK(!context_protect(&context, ask_once, &context.arena));
+  CHECK(context_protect(&context, ask_once, &context.arena));
+  context_release(&context);
+}
+
+typedef struct Nesting {
+  Context *context;
+  bool inner_failed;
+} Nesting;
+
+static void fail_inside(void *argument) { fail(argument, ERROR_VALUE, "inner %d", 1); }
+
+static void fail_outside(void *argument) {
+  Nesting *nesting = argument;
+  nesting->inner_failed = !context_protect(nesting->context, fail_inside, nesting->context);
+  fail(nesting->context, ERROR_FORMAT, "outer");
+}
+
+static void protected_calls_nest(void) {
+  Context context;
+  context_init(&context);
+  Nesting nesting = {.context = &context};
+  CHECK(!context_protect(&context, fail_outside, &nesting));
+  CHECK(nesting.inner_failed);
+  CHECK(context.error == ERROR_FORMAT);
+  CHECK_TEXT(context.message, "outer");
+  context_release(&context);
+}
+
+static void equal_strings_are_one_pointer(void) {
+  Context context;
+  context_init(&context);
+  ARRAY(Str) known = {0};
+  char name[32];
+  for (int i = 0; i < 5000; i++) {
+    snprintf(name, sizeof name, "name_%d", i);
+    array_push(&context, &known, str_intern(&context, name));
+  }
+  for (int i = 0; i < 5000; i++) {
+    snprintf(name, sizeof name, "name_%d", i);
+    CHECK(str_intern(&context, name) == known.items[i]);
+    CHECK(str_length(known.items[i]) == strlen(name));
+  }
+  CHECK(str_intern_sized(&context, "a\0b", 3) != str_intern(&context, "a"));
+  CHECK(str_length(str_intern(&context, "")) == 0);
+  context_release(&context);
+}
+
+static void map_finds_what_was_stored(void) {
+  Context context;
+  context_init(&context);
+  Map map = {0};
+  CHECK(map_get(&map, 1, 2) == NULL);
+  static char values[4000];
+  for (uint64_t i = 0; i < 4000; i++) *map_slot(&context, &map, i * 64, i % 7) = &values[i];
+  for (uint64_t i = 0; i < 4000; i++) {
+    CHECK(map_get(&map, i * 64, i % 7) == &values[i]);
+    CHECK(map_get(&map, i * 64, i % 7 + 8) == NULL);
+  }
+  CHECK(map.count == 4000);
+  context_release(&context);
+}
+
+static void builder_grows(void) {
+  Context context;
+  context_init(&context);
+  Builder out;
+  builder_init(&out, &context);
+  CHECK_TEXT(builder_text(&out), "");
+  for (int i = 0; i < 2000; i++) builder_format(&out, "%d,", i % 10);
+  CHECK(out.length == 4000);
+  CHECK(strlen(builder_text(&out)) == 4000);
+  context_release(&context);
+}
+
+typedef struct SpellingCase {
+  Spelling spelling;
+  const char *text;
+  const char *expected;
+} SpellingCase;
+
+static void texts_are_spelled_safely(void) {
+  static const SpellingCase cases[] = {
+      {SPELL_JSON, "a\"b\\\n\x01", "\"a\\\"b\\\\\\n\\u0001\""},
+      {SPELL_JSON, "\xC3\xA9\xFF", "\"\xC3\xA9\xEF\xBF\xBD\""},
+      {SPELL_JSON, "\xED\xA0\x80", "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\""},
+      {SPELL_PROGRAM, "\t\x1b\xFF\"", "\"\\t\\x1b\\xff\\\"\""},
+      {SPELL_ONNX, "a\n\"", "\"a\n\\\"\""},
+      {SPELL_TERMINAL, "\x1b[31m\xC2\x9B", "\\x1b[31m\\xc2\\x9b"},
+  };
+  Context context;
+  context_init(&context);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Builder out;
+    builder_init(&out, &context);
+    spell_text(&out, cases[i].spelling, cases[i].text, strlen(cases[i].text));
+    CHECK_TEXT(builder_text(&out), cases[i].expected);
+  }
+  context_release(&context);
+}
+
+static void numbers_read_back_as_themselves(void) {
+  static const double values[] = {0.0, -0.0, 1, 2.5, 0.1, 1e30, 5e-324, 1.7976931348623157e308, 1.0 / 3, 123456789};
+  Context context;
+  context_init(&context);
+  Builder out;
+  builder_init(&out, &context);
+  for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+    out.length = 0;
+    spell_double(&out, values[i]);
+    CHECK(strtod(out.text, NULL) == values[i]);
+    CHECK(strpbrk(out.text, ".e") != NULL);
+    float narrow = (float)values[i];
+    out.length = 0;
+    spell_float(&out, narrow);
+    CHECK(strtof(out.text, NULL) == narrow);
+  }
+  out.length = 0;
+  spell_double(&out, -INFINITY);
+  CHECK_TEXT(out.text, "-inf");
+  context_release(&context);
+}
+
+const Test base_tests[] = {
+    {"arena_memory_is_zeroed_and_aligned", arena_memory_is_zeroed_and_aligned},
+    {"arena_failures_unwind", arena_failures_unwind},
+    {"protected_calls_nest", protected_calls_nest},
+    {"equal_strings_are_one_pointer", equal_strings_are_one_pointer},
+    {"map_finds_what_was_stored", map_finds_what_was_stored},
+    {"builder_grows", builder_grows},
+    {"texts_are_spelled_safely", texts_are_spelled_safely},
+    {"numbers_read_back_as_themselves", numbers_read_back_as_themselves},
+    {0},
+};

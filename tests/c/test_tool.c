@@ -1,0 +1,104 @@
+/* The command line: exit codes, help, files that are not there, closed outputs. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "test.h"
+#include "tool/tool.h"
+
+typedef struct Run {
+  int code;
+  char out[8192], err[2048];
+} Run;
+
+static void slurp(FILE *file, char *text, size_t size) {
+  rewind(file);
+  text[fread(text, 1, size - 1, file)] = '\0';
+  fclose(file);
+}
+
+static Run run(int argc, char **argv) {
+  Run result = {.code = -1};
+  FILE *out = tmpfile(), *err = tmpfile();
+  result.code = j2o_tool_main(argc, argv, out, err);
+  slurp(out, result.out, sizeof result.out);
+  slurp(err, result.err, sizeof result.err);
+  return result;
+}
+
+#define RUN(...) run((int)(sizeof((char *[]){"j2o", __VA_ARGS__}) / sizeof(char *)), (char *[]){"j2o", __VA_ARGS__, NULL})
+
+/* ir_version 10, a graph "g" with the node y = Sin(x). */
+static const char model[] = "\x08\x0a\x3a\x12\x0a\x0d\x0a\x01x\x12\x01y\"\x03Sin:\x00\x12\x01g";
+
+/* Writes the bytes to a file whose name goes into path. */
+static void make_file(char *path, size_t path_size, const char *bytes, size_t size) {
+  const char *folder = getenv("TMPDIR");
+  snprintf(path, path_size, "%s/j2o_test_XXXXXX", folder && *folder ? folder : P_tmpdir);
+  int descriptor = mkstemp(path);
+  CHECK(descriptor >= 0 && write(descriptor, bytes, size) == (ssize_t)size);
+  close(descriptor);
+}
+
+static void help_and_version_succeed(void) {
+  CHECK(RUN("--help").code == EXIT_OK && strstr(RUN("--help").out, "inspect"));
+  CHECK(RUN("inspect", "--help").code == EXIT_OK && strstr(RUN("inspect", "--help").out, "--json"));
+  CHECK(RUN("text", "-h").code == EXIT_OK);
+  CHECK(RUN("--version").code == EXIT_OK && strncmp(RUN("--version").out, "j2o ", 4) == 0);
+}
+
+static void wrong_command_lines_are_told(void) {
+  CHECK(RUN("").code == EXIT_USAGE);
+  CHECK(RUN("destroy").code == EXIT_USAGE && strstr(RUN("destroy").err, "no command destroy"));
+  CHECK(RUN("inspect").code == EXIT_USAGE);
+  CHECK(RUN("inspect", "a", "b").code == EXIT_USAGE);
+  CHECK(RUN("inspect", "a", "--fast").code == EXIT_USAGE);
+  CHECK(RUN("inspect", "a", "--color=blue").code == EXIT_USAGE);
+  CHECK(RUN("text", "a", "--json").code == EXIT_USAGE);
+}
+
+static void bad_files_are_told(void) {
+  CHECK(RUN("inspect", "does_not_exist.onnx").code == EXIT_FILE);
+  CHECK(strstr(RUN("inspect", "does_not_exist.onnx").err, "does_not_exist.onnx: No such file"));
+  CHECK(RUN("inspect", ".").code == EXIT_FILE);
+  char path[512];
+  make_file(path, sizeof path, "", 0);
+  Run empty = RUN("text", path);
+  CHECK(empty.code == EXIT_FILE && strstr(empty.err, "not an ONNX model"));
+  unlink(path);
+  make_file(path, sizeof path, model, sizeof model - 5);
+  CHECK(RUN("inspect", path).code == EXIT_FILE);
+  unlink(path);
+}
+
+static void a_model_is_shown(void) {
+  char path[512];
+  make_file(path, sizeof path, model, sizeof model - 1);
+  Run shown = RUN("inspect", path, "--color=never");
+  CHECK(shown.code == EXIT_OK && strstr(shown.out, "Sin(x) -> y ?"));
+  CHECK(strstr(shown.out, "JAX2ONNX_ENABLE_STACKTRACE_METADATA=1") && !strstr(shown.out, "\x1b"));
+  CHECK(strstr(RUN("inspect", path, "--color=always").out, "\x1b[36mSin\x1b[0m"));
+  CHECK(strstr(RUN("inspect", "--json", path).out, "\"op_type\": \"Sin\""));
+  CHECK(strstr(RUN("text", "--", path).out, "y = Sin (x)"));
+  unlink(path);
+}
+
+static void a_full_disk_is_told(void) {
+  FILE *full = fopen("/dev/full", "w"), *err = tmpfile();
+  char path[512];
+  make_file(path, sizeof path, model, sizeof model - 1);
+  if (full) {
+    CHECK(j2o_tool_main(3, (char *[]){"j2o", "inspect", path, NULL}, full, err) == EXIT_FILE);
+    fclose(full);
+  }
+  fclose(err);
+  unlink(path);
+}
+
+const Test tool_tests[] = {
+    {"help_and_version_succeed", help_and_version_succeed},
+    {"wrong_command_lines_are_told", wrong_command_lines_are_told},
+    {"bad_files_are_told", bad_files_are_told},
+    {"a_model_is_shown", a_model_is_shown},
+    {"a_full_disk_is_told", a_full_disk_is_told},
+    {0},
+};

@@ -1,0 +1,67 @@
+/* Fuzzing: whatever the bytes are, reading, printing and inspecting ends, without touching memory it does not own.
+ * With -DSTANDALONE it replays the files named as arguments. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "onnx/print.h"
+#include "onnx/read.h"
+#include "tool/tool.h"
+
+typedef struct Job {
+  Context context;
+  const uint8_t *data;
+  size_t size;
+  FILE *sink;
+} Job;
+
+static void run(void *argument) {
+  Job *job = argument;
+  Model *model = model_read(&job->context, job->data, job->size);
+  Builder text;
+  builder_init(&text, &job->context);
+  model_print(&text, model);
+  Report report = {.context = &job->context, .stream = job->sink, .full = true, .color = true};
+  builder_init(&report.line, &job->context);
+  inspect_text(&report, "model.onnx", model);
+  inspect_json(&report, "model.onnx", model);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  static FILE *sink;
+  if (!sink) sink = fopen("/dev/null", "w");
+  if (!sink) abort();
+  Job job = {.data = data, .size = size, .sink = sink};
+  context_init(&job.context);
+  bool completed = context_protect(&job.context, run, &job);
+  if (!completed && job.context.error != ERROR_FORMAT) {
+    fprintf(stderr, "unexpected error: %s\n", job.context.message);
+    abort();
+  }
+  context_release(&job.context);
+  return 0;
+}
+
+#ifdef STANDALONE
+int main(int argc, char **argv) {
+  for (int i = 1; i < argc; i++) {
+    FILE *file = fopen(argv[i], "rb");
+    if (!file) {
+      perror(argv[i]);
+      return 1;
+    }
+    fseek(file, 0, SEEK_END);
+    long size = ftell(file);
+    rewind(file);
+    uint8_t *data = malloc(size > 0 ? (size_t)size : 1);
+    size_t got = fread(data, 1, (size_t)size, file);
+    fclose(file);
+    LLVMFuzzerTestOneInput(data, got);
+    free(data);
+    printf("%s: fine\n", argv[i]);
+  }
+  return 0;
+}
+#endif
