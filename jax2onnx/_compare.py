@@ -1,0 +1,126 @@
+"""``allclose``: the exported model in ONNX Runtime against the function in JAX."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+_NHWC_TO_NCHW = (0, 3, 1, 2)
+_NCHW_TO_NHWC = (0, 2, 3, 1)
+
+
+def allclose(
+    fn: Callable[..., Any],
+    onnx_model_path: str | os.PathLike[str],
+    inputs: Sequence[Any],
+    input_params: Mapping[str, Any] | None = None,
+    rtol: float = 1e-3,
+    atol: float = 1e-5,
+    *,
+    enable_double_precision: bool = False,
+    inputs_as_nchw: Sequence[int] | None = None,
+    outputs_as_nchw: Sequence[int] | None = None,
+) -> tuple[bool, str]:
+    """Run ``fn`` in JAX and the model in ONNX Runtime on the same inputs and compare every output.
+
+    ``inputs`` are arrays in the layout that ``fn`` takes, or shapes, for which random numbers are drawn. Returns
+    whether all outputs agree, and a message that names the first one that does not.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise ImportError("allclose needs the package onnxruntime") from error
+    session = onnxruntime.InferenceSession(os.fspath(onnx_model_path), providers=["CPUExecutionProvider"])
+    with jax.enable_x64(True) if enable_double_precision else jax.enable_x64(jax.config.jax_enable_x64):
+        dtype = np.float64 if enable_double_precision else np.float32
+        args = [_concrete(value, index, dtype) for index, value in enumerate(inputs)]
+        kwargs = {name: np.asarray(jax.numpy.asarray(value)) for name, value in (input_params or {}).items()}
+        expected = [np.asarray(leaf) for leaf in jax.tree.leaves(fn(*args, **kwargs))]
+        flat = [np.asarray(jax.numpy.asarray(leaf)) for leaf in jax.tree.leaves((args, kwargs))]
+    for index in inputs_as_nchw or ():
+        flat[index] = flat[index].transpose(_NHWC_TO_NCHW)
+    names = [value.name for value in session.get_inputs()]
+    if len(names) != len(flat):
+        return False, f"the model has {len(names)} inputs, the function was given {len(flat)}"
+    actual = run_session(session, dict(zip(names, flat, strict=True)))
+    for index in outputs_as_nchw or ():
+        actual[index] = actual[index].transpose(_NCHW_TO_NHWC)
+    return compare_outputs(expected, actual, [value.name for value in session.get_outputs()], rtol, atol)
+
+
+def run_session(session: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Run an ONNX Runtime session; bfloat16, which NumPy lacks, goes in and out through OrtValue."""
+    import ml_dtypes
+    import onnxruntime
+
+    values = {}
+    for name, array in feeds.items():
+        array = np.ascontiguousarray(array) if array.ndim else array
+        if array.dtype == ml_dtypes.bfloat16:
+            raw = array.view(np.uint16)
+            values[name] = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(raw, 16)
+        else:
+            values[name] = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+    outputs = [output.name for output in session.get_outputs()]
+    results = session.run_with_ort_values(outputs, values)
+    return [_to_numpy(result) for result in results]
+
+
+def _to_numpy(value: Any) -> np.ndarray:
+    import ml_dtypes
+
+    if value.data_type() != "tensor(bfloat16)":
+        return value.numpy()
+    import ctypes
+
+    shape = tuple(value.shape())
+    count = int(np.prod(shape, dtype=np.int64))
+    if count == 0:
+        return np.zeros(shape, ml_dtypes.bfloat16)
+    raw = (ctypes.c_uint16 * count).from_address(value.data_ptr())
+    return np.array(raw, dtype=np.uint16).view(ml_dtypes.bfloat16).reshape(shape)
+
+
+def compare_outputs(
+    expected: Sequence[np.ndarray], actual: Sequence[np.ndarray], names: Sequence[str], rtol: float, atol: float
+) -> tuple[bool, str]:
+    if len(expected) != len(actual):
+        return False, f"the model has {len(actual)} outputs, the function {len(expected)}"
+    worst = 0.0
+    for name, want, got in zip(names, expected, actual, strict=True):
+        if want.shape != got.shape:
+            return False, f"{name}: shape {got.shape} in ONNX Runtime, {want.shape} in JAX"
+        if want.dtype != got.dtype:
+            return False, f"{name}: type {got.dtype} in ONNX Runtime, {want.dtype} in JAX"
+        if want.dtype.kind in "biu":
+            wrong = want != got
+        else:
+            wide = np.complex128 if want.dtype.kind == "c" else np.float64
+            want, got = want.astype(wide), got.astype(wide)
+            wrong = ~np.isclose(got, want, rtol=rtol, atol=atol, equal_nan=True)
+            finite = np.isfinite(want) & np.isfinite(got)
+            worst = max(worst, float(np.max(np.abs(want - got), where=finite, initial=0.0)))
+        if wrong.any():
+            at = tuple(int(i) for i in np.argwhere(wrong)[0])
+            return False, (
+                f"{name}: {int(wrong.sum())} of {wrong.size} elements differ; first at {at}: "
+                f"{got[at]} in ONNX Runtime, {want[at]} in JAX"
+            )
+    return True, f"all {len(expected)} outputs agree (largest difference {worst:.3g})"
+
+
+def _concrete(value: Any, index: int, default_dtype: Any) -> Any:
+    """Arrays as they are; shapes and ShapeDtypeStructs become reproducible random numbers."""
+    if isinstance(value, (jax.Array, np.ndarray, np.generic, bool, int, float)):
+        return value
+    shape, dtype = (value.shape, value.dtype) if hasattr(value, "shape") else (tuple(value), default_dtype)
+    if any(not isinstance(size, (int, np.integer)) for size in shape):
+        raise ValueError(f"inputs[{index}] has a symbolic shape {tuple(shape)}; give an array or a constant shape")
+    generator = np.random.default_rng(index)
+    if jax.numpy.issubdtype(dtype, jax.numpy.floating):
+        return generator.standard_normal(shape).astype(dtype)
+    return generator.integers(0, 2, shape).astype(dtype)

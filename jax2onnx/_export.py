@@ -1,0 +1,231 @@
+"""``to_onnx``: arguments in, JAX's tracing, the C core, results out."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from jax2onnx import _core
+from jax2onnx._errors import with_source
+from jax2onnx._inputs import InputSpecs, checked_names, input_names as names_of_inputs
+from jax2onnx._jax_types import core_types, jax_folders, library_folders
+from jax2onnx._parameters import name_parameters
+from jax2onnx._settings import external_threshold, metadata_level
+
+OLDEST_OPSET = 17
+
+
+def to_onnx(
+    fn: Callable[..., Any],
+    inputs: Sequence[Any],
+    input_params: Mapping[str, Any] | None = None,
+    model_name: str = "jax_model",
+    opset: int = 23,
+    *,
+    enable_double_precision: bool = False,
+    record_primitive_calls_file: str | os.PathLike[str] | None = None,
+    return_mode: Literal["proto", "ir", "file"] = "proto",
+    output_path: str | os.PathLike[str] | None = None,
+    inputs_as_nchw: Sequence[int | str] | None = None,
+    outputs_as_nchw: Sequence[int | str] | None = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    export_mode: Literal["standard", "web"] = "standard",
+    normalization_mode: Literal["auto", "prefer_native", "force_decomposed"] = "auto",
+    stacktrace_metadata: bool | str | None = None,
+) -> Any:
+    """Export a JAX function or model to ONNX.
+
+    Args:
+        fn: any callable: a function, a Flax NNX, bound Linen or Equinox module, a jitted function.
+        inputs: one entry per positional argument: a ``jax.ShapeDtypeStruct``, an array (only its shape and type
+            count), or a shape such as ``("B", 128)``, where a name stands for a size known only at run time.
+        input_params: keyword arguments of ``fn`` that become graph inputs of their own name.
+        model_name: the name of the graph.
+        opset: the ONNX operator set to use, 17 or newer.
+        enable_double_precision: trace with 64-bit types; shapes without a type are then float64.
+        record_primitive_calls_file: where to write the traced program, one line per primitive, for debugging.
+        return_mode: ``"proto"`` returns an ``onnx.ModelProto``, ``"ir"`` an ``onnx_ir.Model``, ``"file"`` writes
+            ``output_path`` and returns it.
+        output_path: the file to write, needed with ``return_mode="file"``.
+        inputs_as_nchw, outputs_as_nchw: which 4-D NHWC inputs and outputs (by index or name) the model shall take
+            and give as NCHW.
+        input_names, output_names: names for the graph's inputs and outputs, in order.
+        export_mode: ``"web"`` keeps everything in one file.
+        normalization_mode: whether normalisations become ONNX's own operators.
+        stacktrace_metadata: how much provenance each node carries: ``"off"``, ``"minimal"`` or ``"full"``; None
+            follows ``JAX2ONNX_ENABLE_STACKTRACE_METADATA`` and ``JAX2ONNX_STACKTRACE_DETAIL``.
+
+    Raises:
+        TypeError, ValueError: an argument is not what was expected; the message says what was.
+        UnsupportedError: the function uses primitives that cannot be exported; it lists them all with their lines.
+    """
+    entry = _callers(sys._getframe(1))
+    _check_choice("return_mode", return_mode, ("proto", "ir", "file"))
+    _check_choice("export_mode", export_mode, ("standard", "web"))
+    _check_choice("normalization_mode", normalization_mode, ("auto", "prefer_native", "force_decomposed"))
+    _check_callable_and_opset(fn, opset)
+    if not isinstance(model_name, str) or not model_name:
+        raise TypeError(f"model_name must be a non-empty string; got {model_name!r}")
+    path = _checked_path(return_mode, output_path)
+    level = metadata_level(stacktrace_metadata)
+    with _precision(enable_double_precision):
+        specs = InputSpecs(np.float64 if enable_double_precision else np.float32)
+        args, kwargs = specs.positional(inputs), specs.keyword(input_params)
+        names = names_of_inputs(args, kwargs, input_names)
+        jaxpr, shapes = jax.make_jaxpr(_hashable(fn), return_shape=True)(*args, **kwargs)
+    outputs = jax.tree.leaves(shapes)
+    result_names = _output_names(output_names, len(outputs))
+    _check_unique(names, result_names)
+    flat_inputs = jax.tree.leaves((args, kwargs))
+    try:
+        content = _core.convert(
+            jaxpr=jaxpr,
+            types=core_types(),
+            name_parameters=functools.partial(name_parameters, fn),
+            jax_folders=jax_folders(),
+            library_folders=library_folders(),
+            model_name=model_name,
+            opset=opset,
+            input_names=names,
+            output_names=result_names,
+            input_nchw=_layout_flags("inputs_as_nchw", inputs_as_nchw, names, flat_inputs),
+            output_nchw=_layout_flags("outputs_as_nchw", outputs_as_nchw, result_names, outputs),
+            metadata=level,
+            path=path,
+            record=None if record_primitive_calls_file is None else os.fspath(record_primitive_calls_file),
+            external_threshold=external_threshold(),
+            single_file=export_mode == "web",
+            root=_definition(fn),
+            entry_frames=entry,
+            disabled_passes=[],
+        )
+    except _core.UnsupportedError as error:
+        raise with_source(error) from None
+    return _result(return_mode, path, content)
+
+
+def _result(return_mode: str, path: str | None, content: bytes | None) -> Any:
+    if return_mode == "file":
+        return path
+    import onnx  # not needed to write a file, and slow to import
+
+    model = onnx.ModelProto.FromString(content)
+    if return_mode == "proto":
+        return model
+    try:
+        import onnx_ir
+    except ImportError as error:
+        raise ImportError('return_mode="ir" needs the package onnx-ir') from error
+    return onnx_ir.from_proto(model)
+
+
+def _check_choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{argument} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+
+
+def _check_callable_and_opset(fn: Any, opset: Any) -> None:
+    if not callable(fn):
+        raise TypeError(f"fn must be callable; got {type(fn).__name__}")
+    if isinstance(opset, bool) or not isinstance(opset, int):
+        raise TypeError(f"opset must be an integer; got {opset!r}")
+    if not OLDEST_OPSET <= opset <= _core.NEWEST_OPSET:
+        raise ValueError(f"opset must be between {OLDEST_OPSET} and {_core.NEWEST_OPSET}; got {opset}")
+
+
+def _checked_path(return_mode: str, output_path: Any) -> str | None:
+    if return_mode != "file":
+        return None
+    if output_path is None:
+        raise ValueError('return_mode="file" needs output_path')
+    if not isinstance(output_path, (str, os.PathLike)):
+        raise TypeError(f"output_path must be a path; got {output_path!r}")
+    return os.fspath(output_path)
+
+
+def _output_names(given: Any, count: int) -> list[str]:
+    if given is None:
+        return [f"out_{index}" for index in range(count)]
+    return checked_names(given, "output_names", count, count)
+
+
+def _check_unique(inputs: list[str], outputs: list[str]) -> None:
+    seen: set[str] = set()
+    for name in [*inputs, *outputs]:
+        if name in seen:
+            raise ValueError(f"the name {name!r} is given to two inputs or outputs; each needs its own")
+        seen.add(name)
+
+
+def _layout_flags(argument: str, chosen: Any, names: list[str], values: list[Any]) -> list[bool] | None:
+    if chosen is None:
+        return None
+    if isinstance(chosen, (str, int)) or not isinstance(chosen, Sequence):
+        raise TypeError(f"{argument} must be a sequence of indices or names; got {chosen!r}")
+    flags = [False] * len(names)
+    for choice in chosen:
+        if isinstance(choice, str) and choice in names:
+            index = names.index(choice)
+        elif isinstance(choice, int) and not isinstance(choice, bool) and -len(names) <= choice < len(names):
+            index = choice % len(names)
+        else:
+            raise ValueError(f"{argument}: {choice!r} is neither an index below {len(names)} nor one of {names}")
+        if len(values[index].shape) != 4:
+            raise ValueError(f"{argument}: {names[index]!r} has {len(values[index].shape)} dimensions; 4 are needed")
+        flags[index] = True
+    return flags
+
+
+def _precision(double: bool) -> Any:
+    return jax.enable_x64(True) if double else _Nothing()
+
+
+class _Nothing:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def _hashable(fn: Any) -> Any:
+    """JAX wants to hash what it traces; modules that hold arrays often cannot be. A partial can, and adds no frame."""
+    return fn if isinstance(fn, types.FunctionType) else functools.partial(fn)
+
+
+def _callers(frame: types.FrameType | None) -> list[tuple[str, str, int]]:
+    """The user's frames that led here, outermost first; libraries' frames (a test runner's) are left out."""
+    hidden = tuple(folder + os.sep for folder in (*jax_folders(), *library_folders()))
+    callers = []
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith((*hidden, "<frozen")):
+            callers.append((code.co_filename, code.co_qualname, frame.f_lineno))
+        frame = frame.f_back
+    return callers[::-1]
+
+
+def _definition(fn: Any) -> tuple[str, str, int]:
+    """Where the traced function is defined: the place of nodes that no equation made."""
+    while True:
+        if isinstance(fn, functools.partial):
+            fn = fn.func
+        elif isinstance(fn, types.MethodType):
+            fn = fn.__func__
+        elif hasattr(fn, "__wrapped__"):
+            fn = inspect.unwrap(fn)
+        elif isinstance(fn, types.FunctionType):
+            code = fn.__code__
+            return (code.co_filename, code.co_qualname, code.co_firstlineno)
+        else:
+            call = getattr(type(fn), "__call__", None)
+            if not isinstance(call, types.FunctionType):
+                return ("<unknown>", type(fn).__qualname__, 0)
+            fn = call

@@ -1,0 +1,122 @@
+"""The user's inputs as abstract values, with a name each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.export import SymbolicScope, symbolic_shape
+
+
+class InputSpecs:
+    """Turns what the caller gave for ``inputs`` and ``input_params`` into ``jax.ShapeDtypeStruct`` trees."""
+
+    def __init__(self, default_dtype: Any) -> None:
+        self._scope = SymbolicScope()
+        self._default_dtype = default_dtype
+
+    def positional(self, inputs: Any) -> list[Any]:
+        if isinstance(inputs, (str, bytes, Mapping)) or not isinstance(inputs, Sequence):
+            raise TypeError(
+                "inputs must be a sequence with one entry per argument of the function "
+                f"(jax.ShapeDtypeStruct, array, or shape tuple such as ('B', 128)); got {type(inputs).__name__}"
+            )
+        return [self._tree(spec, f"inputs[{index}]") for index, spec in enumerate(inputs)]
+
+    def keyword(self, params: Any) -> dict[str, Any]:
+        if params is None:
+            return {}
+        if not isinstance(params, Mapping) or not all(isinstance(name, str) for name in params):
+            raise TypeError("input_params must be a dict of argument name -> value")
+        return {name: self._tree(value, f"input_params[{name!r}]") for name, value in params.items()}
+
+    def _tree(self, spec: Any, where: str) -> Any:
+        if _has_shape(spec):
+            return self._abstract(spec.shape, spec.dtype, where)
+        if isinstance(spec, (bool, int, float, complex, np.generic)):
+            array = np.asarray(spec) if isinstance(spec, np.generic) else jnp.asarray(spec)
+            return self._abstract(array.shape, array.dtype, where)
+        if _is_shape(spec):
+            return self._abstract(tuple(spec), self._default_dtype, where)
+        if isinstance(spec, Mapping):
+            return {key: self._tree(value, f"{where}[{key!r}]") for key, value in spec.items()}
+        if isinstance(spec, (list, tuple)):
+            items = [self._tree(value, f"{where}[{index}]") for index, value in enumerate(spec)]
+            return type(spec)(*items) if hasattr(spec, "_fields") else type(spec)(items)
+        raise TypeError(
+            f"{where} must be a jax.ShapeDtypeStruct, an array, or a shape tuple of integers and dimension names; "
+            f"got {spec!r} of type {type(spec).__name__}"
+        )
+
+    def _abstract(self, shape: Sequence[Any], dtype: Any, where: str) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(tuple(self._dimension(size, where) for size in shape), dtype)
+
+    def _dimension(self, size: Any, where: str) -> Any:
+        if isinstance(size, str):
+            try:
+                (dimension,) = symbolic_shape(size, scope=self._scope)
+            except Exception as error:
+                raise ValueError(f"{where}: {size!r} is not a dimension name or expression: {error}") from error
+            return dimension
+        if size is None:
+            raise ValueError(f"{where}: a dimension is None; give it a name instead, for example 'B'")
+        if isinstance(size, (bool, float)):
+            raise TypeError(f"{where}: a dimension must be an integer or a name; got {size!r}")
+        if isinstance(size, (int, np.integer)):
+            if size < 0:
+                raise ValueError(f"{where}: a dimension cannot be negative; got {size}")
+            return int(size)
+        return size  # already a symbolic dimension of JAX's
+
+
+def _has_shape(spec: Any) -> bool:
+    return hasattr(spec, "shape") and hasattr(spec, "dtype")
+
+
+def _is_shape(spec: Any) -> bool:
+    """A tuple or list of sizes. An empty tuple is the shape of a scalar."""
+    if not isinstance(spec, (tuple, list)) or hasattr(spec, "_fields"):
+        return False
+    return all(size is None or isinstance(size, (int, str, np.integer)) or _is_symbolic(size) for size in spec)
+
+
+def _is_symbolic(size: Any) -> bool:
+    return type(size).__name__ == "_DimExpr"
+
+
+def path_text(path: Sequence[Any]) -> str:
+    """A path into a tree as text: ``layers.0.kernel``."""
+    parts = []
+    for key in path:
+        for attribute in ("key", "idx", "name"):
+            if hasattr(key, attribute):
+                parts.append(str(getattr(key, attribute)))
+                break
+        else:
+            parts.append(str(key))
+    return ".".join(parts)
+
+
+def input_names(args: list[Any], kwargs: dict[str, Any], given: Sequence[str] | None) -> list[str]:
+    """One name per flat input: those given, then ``in_<number>``; keyword inputs have their own name."""
+    positional = len(jax.tree.leaves(args))
+    names = [f"in_{index}" for index in range(positional)]
+    names += [path_text(path) for path, _ in jax.tree_util.tree_flatten_with_path(kwargs)[0]]
+    if given is not None:
+        names[: len(given)] = checked_names(given, "input_names", positional, len(names))
+    return names
+
+
+def checked_names(given: Any, argument: str, least: int, most: int) -> list[str]:
+    """Names as the caller gave them, or an error that says what was expected."""
+    if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(name, str) for name in given):
+        raise TypeError(f"{argument} must be a sequence of strings; got {given!r}")
+    if not least <= len(given) <= most:
+        count = str(least) if least == most else f"{least} to {most}"
+        raise ValueError(f"{argument} must hold {count} names; got {len(given)}")
+    if "" in given:
+        raise ValueError(f"{argument} holds an empty name")
+    return list(given)

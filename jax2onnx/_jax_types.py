@@ -1,0 +1,62 @@
+"""What the C core must recognise of JAX and NumPy, and where their source files lie."""
+
+from __future__ import annotations
+
+import enum
+import os
+import site
+import sysconfig
+from functools import cache
+from typing import Any
+
+import jax
+import jax.extend.core as jax_core
+import jaxlib
+import numpy as np
+from jax.export import symbolic_shape
+
+
+def _contiguous(array: Any) -> np.ndarray:
+    return np.asarray(array, order="C")
+
+
+def _as_dtype(value: Any, name: str) -> np.ndarray:
+    return np.asarray(value, dtype=jax.numpy.dtype(name))
+
+
+@cache
+def core_types() -> dict[str, Any]:
+    """The classes and conversions that the importer needs, by the names it knows them by."""
+    return {
+        "Literal": jax_core.Literal,
+        "Jaxpr": jax_core.Jaxpr,
+        "ClosedJaxpr": jax_core.ClosedJaxpr,
+        "DimExpr": type(symbolic_shape("a")[0]),
+        "Enum": enum.Enum,
+        "dtype": np.dtype,
+        "Array": (jax.Array, np.ndarray, np.generic),
+        "contiguous": _contiguous,
+        "asarray": _as_dtype,
+    }
+
+
+def _folder(module: Any) -> str:
+    return os.path.dirname(os.path.abspath(module.__file__))
+
+
+@cache
+def jax_folders() -> tuple[str, ...]:
+    """Frames under these are JAX's or this package's: never the user's."""
+    return (_folder(jax), _folder(jaxlib), os.path.dirname(os.path.abspath(__file__)))
+
+
+@cache
+def library_folders() -> tuple[str, ...]:
+    """Frames under these belong to the standard library or to an installed package."""
+    paths = sysconfig.get_paths()
+    folders = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders.update(site.getsitepackages() if hasattr(site, "getsitepackages") else ())
+    folders.add(site.getusersitepackages())
+    # A virtual environment runs the standard library of the interpreter it was made from.
+    folders.add(os.path.dirname(os.path.abspath(os.__file__)))
+    return tuple(sorted(os.path.abspath(folder) for folder in folders))

@@ -1,0 +1,111 @@
+"""Readable names for the arrays that a function closes over: the path by which they are reached from it."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+# Attributes that hold a variable's array and would only lengthen its path.
+_HOLDERS = {"value", "_value", "raw_value", "_raw_value"}
+# Objects looked at before the search gives up: a name is a convenience, not worth minutes.
+_LIMIT = 400_000
+_LEAVES = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType, types.CodeType)
+
+
+def name_parameters(fn: Any, arrays: list[Any]) -> list[str | None]:
+    """For each array the path from ``fn`` to that very object, or None when it is not reachable."""
+    wanted = {id(array) for array in arrays}
+    wanted.update(id(array.val) for array in arrays if hasattr(array, "val"))
+    found = _search(fn, wanted)
+    return [found.get(id(array)) or found.get(id(getattr(array, "val", None))) for array in arrays]
+
+
+def _search(fn: Any, wanted: set[int]) -> dict[int, str]:
+    found: dict[int, tuple[str, ...]] = {}
+    seen: set[int] = set()
+    queue: deque[tuple[Any, tuple[str, ...]]] = deque([(fn, ())])
+    while queue and len(found) < len(wanted) and len(seen) < _LIMIT:
+        item, path = queue.popleft()
+        if id(item) in seen or isinstance(item, _LEAVES):
+            continue
+        seen.add(id(item))
+        if isinstance(item, (jax.Array, np.ndarray)):
+            if id(item) in wanted:
+                found.setdefault(id(item), path)
+            continue
+        for key, child in _children(item):
+            queue.append((child, path if key in _HOLDERS or key == "" else (*path, key)))
+    return _joined(found)
+
+
+def _joined(found: dict[int, tuple[str, ...]]) -> dict[int, str]:
+    """Paths as text, without the leading parts that all of them share (the variable that holds the model)."""
+    paths = list(found.values())
+    shared = 0
+    while len(paths) > 1 and all(len(path) > shared + 1 and path[shared] == paths[0][shared] for path in paths):
+        shared += 1
+    return {key: ".".join(path[shared:]) or "constant" for key, path in found.items()}
+
+
+def _children(item: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(item, Mapping):
+        yield from ((str(key), child) for key, child in list(item.items()))
+    elif isinstance(item, (list, tuple, set, frozenset)):
+        names = getattr(item, "_fields", None) or range(len(item))
+        yield from ((str(name), child) for name, child in zip(names, item, strict=False))
+    elif isinstance(item, functools.partial):
+        yield from (("", item.func), ("", item.args), ("", item.keywords))
+    elif isinstance(item, types.MethodType):
+        yield from (("", item.__self__), ("", item.__func__))
+    elif isinstance(item, types.FunctionType):
+        yield from _function_variables(item)
+    else:
+        yield from _attributes(item)
+
+
+def _function_variables(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function closes over, its defaults, and the globals that its code names."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # an empty cell
+            continue
+    if function.__defaults__:
+        yield "", function.__defaults__
+    if function.__kwdefaults__:
+        yield "", function.__kwdefaults__
+    for name in _global_names(function.__code__):
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
+    if hasattr(function, "__wrapped__"):
+        yield "", function.__wrapped__
+
+
+def _global_names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _global_names(constant)
+
+
+def _attributes(item: Any) -> Iterator[tuple[str, Any]]:
+    if hasattr(item, "__wrapped__"):  # a jitted function
+        yield "", item.__wrapped__
+    state = getattr(item, "__dict__", None)
+    if isinstance(state, Mapping):
+        yield from ((str(key), child) for key, child in list(state.items()))
+    for kind in type(item).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name in ("__weakref__", "__dict__"):
+                continue
+            try:
+                yield name, object.__getattribute__(item, name)
+            except AttributeError:
+                continue

@@ -1,0 +1,87 @@
+/* Arena. */
+#include "base/arena.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/context.h"
+
+struct ArenaBlock {
+  ArenaBlock *older;
+  size_t size;
+};
+
+enum { BLOCK_SIZE = 64 * 1024, ALIGNMENT = 16 };
+
+static void add_block(Arena *arena, size_t size) {
+  size_t header = (sizeof(ArenaBlock) + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+  if (size > SIZE_MAX - header) fail(arena->context, ERROR_MEMORY, "size");
+  ArenaBlock *block = calloc(1, header + size);
+  if (!block) fail(arena->context, ERROR_MEMORY, "block");
+  block->older = arena->blocks;
+  block->size = size;
+  arena->blocks = block;
+  arena->next = (char *)block + header;
+  arena->left = size;
+  arena->total += header + size;
+}
+
+void *arena_alloc(Arena *arena, size_t size) {
+  if (arena->fail_after > 0 && --arena->fail_after == 0) fail(arena->context, ERROR_MEMORY, "test");
+  if (size > SIZE_MAX - ALIGNMENT) fail(arena->context, ERROR_MEMORY, "size");
+  size = (size + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+  if (size == 0) size = ALIGNMENT;
+  if (size > arena->left) {
+    /* Blocks grow with the conversion, so that their number stays small; a large object gets its own size. */
+    size_t block = arena->total / 4 > BLOCK_SIZE ? arena->total / 4 : BLOCK_SIZE;
+    if (block > 4u << 20) block = 4u << 20;
+    add_block(arena, size > block ? size : block);
+  }
+  void *result = arena->next;
+  arena->next += size;
+  arena->left -= size;
+  return result;
+}
+
+void *arena_alloc_array(Arena *arena, size_t count, size_t size) {
+  if (size && count > SIZE_MAX / size) fail(arena->context, ERROR_MEMORY, "array");
+  return arena_alloc(arena, count * size);
+}
+
+void *arena_copy(Arena *arena, const void *data, size_t size) {
+  void *copy = arena_alloc(arena, size);
+  if (size) memcpy(copy, data, size);
+  return copy;
+}
+
+char *arena_copy_text(Arena *arena, const char *text) { return arena_copy(arena, text, strlen(text) + 1); }
+
+char *arena_format(Arena *arena, const char *format, ...) {
+  va_list arguments, again;
+  va_start(arguments, format);
+  va_copy(again, arguments);
+  int length = vsnprintf(NULL, 0, format, arguments);
+  va_end(arguments);
+  if (length < 0) {
+    va_end(again);
+    fail(arena->context, ERROR_INTERNAL, "bad format: %s", format);
+  }
+  char *text = arena_alloc(arena, (size_t)length + 1);
+  vsnprintf(text, (size_t)length + 1, format, again);
+  va_end(again);
+  return text;
+}
+
+void arena_release(Arena *arena) {
+  for (ArenaBlock *block = arena->blocks; block;) {
+    ArenaBlock *older = block->older;
+    free(block);
+    block = older;
+  }
+  arena->blocks = NULL;
+  arena->next = NULL;
+  arena->left = 0;
+  arena->total = 0;
+}

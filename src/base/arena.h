@@ -1,0 +1,31 @@
+/* Arena: memory that lives as long as one conversion and is released at once. */
+#ifndef J2O_ARENA_H
+#define J2O_ARENA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct Context Context;
+typedef struct ArenaBlock ArenaBlock;
+
+typedef struct Arena {
+  Context *context;   /* told when memory runs out */
+  ArenaBlock *blocks; /* newest first */
+  char *next;         /* free space in the newest block */
+  size_t left;
+  size_t total;       /* bytes taken from the system */
+  int64_t fail_after; /* tests: when positive, counts down and the allocation that reaches 0 fails */
+} Arena;
+
+/* Zeroed, 16-byte aligned. Unwinds with ERROR_MEMORY when there is none. */
+void *arena_alloc(Arena *arena, size_t size);
+void *arena_alloc_array(Arena *arena, size_t count, size_t size);
+void *arena_copy(Arena *arena, const void *data, size_t size);
+char *arena_copy_text(Arena *arena, const char *text);
+char *arena_format(Arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void arena_release(Arena *arena);
+
+#define arena_new(arena, type) ((type *)arena_alloc((arena), sizeof(type)))
+#define arena_new_array(arena, count, type) ((type *)arena_alloc_array((arena), (count), sizeof(type)))
+
+#endif

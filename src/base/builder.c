@@ -1,0 +1,45 @@
+/* Builder: storage comes from the arena, so an unwinding error leaks nothing. */
+#include "base/builder.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/context.h"
+
+void builder_init(Builder *builder, Context *context) { *builder = (Builder){.context = context}; }
+
+static void reserve(Builder *builder, size_t more) {
+  if (builder->length + more + 1 <= builder->capacity) return;
+  size_t capacity = builder->capacity ? builder->capacity * 2 : 256;
+  while (capacity < builder->length + more + 1) capacity *= 2;
+  char *text = arena_alloc(&builder->context->arena, capacity);
+  if (builder->length) memcpy(text, builder->text, builder->length);
+  builder->text = text;
+  builder->capacity = capacity;
+}
+
+void builder_add_sized(Builder *builder, const char *text, size_t length) {
+  reserve(builder, length);
+  if (length) memcpy(builder->text + builder->length, text, length);
+  builder->length += length;
+  builder->text[builder->length] = '\0';
+}
+
+void builder_add(Builder *builder, const char *text) { builder_add_sized(builder, text, strlen(text)); }
+
+void builder_format(Builder *builder, const char *format, ...) {
+  va_list arguments, again;
+  va_start(arguments, format);
+  va_copy(again, arguments);
+  int length = vsnprintf(NULL, 0, format, arguments);
+  va_end(arguments);
+  if (length > 0) {
+    reserve(builder, (size_t)length);
+    vsnprintf(builder->text + builder->length, (size_t)length + 1, format, again);
+    builder->length += (size_t)length;
+  }
+  va_end(again);
+}
+
+const char *builder_text(Builder *builder) { return builder->text ? builder->text : ""; }

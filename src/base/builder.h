@@ -1,0 +1,22 @@
+/* Builder: text that grows at its end, in the arena. */
+#ifndef J2O_BUILDER_H
+#define J2O_BUILDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct Context Context;
+
+typedef struct Builder {
+  Context *context;
+  char *text; /* NUL-terminated once anything was added */
+  size_t length, capacity;
+} Builder;
+
+void builder_init(Builder *builder, Context *context);
+void builder_add(Builder *builder, const char *text);
+void builder_add_sized(Builder *builder, const char *text, size_t length);
+void builder_format(Builder *builder, const char *format, ...) __attribute__((format(printf, 2, 3)));
+const char *builder_text(Builder *builder); /* "" when empty; lives in the arena */
+
+#endif

@@ -1,0 +1,61 @@
+/* Map. */
+#include "base/map.h"
+
+#include <string.h>
+
+#include "base/context.h"
+
+uint64_t hash_mix(uint64_t a, uint64_t b) {
+  uint64_t hash = (a ^ (b * 0x9E3779B97F4A7C15u)) * 0xD6E8FEB86659FD93u;
+  hash ^= hash >> 32;
+  hash *= 0xD6E8FEB86659FD93u;
+  return hash ^ (hash >> 29);
+}
+
+uint64_t hash_bytes(const void *data, size_t size) {
+  const unsigned char *bytes = data;
+  uint64_t hash = 0x9E3779B97F4A7C15u ^ size;
+  for (; size >= 8; size -= 8, bytes += 8) {
+    uint64_t word;
+    memcpy(&word, bytes, 8);
+    hash = hash_mix(hash, word);
+  }
+  uint64_t tail = 0;
+  if (size) memcpy(&tail, bytes, size);
+  return hash_mix(hash, tail);
+}
+
+static size_t find(const MapEntry *entries, size_t capacity, uint64_t first, uint64_t second) {
+  size_t at = hash_mix(first, second) & (capacity - 1);
+  while (entries[at].value && !(entries[at].first == first && entries[at].second == second)) {
+    at = (at + 1) & (capacity - 1);
+  }
+  return at;
+}
+
+void *map_get(const Map *map, uint64_t first, uint64_t second) {
+  if (!map->capacity) return NULL;
+  return map->entries[find(map->entries, map->capacity, first, second)].value;
+}
+
+static void grow(Context *context, Map *map) {
+  size_t capacity = map->capacity ? map->capacity * 2 : 64;
+  MapEntry *entries = arena_new_array(&context->arena, capacity, MapEntry);
+  for (size_t i = 0; i < map->capacity; i++) {
+    const MapEntry *entry = &map->entries[i];
+    if (entry->value) entries[find(entries, capacity, entry->first, entry->second)] = *entry;
+  }
+  map->entries = entries;
+  map->capacity = capacity;
+}
+
+void **map_slot(Context *context, Map *map, uint64_t first, uint64_t second) {
+  if ((map->count + 1) * 2 > map->capacity) grow(context, map);
+  MapEntry *entry = &map->entries[find(map->entries, map->capacity, first, second)];
+  if (!entry->value) {
+    entry->first = first;
+    entry->second = second;
+    map->count++;
+  }
+  return &entry->value;
+}

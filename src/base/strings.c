@@ -1,0 +1,60 @@
+/* String table. */
+#include "base/strings.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/context.h"
+#include "base/map.h"
+
+typedef struct Header {
+  uint64_t hash;
+  size_t length;
+  char text[];
+} Header;
+
+static const Header *header_of(Str text) { return (const Header *)(const void *)(text - offsetof(Header, text)); }
+
+size_t str_length(Str text) { return header_of(text)->length; }
+uint64_t str_hash(Str text) { return header_of(text)->hash; }
+
+static void grow(Strings *strings) {
+  size_t capacity = strings->capacity ? strings->capacity * 2 : 1024;
+  Str *slots = calloc(capacity, sizeof *slots);
+  if (!slots) fail(strings->context, ERROR_MEMORY, "strings");
+  for (size_t i = 0; i < strings->capacity; i++) {
+    if (!strings->slots[i]) continue;
+    size_t at = str_hash(strings->slots[i]) & (capacity - 1);
+    while (slots[at]) at = (at + 1) & (capacity - 1);
+    slots[at] = strings->slots[i];
+  }
+  free(strings->slots);
+  strings->slots = slots;
+  strings->capacity = capacity;
+}
+
+Str str_intern_sized(Context *context, const char *text, size_t length) {
+  Strings *strings = &context->strings;
+  if (strings->count * 2 >= strings->capacity) grow(strings);
+  uint64_t hash = hash_bytes(text, length);
+  size_t at = hash & (strings->capacity - 1);
+  for (; strings->slots[at]; at = (at + 1) & (strings->capacity - 1)) {
+    Str known = strings->slots[at];
+    if (str_hash(known) == hash && str_length(known) == length && memcmp(known, text, length) == 0) return known;
+  }
+  Header *header = arena_alloc(&context->arena, sizeof(Header) + length + 1);
+  header->hash = hash;
+  header->length = length;
+  if (length) memcpy(header->text, text, length);
+  strings->slots[at] = header->text;
+  strings->count++;
+  return header->text;
+}
+
+Str str_intern(Context *context, const char *text) { return str_intern_sized(context, text, strlen(text)); }
+
+void strings_release(Strings *strings) {
+  free(strings->slots);
+  strings->slots = NULL;
+  strings->capacity = strings->count = 0;
+}

@@ -1,0 +1,23 @@
+/* Interned strings: equal text is one pointer, so names compare by address. */
+#ifndef J2O_STRINGS_H
+#define J2O_STRINGS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct Context Context;
+typedef const char *Str; /* interned, NUL-terminated */
+
+typedef struct Strings {
+  Context *context;
+  Str *slots; /* open addressing, power of two */
+  size_t capacity, count;
+} Strings;
+
+Str str_intern(Context *context, const char *text);
+Str str_intern_sized(Context *context, const char *text, size_t length);
+size_t str_length(Str text);   /* stored, not counted */
+uint64_t str_hash(Str text);   /* stored */
+void strings_release(Strings *strings);
+
+#endif

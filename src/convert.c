@@ -1,0 +1,33 @@
+/* The pipeline: read this function and you know the machine. */
+#include "convert.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "j2o.h"
+
+enum { IR_VERSION = 10 /* the first with metadata on nodes; older runtimes refuse newer ones */ };
+
+static void sign(Model *model) {
+  model->ir_version = IR_VERSION;
+  model->producer_name = str_intern(model->context, "jax2onnx");
+  model->producer_version = str_intern(model->context, j2o_version());
+}
+
+static void write_record(Program *program, const char *path) {
+  FILE *file = fopen(path, "w");
+  if (!file) fail(program->context, ERROR_IO, "cannot write '%s': %s", path, strerror(errno));
+  bool written = fputs(program_print(program), file) >= 0;
+  if (fclose(file) != 0 || !written) fail(program->context, ERROR_IO, "cannot write '%s': %s", path, strerror(errno));
+}
+
+Model *convert(Program *program, const ConvertOptions *options, UnsupportedList *problems) {
+  if (options->record) write_record(program, options->record);
+  Model *model = lower_program(program, &options->lower, problems);
+  run_passes(model, &options->passes);
+  model_name(model);
+  sign(model);
+  return model;
+}
+
+const char *j2o_version(void) { return J2O_VERSION; }

@@ -1,0 +1,17 @@
+/* The whole pipeline, from a program to a named model. */
+#ifndef J2O_CONVERT_H
+#define J2O_CONVERT_H
+
+#include "lower/lower.h"
+#include "onnx/write.h"
+#include "passes/passes.h"
+
+typedef struct ConvertOptions {
+  LowerOptions lower;
+  PassOptions passes;
+  const char *record; /* file that receives the program's text form, or NULL */
+} ConvertOptions;
+
+Model *convert(Program *program, const ConvertOptions *options, UnsupportedList *problems);
+
+#endif

@@ -1,0 +1,86 @@
+/* Constants: tensors known at export become initializers of the main graph, equal small ones only once. */
+#include <math.h>
+
+#include "lower/lower.h"
+#include "onnx/schema.h"
+#include "program/numbers.h"
+
+enum { SMALL = 256 /* bytes: constants up to here are compared by content */ };
+
+const Tensor *tensor_new(Lowering *l, DType dtype, const int64_t *dims, uint32_t rank, const void *data, size_t size) {
+  Arena *arena = &l->context->arena;
+  Tensor *tensor = arena_new(arena, Tensor);
+  *tensor = (Tensor){.dtype = dtype, .rank = rank, .size = size};
+  tensor->dims = arena_copy(arena, dims, rank * sizeof *dims);
+  tensor->data = arena_copy(arena, data, size);
+  return tensor;
+}
+
+const Tensor *tensor_scalar(Lowering *l, DType dtype, double value) {
+  uint64_t bits = number_encode(dtype, value);
+  return tensor_new(l, dtype, NULL, 0, &bits, dtype_bytes(dtype, 1));
+}
+
+static bool same_constant(const Tensor *a, const Tensor *b) {
+  return a->dtype == b->dtype && a->rank == b->rank && a->size == b->size && a->name == b->name &&
+         (a->rank == 0 || memcmp(a->dims, b->dims, a->rank * sizeof *a->dims) == 0) &&
+         (a->size == 0 || memcmp(a->data, b->data, a->size) == 0);
+}
+
+/* Open addressing over the map's keys: a hash that another constant holds moves on by one. */
+static Value *small_constant(Lowering *l, const Tensor *tensor) {
+  uint64_t hash = hash_mix(hash_bytes(tensor->data, tensor->size), (uint64_t)tensor->dtype);
+  for (;; hash++) {
+    void **slot = map_slot(l->context, &l->constants, hash, tensor->rank);
+    Value *known = *slot;
+    if (!known) return *slot = graph_initializer(l->model->graph, tensor);
+    if (same_constant(known->tensor, tensor)) return known;
+  }
+}
+
+Value *constant(Lowering *l, const Tensor *tensor) {
+  if (onnx_dtype(tensor->dtype) == 0) {
+    unsupported(l, "a constant of type %s cannot be stored in an ONNX model", dtype_name(tensor->dtype));
+  }
+  if (tensor->size <= SMALL) return small_constant(l, tensor);
+  void **slot = map_slot(l->context, &l->tensors, (uint64_t)(uintptr_t)tensor->data, (uint64_t)(uintptr_t)tensor);
+  if (!*slot) *slot = graph_initializer(l->model->graph, tensor);
+  return *slot;
+}
+
+Value *constant_scalar(Lowering *l, DType dtype, double value) { return constant(l, tensor_scalar(l, dtype, value)); }
+
+Value *constant_integer(Lowering *l, DType dtype, int64_t value) {
+  if (!dtype_is_integer(dtype)) return constant_scalar(l, dtype, (double)value);
+  return constant(l, tensor_new(l, dtype, NULL, 0, &value, dtype_bytes(dtype, 1)));
+}
+
+Value *constant_ints(Lowering *l, const int64_t *values, size_t count) {
+  int64_t dims[] = {(int64_t)count};
+  return constant(l, tensor_new(l, DTYPE_INT64, dims, 1, values, count * sizeof *values));
+}
+
+Value *constant_like(Lowering *l, Type type, double value) { return constant_scalar(l, type.dtype, value); }
+
+static bool all_elements_equal(const Tensor *tensor) {
+  size_t size = dtype_bytes(tensor->dtype, 1);
+  if (tensor->size < size || size == 0) return false;
+  const char *data = tensor->data;
+  for (size_t at = size; at + size <= tensor->size; at += size) {
+    if (memcmp(data, data + at, size) != 0) return false;
+  }
+  return true;
+}
+
+bool literal_double(const Tensor *tensor, double *value) {
+  if (!tensor || !all_elements_equal(tensor)) return false;
+  *value = number_decode(tensor->dtype, tensor->data);
+  return true;
+}
+
+bool literal_int(const Tensor *tensor, int64_t *value) {
+  if (!tensor || !all_elements_equal(tensor)) return false;
+  if (dtype_kind(tensor->dtype) != KIND_BOOL && !dtype_is_integer(tensor->dtype)) return false;
+  *value = number_decode_int(tensor->dtype, tensor->data);
+  return true;
+}

@@ -1,0 +1,4 @@
+/* Contractions. */
+#include "lower/lower.h"
+
+const Plugin dot_plugins[] = {{0}};

@@ -1,0 +1,4 @@
+/* Indexing: gather, scatter and dynamic slices. */
+#include "lower/lower.h"
+
+const Plugin indexing_plugins[] = {{0}};

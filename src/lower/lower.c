@@ -1,0 +1,254 @@
+/* The driver of lowering: equations to plugins, nodes with their origins, calls inlined. */
+#include "lower/lower.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "onnx/schema.h"
+
+static const Plugin *const families[] = {
+    call_plugins,    elementwise_plugins, shape_plugins,       reduction_plugins, dot_plugins,
+    control_plugins, indexing_plugins,    convolution_plugins, window_plugins,
+};
+
+static void register_plugins(Lowering *l) {
+  for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
+    for (const Plugin *plugin = families[f]; plugin->primitive; plugin++) {
+      Str primitive = str_intern(l->context, plugin->primitive);
+      *map_slot_pointer(l->context, &l->plugins, primitive) = (void *)(uintptr_t)plugin;
+    }
+  }
+}
+
+/* "dot_general" -> "DotGeneralPlugin.lower" */
+static Str plugin_name(Context *context, const char *primitive) {
+  char name[256];
+  size_t length = 0;
+  bool upper = true;
+  for (const char *c = primitive; *c && length < sizeof name - 16; c++) {
+    if (isalnum((unsigned char)*c)) name[length++] = upper ? (char)toupper((unsigned char)*c) : *c;
+    upper = !isalnum((unsigned char)*c);
+  }
+  name[length] = '\0';
+  return str_intern(context, arena_format(&context->arena, "%sPlugin.lower", name));
+}
+
+/* __FILE__ as the compiler saw it may lead through the build folder; what counts starts at "src/". */
+static const char *source_path(const char *file) {
+  const char *found = strstr(file, "src/");
+  return found ? found : file;
+}
+
+static const Emitter *emitter_at(Lowering *l, Here here) {
+  uint64_t key = (uint64_t)(uintptr_t)here.function ^ (uint64_t)here.line << 48;
+  void **slot = map_slot(l->context, &l->emitters, key, (uint64_t)(uintptr_t)l->plugin);
+  if (!*slot) {
+    Emitter *emitter = arena_new(&l->context->arena, Emitter);
+    bool own = l->plugin && strcmp(here.function, l->plugin->function) == 0;
+    *emitter = (Emitter){.name = own ? plugin_name(l->context, l->plugin->primitive)
+                                     : str_intern(l->context, here.function),
+                         .file = source_path(here.file),
+                         .line = here.line};
+    *slot = emitter;
+  }
+  return *slot;
+}
+
+Node *emit_node(Lowering *l, Here here, const char *op, const Type *types, size_t type_count, Value *const *inputs,
+                size_t count) {
+  const Origin *origin = origin_new(l->provenance, l->site, *emitter_at(l, here), l->calls);
+  return graph_node(l->graph, origin, op, "", inputs, count, types, type_count, NULL);
+}
+
+Value *emit_value(Lowering *l, Here here, const char *op, Type type, Value *const *inputs, size_t count) {
+  return emit_node(l, here, op, &type, 1, inputs, count)->outputs[0];
+}
+
+static Value *value_of(Lowering *l, const Var *var) {
+  if (var->literal) return constant(l, var->literal);
+  Value *value = l->values[var->id];
+  require(l->context, value);
+  return value;
+}
+
+Value *input(Lowering *l, size_t index) {
+  require(l->context, index < l->equation->input_count);
+  return value_of(l, l->equation->inputs[index]);
+}
+
+const Tensor *input_literal(Lowering *l, size_t index) {
+  const Var *var = l->equation->inputs[index];
+  if (var->literal) return var->literal;
+  Value *value = l->values[var->id];
+  return value ? value->tensor : NULL;
+}
+
+Type input_type(Lowering *l, size_t index) { return l->equation->inputs[index]->type; }
+Type output_type(Lowering *l, size_t index) { return l->equation->outputs[index]->type; }
+
+void bind(Lowering *l, size_t index, Value *value) {
+  require(l->context, index < l->equation->output_count);
+  require(l->context, value);
+  l->values[l->equation->outputs[index]->id] = value;
+}
+
+static const char *place(Lowering *l, const Site *site) {
+  const Frame *frame = site ? site_user_frame(site) : NULL;
+  if (!frame) return "a line that JAX did not record";
+  return arena_format(&l->context->arena, "%s:%d in %s", frame->file, frame->line, frame->function);
+}
+
+void unsupported(Lowering *l, const char *format, ...) {
+  char reason[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(reason, sizeof reason, format, arguments);
+  va_end(arguments);
+  Str primitive = l->equation ? l->equation->primitive : str_intern(l->context, "to_onnx");
+  Unsupported problem = {primitive, arena_copy_text(&l->context->arena, reason), l->site};
+  array_push(l->context, l->problems, problem);
+  fail(l->context, ERROR_UNSUPPORTED, "%s at %s: %s", primitive, place(l, l->site), reason);
+}
+
+static void lower_equation(Lowering *l, const Equation *equation) {
+  const Plugin *plugin = map_get_pointer(&l->plugins, equation->primitive);
+  require(l->context, plugin);
+  for (uint32_t i = 0; i < equation->output_count; i++) l->values[equation->outputs[i]->id] = NULL;
+  l->equation = equation;
+  l->plugin = plugin;
+  l->site = site_intern(l->provenance, equation->trace, l->caller);
+  plugin->lower(l);
+  for (uint32_t i = 0; i < equation->output_count; i++) require(l->context, l->values[equation->outputs[i]->id]);
+}
+
+static void lower_jaxpr(Lowering *l, const Jaxpr *jaxpr, Value *const *arguments, Value **results) {
+  for (uint32_t i = 0; i < jaxpr->const_count; i++) {
+    if (!jaxpr->consts[i]->literal) l->values[jaxpr->consts[i]->id] = *arguments++;
+  }
+  for (uint32_t i = 0; i < jaxpr->input_count; i++) l->values[jaxpr->inputs[i]->id] = arguments[i];
+  for (size_t i = 0; i < jaxpr->equation_count; i++) lower_equation(l, jaxpr->equations[i]);
+  for (uint32_t i = 0; i < jaxpr->output_count; i++) results[i] = value_of(l, jaxpr->outputs[i]);
+}
+
+void lower_call(Lowering *l, Here here, const Jaxpr *jaxpr, Value *const *arguments, Value **results) {
+  const Emitter *emitter = emitter_at(l, here);
+  LowerFrame *frame = arena_new(&l->context->arena, LowerFrame);
+  *frame = (LowerFrame){.file = emitter->file, .function = emitter->name, .line = emitter->line, .outer = l->calls};
+  Lowering saved = *l;
+  l->caller = l->site;
+  l->calls = frame;
+  lower_jaxpr(l, jaxpr, arguments, results);
+  l->equation = saved.equation;
+  l->plugin = saved.plugin;
+  l->site = saved.site;
+  l->caller = saved.caller;
+  l->calls = saved.calls;
+}
+
+Graph *subgraph_begin(Lowering *l, const char *name) {
+  Graph *outer = l->graph;
+  l->graph = graph_new(l->model, str_intern(l->context, name));
+  return outer;
+}
+
+void subgraph_end(Lowering *l, Graph *outer) { l->graph = outer; }
+
+/* Every primitive without a plugin, each with the site of its first use. Shared jaxprs are visited once. */
+typedef struct Scan {
+  Lowering *l;
+  Map visited;
+  UnsupportedList *problems;
+} Scan;
+
+static void scan_jaxpr(Scan *scan, const Jaxpr *jaxpr, const Site *caller);
+
+static void scan_param(Scan *scan, const Param *param, const Site *site) {
+  if (param->kind == PARAM_JAXPR) scan_jaxpr(scan, param->jaxpr, site);
+  if (param->kind != PARAM_LIST && param->kind != PARAM_RECORD) return;
+  for (size_t i = 0; i < param->list.count; i++) scan_param(scan, &param->list.items[i], site);
+}
+
+static void scan_jaxpr(Scan *scan, const Jaxpr *jaxpr, const Site *caller) {
+  Lowering *l = scan->l;
+  void **slot = map_slot_pointer(l->context, &scan->visited, jaxpr);
+  if (*slot) return;
+  *slot = scan;
+  for (size_t i = 0; i < jaxpr->equation_count; i++) {
+    const Equation *equation = jaxpr->equations[i];
+    const Plugin *plugin = map_get_pointer(&l->plugins, equation->primitive);
+    if (plugin && !equation->param_count) continue;
+    const Site *site = site_intern(l->provenance, equation->trace, caller);
+    if (!plugin) {
+      Unsupported problem = {equation->primitive, "there is no lowering for this primitive", site};
+      array_push(l->context, scan->problems, problem);
+      continue;
+    }
+    for (uint32_t p = 0; p < equation->param_count; p++) scan_param(scan, &equation->params[p], site);
+  }
+}
+
+static void check_supported(Lowering *l) {
+  UnsupportedList *problems = l->problems;
+  Scan scan = {.l = l, .problems = problems};
+  scan_jaxpr(&scan, l->program->main, NULL);
+  if (!problems->count) return;
+  Builder out;
+  builder_init(&out, l->context);
+  builder_add(&out, "the program uses primitives that cannot be exported:");
+  for (size_t i = 0; i < problems->count; i++) {
+    const Unsupported *problem = &problems->items[i];
+    builder_format(&out, "\n  %s at %s: %s", problem->primitive, place(l, problem->site), problem->reason);
+  }
+  fail_text(l->context, ERROR_UNSUPPORTED, builder_text(&out));
+}
+
+static const int64_t nchw_to_nhwc[] = {0, 2, 3, 1}, nhwc_to_nchw[] = {0, 3, 1, 2};
+
+static Type permuted(Lowering *l, Type type, const int64_t *permutation) {
+  Dim dims[4];
+  for (int i = 0; i < 4; i++) dims[i] = type.dims[permutation[i]];
+  return type_make(l->context, type.dtype, dims, 4);
+}
+
+static Value *lower_input(Lowering *l, uint32_t index) {
+  const Var *var = l->program->main->inputs[index];
+  Str name = l->program->input_names[index];
+  bool nchw = l->options->input_nchw && l->options->input_nchw[index];
+  if (!nchw) return graph_input(l->graph, var->type, name);
+  Value *outside = graph_input(l->graph, permuted(l, var->type, nhwc_to_nchw), name);
+  return transpose_by(l, outside, nchw_to_nhwc);
+}
+
+/* An output needs a node of its own when its value is an input, a constant, or already an output. */
+static void lower_output(Lowering *l, uint32_t index, Value *value) {
+  bool nchw = l->options->output_nchw && l->options->output_nchw[index];
+  if (nchw) value = transpose_by(l, value, nhwc_to_nchw);
+  if (!value->producer || value_is_output(value)) value = EMIT(l, "Identity", value->type, value);
+  value->name = l->program->output_names[index];
+  value->name_fixed = true;
+  graph_output(l->graph, value);
+}
+
+Model *lower_program(Program *program, const LowerOptions *options, UnsupportedList *problems) {
+  Context *context = program->context;
+  const Jaxpr *jaxpr = program->main;
+  Model *model = model_new(context, program->provenance, options->opset);
+  model->graph = graph_new(model, program->name);
+  array_push(context, &model->opsets, ((OpsetImport){str_intern(context, ""), options->opset}));
+  Lowering l = {.context = context, .program = program, .provenance = program->provenance, .model = model,
+                .options = options, .graph = model->graph, .problems = problems};
+  l.values = arena_new_array(&context->arena, program->var_count, Value *);
+  register_plugins(&l);
+  check_supported(&l);
+  const Site *root = site_intern(program->provenance, program->root, NULL);
+  l.site = root;
+  Value **arguments = arena_new_array(&context->arena, jaxpr->input_count, Value *);
+  Value **results = arena_new_array(&context->arena, jaxpr->output_count, Value *);
+  for (uint32_t i = 0; i < jaxpr->input_count; i++) arguments[i] = lower_input(&l, i);
+  lower_jaxpr(&l, jaxpr, arguments, results);
+  l.site = root;
+  l.plugin = NULL;
+  for (uint32_t i = 0; i < jaxpr->output_count; i++) lower_output(&l, i, results[i]);
+  return model;
+}

@@ -1,0 +1,151 @@
+/* Lowering: a program becomes a graph, one plugin per primitive.
+ *
+ * A plugin is a row of a family's table (elementwise.c, reductions.c, …): primitive, function, row data. Its function
+ * reads the current equation through input/output_type/param_*, makes nodes with EMIT, and binds every output.
+ * Every node gets the equation's joined site and the C line that emitted it; nothing else is needed for provenance.
+ */
+#ifndef J2O_LOWER_H
+#define J2O_LOWER_H
+
+#include "onnx/graph.h"
+#include "program/program.h"
+
+typedef struct Lowering Lowering;
+typedef struct Plugin Plugin;
+
+typedef void LowerFunction(Lowering *l);
+
+struct Plugin {
+  const char *primitive;
+  LowerFunction *lower;
+  const char *function; /* the C name of lower: nodes it emits itself are attributed to the plugin */
+  const char *file;     /* where this row stands */
+  int line;
+  const char *op;       /* the row's own data: an ONNX operator, … */
+  int flags;
+};
+
+#define PLUGIN(primitive, function, ...) {primitive, function, #function, __FILE__, __LINE__, __VA_ARGS__}
+
+/* A place in our C source. */
+typedef struct Here {
+  const char *file, *function;
+  int line;
+} Here;
+#define HERE ((Here){__FILE__, __func__, __LINE__})
+
+/* One primitive that cannot be lowered, and why. */
+typedef struct Unsupported {
+  Str primitive;
+  const char *reason;
+  const Site *site;
+} Unsupported;
+
+typedef ARRAY(Unsupported) UnsupportedList;
+
+typedef struct LowerOptions {
+  int64_t opset;
+  const bool *input_nchw, *output_nchw; /* one per main input/output, or NULL: no input/output is */
+} LowerOptions;
+
+struct Lowering {
+  Context *context;
+  Program *program;
+  Provenance *provenance;
+  Model *model;
+  const LowerOptions *options;
+  Graph *graph;             /* where nodes go */
+  Value **values;           /* by Var id: what the variable is bound to in the current scope */
+  const Equation *equation; /* being lowered */
+  const Plugin *plugin;     /* lowering it */
+  const Site *site;         /* its joined site */
+  const Site *caller;       /* the site of the enclosing call, or NULL at the top */
+  const LowerFrame *calls;  /* the plugins of the enclosing calls */
+  Map emitters;             /* (function, line, plugin) -> Emitter */
+  Map tensors;              /* tensor data address -> initializer */
+  Map constants;            /* content hash -> initializer, for small constants */
+  Map dimensions;           /* DimExpr -> int64[1] value */
+  Map symbols;              /* symbol -> SymbolSource */
+  Node *last_dimension;     /* dimension arithmetic stands at the head of the main graph, up to here */
+  Map plugins;              /* primitive -> Plugin */
+  UnsupportedList *problems; /* what unsupported() and the scan before lowering found */
+};
+
+/* Where a plugin meets its equation. */
+Value *input(Lowering *l, size_t index);            /* literals become initializers */
+const Tensor *input_literal(Lowering *l, size_t index); /* the value when known at export, else NULL */
+Type input_type(Lowering *l, size_t index);
+Type output_type(Lowering *l, size_t index);
+void bind(Lowering *l, size_t index, Value *value); /* output index of the equation is value */
+
+/* Making nodes. EMIT gives the only output; EMIT_NODE the node, for several outputs. */
+Value *emit_value(Lowering *l, Here here, const char *op, Type type, Value *const *inputs, size_t count);
+Node *emit_node(Lowering *l, Here here, const char *op, const Type *types, size_t type_count, Value *const *inputs,
+                size_t count);
+#define VALUES(...) ((Value *[]){__VA_ARGS__})
+#define COUNT_OF(...) (sizeof(VALUES(__VA_ARGS__)) / sizeof(Value *))
+#define EMIT(l, op, type, ...) emit_value((l), HERE, (op), (type), VALUES(__VA_ARGS__), COUNT_OF(__VA_ARGS__))
+#define EMIT_NODE(l, op, types, type_count, ...) \
+  emit_node((l), HERE, (op), (types), (type_count), VALUES(__VA_ARGS__), COUNT_OF(__VA_ARGS__))
+/* As EMIT, attributed to the line of the plugin's row: for functions that serve many rows. */
+#define ROW_HERE(l) ((Here){(l)->plugin->file, (l)->plugin->function, (l)->plugin->line})
+#define EMIT_ROW(l, op, type, ...) \
+  emit_value((l), ROW_HERE(l), (op), (type), VALUES(__VA_ARGS__), COUNT_OF(__VA_ARGS__))
+
+/* As EMIT, for an operator that ONNX Runtime has no kernel for at this element type: inputs of the first input's
+ * element type are cast to the type given by compute_dtype, and the result is cast back to type's. */
+Value *emit_around(Lowering *l, Here here, const char *op, Type type, Value *const *inputs, size_t count);
+#define EMIT_AROUND(l, op, type, ...) emit_around((l), HERE, (op), (type), VALUES(__VA_ARGS__), COUNT_OF(__VA_ARGS__))
+#define EMIT_ROW_AROUND(l, op, type, ...) \
+  emit_around((l), ROW_HERE(l), (op), (type), VALUES(__VA_ARGS__), COUNT_OF(__VA_ARGS__))
+/* The element type to compute op in: dtype itself where it runs, else the narrowest that holds it and runs (for
+ * uint64: int64, the same bits); DTYPE_NONE when there is none. */
+DType compute_dtype(Lowering *l, const char *op, DType dtype);
+
+/* Constants (constants.c): equal ones are one initializer of the main graph. */
+Value *constant(Lowering *l, const Tensor *tensor);
+Value *constant_scalar(Lowering *l, DType dtype, double value);     /* rank 0 */
+Value *constant_integer(Lowering *l, DType dtype, int64_t value);   /* rank 0; any type, exact for integers */
+Value *constant_ints(Lowering *l, const int64_t *values, size_t count); /* int64[count] */
+Value *constant_like(Lowering *l, Type type, double value);         /* rank 0 of type's dtype */
+const Tensor *tensor_new(Lowering *l, DType dtype, const int64_t *dims, uint32_t rank, const void *data, size_t size);
+const Tensor *tensor_scalar(Lowering *l, DType dtype, double value);
+/* The value as a double / int64 when it is a constant scalar (or all elements equal). */
+bool literal_double(const Tensor *tensor, double *value);
+bool literal_int(const Tensor *tensor, int64_t *value);
+
+/* Dimensions (dimensions.c): the one way to get a size at run time. */
+Value *dimension_value(Lowering *l, Dim dim);                      /* int64[1] */
+Value *dimension_scalar(Lowering *l, Dim dim, DType dtype);        /* rank 0 */
+Value *shape_value(Lowering *l, const Dim *dims, size_t count);    /* int64[count] */
+
+/* Shapes (shapes.c): nothing is emitted where nothing changes. */
+Value *reshape_to(Lowering *l, Value *value, const Dim *dims, size_t rank);
+Value *expand_to(Lowering *l, Value *value, const Dim *dims, size_t rank);   /* numpy broadcasting */
+Value *transpose_by(Lowering *l, Value *value, const int64_t *permutation);
+Value *unsqueeze_at(Lowering *l, Value *value, const int64_t *axes, size_t count); /* axes of the result */
+Value *squeeze_at(Lowering *l, Value *value, const int64_t *axes, size_t count);
+/* value[starts:limits:steps] along axes; steps may be NULL (all 1). Sizes of the result are given by type. */
+Value *slice_at(Lowering *l, Value *value, Type type, const Dim *starts, const Dim *limits, const int64_t *steps,
+                const int64_t *axes, size_t count);
+Value *concat_at(Lowering *l, Value *const *values, size_t count, int64_t axis, Type type);
+Value *cast_to(Lowering *l, Value *value, DType dtype); /* ONNX Cast; nothing when the type is the same */
+
+/* Calls: lowers a jaxpr in place of the current equation's call. Frames of the call are joined to its equations. */
+void lower_call(Lowering *l, Here here, const Jaxpr *jaxpr, Value *const *arguments, Value **results);
+/* As lower_call, into a new subgraph for a node's attribute. Outer values are captured. inputs: the subgraph's own
+ * inputs, made with graph_input on *graph before; the body's results become its outputs. */
+Graph *subgraph_begin(Lowering *l, const char *name);
+void subgraph_end(Lowering *l, Graph *outer);
+
+/* Stops with a message that names the primitive and the user's line. */
+_Noreturn void unsupported(Lowering *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The whole stage. Fails with every unsupported primitive of the program, listed in *problems. */
+Model *lower_program(Program *program, const LowerOptions *options, UnsupportedList *problems);
+
+/* Families (each file ends with its table, closed by a row without a primitive). */
+extern const Plugin call_plugins[], elementwise_plugins[], shape_plugins[], reduction_plugins[], dot_plugins[],
+    control_plugins[], indexing_plugins[], convolution_plugins[], window_plugins[];
+
+#endif

@@ -1,0 +1,105 @@
+/* Changing shapes: the one way to make each of these nodes. Nothing is emitted where nothing changes. */
+#include "lower/lower.h"
+#include "onnx/schema.h"
+
+static bool same_dims(Type type, const Dim *dims, size_t rank) {
+  return type_same_shape(type, (Type){.rank = (uint32_t)rank, .dims = dims});
+}
+
+Value *cast_to(Lowering *l, Value *value, DType dtype) {
+  if (value->type.dtype == dtype) return value;
+  Value *cast = EMIT(l, "Cast", type_with(value->type, dtype), value);
+  node_set_int(cast->producer, "to", onnx_dtype(dtype));
+  return cast;
+}
+
+/* One unknown dimension is left to Reshape as -1; unchanged leading ones as 0. Only then is a shape computed. */
+static Value *reshape_target(Lowering *l, Type from, const Dim *dims, size_t rank) {
+  int64_t *numbers = arena_new_array(&l->context->arena, rank, int64_t);
+  size_t unknown = 0;
+  for (size_t i = 0; i < rank; i++) {
+    if (dim_is_constant(dims[i])) {
+      numbers[i] = dims[i].constant;
+      if (numbers[i] == 0) return shape_value(l, dims, rank); /* 0 has a meaning of its own in Reshape */
+    } else if (i < from.rank && dim_equal(from.dims[i], dims[i])) {
+      numbers[i] = 0;
+    } else {
+      numbers[i] = -1;
+      unknown++;
+    }
+  }
+  return unknown <= 1 ? constant_ints(l, numbers, rank) : shape_value(l, dims, rank);
+}
+
+Value *reshape_to(Lowering *l, Value *value, const Dim *dims, size_t rank) {
+  if (same_dims(value->type, dims, rank)) return value;
+  bool zero = false;
+  for (size_t i = 0; i < rank; i++) zero = zero || dim_is(dims[i], 0);
+  Value *target = reshape_target(l, value->type, dims, rank);
+  Value *result = EMIT(l, "Reshape", type_make(l->context, value->type.dtype, dims, (uint32_t)rank), value, target);
+  if (zero) node_set_int(result->producer, "allowzero", 1);
+  return result;
+}
+
+Value *expand_to(Lowering *l, Value *value, const Dim *dims, size_t rank) {
+  if (same_dims(value->type, dims, rank)) return value;
+  Type type = type_make(l->context, value->type.dtype, dims, (uint32_t)rank);
+  return EMIT(l, "Expand", type, value, shape_value(l, dims, rank));
+}
+
+Value *transpose_by(Lowering *l, Value *value, const int64_t *permutation) {
+  uint32_t rank = value->type.rank;
+  Dim *dims = arena_new_array(&l->context->arena, rank, Dim);
+  bool identity = true;
+  for (uint32_t i = 0; i < rank; i++) {
+    dims[i] = value->type.dims[permutation[i]];
+    identity = identity && permutation[i] == (int64_t)i;
+  }
+  if (identity) return value;
+  Value *result = EMIT(l, "Transpose", type_make(l->context, value->type.dtype, dims, rank), value);
+  node_set_ints(result->producer, "perm", permutation, rank);
+  return result;
+}
+
+Value *unsqueeze_at(Lowering *l, Value *value, const int64_t *axes, size_t count) {
+  if (!count) return value;
+  uint32_t rank = value->type.rank + (uint32_t)count;
+  Dim *dims = arena_new_array(&l->context->arena, rank, Dim);
+  for (size_t i = 0; i < count; i++) dims[axes[i]] = dim_of(-1);
+  for (uint32_t i = 0, from = 0; i < rank; i++) {
+    dims[i] = dim_is(dims[i], -1) ? dim_of(1) : value->type.dims[from++];
+  }
+  Type type = type_make(l->context, value->type.dtype, dims, rank);
+  return EMIT(l, "Unsqueeze", type, value, constant_ints(l, axes, count));
+}
+
+Value *squeeze_at(Lowering *l, Value *value, const int64_t *axes, size_t count) {
+  if (!count) return value;
+  uint32_t rank = value->type.rank - (uint32_t)count, to = 0;
+  Dim *dims = arena_new_array(&l->context->arena, rank, Dim);
+  for (uint32_t i = 0; i < value->type.rank; i++) {
+    bool dropped = false;
+    for (size_t a = 0; a < count; a++) dropped = dropped || axes[a] == (int64_t)i;
+    if (!dropped) dims[to++] = value->type.dims[i];
+  }
+  Type type = type_make(l->context, value->type.dtype, dims, rank);
+  return EMIT(l, "Squeeze", type, value, constant_ints(l, axes, count));
+}
+
+Value *slice_at(Lowering *l, Value *value, Type type, const Dim *starts, const Dim *limits, const int64_t *steps,
+                const int64_t *axes, size_t count) {
+  if (!count) return value;
+  Value *from = shape_value(l, starts, count), *to = shape_value(l, limits, count);
+  Value *along = constant_ints(l, axes, count);
+  bool unit = true;
+  for (size_t i = 0; steps && i < count; i++) unit = unit && steps[i] == 1;
+  if (unit) return EMIT(l, "Slice", type, value, from, to, along);
+  return EMIT(l, "Slice", type, value, from, to, along, constant_ints(l, steps, count));
+}
+
+Value *concat_at(Lowering *l, Value *const *values, size_t count, int64_t axis, Type type) {
+  if (count == 1) return values[0];
+  Value *result = emit_value(l, HERE, "Concat", type, values, count);
+  node_set_int(result->producer, "axis", axis);
+  return result;
+}

@@ -1,0 +1,4 @@
+/* Window reductions and pooling. */
+#include "lower/lower.h"
+
+const Plugin window_plugins[] = {{0}};

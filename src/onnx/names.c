@@ -1,0 +1,96 @@
+/* Names: stable and readable. A node is its operator and a number (Sin_0), a value its operator in lower case and
+ * the same number (sin_0), an initializer its parameter's path or "const_" and its type. */
+#include <ctype.h>
+#include <stdio.h>
+
+#include "onnx/graph.h"
+
+typedef struct Namer {
+  Context *context;
+  Map taken;    /* names in use */
+  Map counters; /* per base name: the next number plus one, as a pointer-sized integer */
+} Namer;
+
+static bool take(Namer *namer, Str name) {
+  void **slot = map_slot_pointer(namer->context, &namer->taken, name);
+  if (*slot) return false;
+  *slot = namer;
+  return true;
+}
+
+static size_t next_number(Namer *namer, Str base) {
+  void **slot = map_slot_pointer(namer->context, &namer->counters, base);
+  size_t number = *slot ? (size_t)(uintptr_t)*slot - 1 : 0;
+  *slot = (void *)(uintptr_t)(number + 2);
+  return number;
+}
+
+/* base itself when it is free, else base_1, base_2, … */
+static Str unique(Namer *namer, Str base) {
+  if (take(namer, base)) return base;
+  for (;;) {
+    size_t number = next_number(namer, base) + 1;
+    Str name = str_intern(namer->context, arena_format(&namer->context->arena, "%s_%zu", base, number));
+    if (take(namer, name)) return name;
+  }
+}
+
+static void take_fixed(Graph *graph, void *data) {
+  Namer *namer = data;
+  for (size_t i = 0; i < graph->inputs.count; i++) {
+    if (graph->inputs.items[i]->name) take(namer, graph->inputs.items[i]->name);
+  }
+  for (size_t i = 0; i < graph->outputs.count; i++) {
+    Value *value = graph->outputs.items[i]->value;
+    if (value && value->name_fixed) take(namer, value->name);
+  }
+}
+
+static void name_initializer(Namer *namer, Value *value) {
+  if (value->name_fixed) return;
+  const Tensor *tensor = value->tensor;
+  if (tensor->name) {
+    value->name = unique(namer, tensor->name);
+    return;
+  }
+  Builder out;
+  builder_init(&out, namer->context);
+  builder_format(&out, "const_%s", dtype_short(tensor->dtype));
+  for (uint32_t i = 0; i < tensor->rank; i++) builder_format(&out, "%c%lld", i ? 'x' : '_', (long long)tensor->dims[i]);
+  value->name = unique(namer, str_intern(namer->context, builder_text(&out)));
+}
+
+static Str lower_case(Namer *namer, Str text) {
+  char *copy = arena_copy_text(&namer->context->arena, text);
+  for (char *c = copy; *c; c++) *c = (char)tolower((unsigned char)*c);
+  return str_intern(namer->context, copy);
+}
+
+static void name_node(Namer *namer, Node *node) {
+  size_t number = next_number(namer, node->op);
+  Arena *arena = &namer->context->arena;
+  node->name = str_intern(namer->context, arena_format(arena, "%s_%zu", node->op, number));
+  Str base = lower_case(namer, node->name);
+  for (uint32_t i = 0; i < node->output_count; i++) {
+    Value *value = node->outputs[i];
+    if (!value || value->name_fixed) continue;
+    Str name = node->output_count == 1 ? base : str_intern(namer->context, arena_format(arena, "%s_%u", base, i));
+    value->name = unique(namer, name);
+  }
+}
+
+static void name_graph(Graph *graph, void *data) {
+  Namer *namer = data;
+  for (size_t i = 0; i < graph->initializers.count; i++) name_initializer(namer, graph->initializers.items[i]);
+  for (size_t i = 0; i < graph->inputs.count; i++) {
+    Value *value = graph->inputs.items[i];
+    if (!value->name) value->name = unique(namer, str_intern(namer->context, graph->owner ? "body_in" : "in"));
+  }
+  FOR_EACH_NODE(node, graph) name_node(namer, node);
+}
+
+void model_name(Model *model) {
+  Namer namer = {.context = model->context};
+  model_each_graph(model, take_fixed, &namer);
+  model_each_graph(model, name_graph, &namer);
+}

@@ -1,0 +1,57 @@
+/* Dead code: nodes and initializers that no output needs. One walk backwards per graph, inner graphs with their node. */
+#include "passes/passes.h"
+
+static bool is_used(const Node *node) {
+  for (uint32_t i = 0; i < node->output_count; i++) {
+    if (node->outputs[i] && node->outputs[i]->uses) return true;
+  }
+  return false;
+}
+
+static bool sweep_nodes(Graph *graph);
+
+/* The uses that a removed node's subgraphs make of outer values must go as well. */
+static void release_subgraph(Graph *graph) {
+  for (size_t i = 0; i < graph->outputs.count; i++) use_set(graph->outputs.items[i], NULL);
+  graph->outputs.count = 0;
+  sweep_nodes(graph);
+}
+
+static bool sweep_nodes(Graph *graph) {
+  bool changed = false;
+  for (Node *node = graph->last; node;) {
+    Node *previous = node->previous;
+    bool used = is_used(node);
+    for (size_t i = 0; i < node->attributes.count; i++) {
+      const Attribute *attribute = &node->attributes.items[i];
+      if (attribute->kind != ATTRIBUTE_GRAPH) continue;
+      if (used) changed = sweep_nodes(attribute->graph) || changed;
+      else release_subgraph(attribute->graph);
+    }
+    if (!used) {
+      node_remove(node);
+      changed = true;
+    }
+    node = previous;
+  }
+  return changed;
+}
+
+static void sweep_initializers(Graph *graph, void *data) {
+  bool *changed = data;
+  size_t kept = 0;
+  for (size_t i = 0; i < graph->initializers.count; i++) {
+    Value *value = graph->initializers.items[i];
+    if (value->uses) graph->initializers.items[kept++] = value;
+  }
+  *changed = *changed || kept != graph->initializers.count;
+  graph->initializers.count = kept;
+}
+
+bool remove_dead_code(Model *model) {
+  bool changed = false;
+  for (size_t i = 0; i < model->functions.count; i++) changed = sweep_nodes(model->functions.items[i]->body) || changed;
+  changed = sweep_nodes(model->graph) || changed;
+  model_each_graph(model, sweep_initializers, &changed);
+  return changed;
+}

@@ -1,0 +1,41 @@
+/* Passes: graph to graph, one file and one entry point each.
+ *
+ * What a pass owes to provenance: a node replaced by one moves its origin over; nodes fused into one unite their
+ * sites, the primary one from the node whose value is kept; nodes expanded from one each get its origin; equal nodes
+ * merged unite their sites; a folded constant keeps the origin on its value. No pass looks at an origin to decide.
+ */
+#ifndef J2O_PASSES_H
+#define J2O_PASSES_H
+
+#include "onnx/graph.h"
+
+typedef struct Pass {
+  const char *name;
+  const char *summary;
+  bool (*run)(Model *model); /* true when it changed something */
+} Pass;
+
+extern const Pass all_passes[]; /* in the order they run, closed by a row without a name */
+
+typedef struct PassOptions {
+  const char *const *disabled; /* names, or NULL */
+  size_t disabled_count;
+  bool check; /* run the provenance checker after every pass */
+  void (*after)(Model *model, const char *pass, void *data); /* for dumps, or NULL */
+  void *data;
+} PassOptions;
+
+void run_passes(Model *model, const PassOptions *options);
+
+/* One file each. */
+bool remove_dead_code(Model *model);
+bool merge_common_nodes(Model *model);
+bool fold_constants(Model *model);
+bool remove_no_ops(Model *model);
+
+/* The emitter of what a pass makes. */
+#define PASS_EMITTER(model) \
+  ((Emitter){.name = str_intern((model)->context, __func__), .file = pass_source_path(__FILE__), .line = __LINE__})
+const char *pass_source_path(const char *file);
+
+#endif

@@ -1,0 +1,161 @@
+/* Building programs and reading parameters. */
+#include "program/program.h"
+
+#include <string.h>
+#include <strings.h>
+
+Program *program_new(Context *context, Provenance *provenance) {
+  Program *program = arena_new(&context->arena, Program);
+  program->context = context;
+  program->provenance = provenance;
+  return program;
+}
+
+Var *program_var(Program *program, Type type) {
+  Var *var = arena_new(&program->context->arena, Var);
+  var->id = program->var_count++;
+  var->type = type;
+  return var;
+}
+
+Type type_make(Context *context, DType dtype, const Dim *dims, uint32_t rank) {
+  Type type = {.dtype = dtype, .rank = rank};
+  if (rank) type.dims = arena_copy(&context->arena, dims, rank * sizeof *dims);
+  return type;
+}
+
+Type type_constant(Context *context, DType dtype, const int64_t *dims, uint32_t rank) {
+  Dim *copy = arena_new_array(&context->arena, rank, Dim);
+  for (uint32_t i = 0; i < rank; i++) copy[i] = dim_of(dims[i]);
+  return (Type){.dtype = dtype, .rank = rank, .dims = copy};
+}
+
+bool type_same_shape(Type a, Type b) {
+  if (a.rank != b.rank) return false;
+  for (uint32_t i = 0; i < a.rank; i++) {
+    if (!dim_equal(a.dims[i], b.dims[i])) return false;
+  }
+  return true;
+}
+
+bool type_equal(Type a, Type b) { return a.dtype == b.dtype && type_same_shape(a, b); }
+
+bool type_count(Type type, int64_t *count) {
+  int64_t product = 1;
+  bool empty = false;
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (!dim_is_constant(type.dims[i])) return false;
+    if (type.dims[i].constant == 0) empty = true;
+  }
+  for (uint32_t i = 0; !empty && i < type.rank; i++) {
+    if (__builtin_mul_overflow(product, type.dims[i].constant, &product)) return false;
+  }
+  *count = empty ? 0 : product;
+  return true;
+}
+
+Type tensor_type(Context *context, const Tensor *tensor) {
+  return type_constant(context, tensor->dtype, tensor->dims, tensor->rank);
+}
+
+static const Param *find(const Param *items, size_t count, const char *name) {
+  for (size_t i = 0; i < count; i++) {
+    if (items[i].name && strcmp(items[i].name, name) == 0) return &items[i];
+  }
+  return NULL;
+}
+
+const Param *param_find(const Equation *equation, const char *name) {
+  return find(equation->params, equation->param_count, name);
+}
+
+const Param *param_field(const Param *record, const char *name) {
+  if (record->kind != PARAM_RECORD) return NULL;
+  return find(record->list.items, record->list.count, name);
+}
+
+const Param *param_get(Context *context, const Equation *equation, const char *name) {
+  const Param *param = param_find(equation, name);
+  if (!param) {
+    fail(context, ERROR_UNSUPPORTED, "%s has no parameter '%s': this release of JAX differs from the ones known here",
+         equation->primitive, name);
+  }
+  return param;
+}
+
+static bool as_int(const Param *param, int64_t *integer) {
+  if (param->kind == PARAM_INT || param->kind == PARAM_BOOL || param->kind == PARAM_ENUM) {
+    *integer = param->integer;
+    return true;
+  }
+  return false;
+}
+
+int64_t param_int(Context *context, const Equation *equation, const char *name) {
+  int64_t integer;
+  if (!as_int(param_get(context, equation, name), &integer)) {
+    fail(context, ERROR_UNSUPPORTED, "%s: parameter '%s' is not an integer", equation->primitive, name);
+  }
+  return integer;
+}
+
+int64_t param_int_or(const Equation *equation, const char *name, int64_t otherwise) {
+  const Param *param = param_find(equation, name);
+  int64_t integer;
+  return param && as_int(param, &integer) ? integer : otherwise;
+}
+
+bool param_bool_or(const Equation *equation, const char *name, bool otherwise) {
+  return param_int_or(equation, name, otherwise) != 0;
+}
+
+Jaxpr *param_jaxpr(Context *context, const Equation *equation, const char *name) {
+  const Param *param = param_get(context, equation, name);
+  if (param->kind != PARAM_JAXPR) {
+    fail(context, ERROR_UNSUPPORTED, "%s: parameter '%s' is not a jaxpr", equation->primitive, name);
+  }
+  return param->jaxpr;
+}
+
+const int64_t *param_list_ints(Context *context, const Param *list, size_t *count) {
+  if (list->kind != PARAM_LIST) {
+    fail(context, ERROR_UNSUPPORTED, "parameter '%s' is not a list of integers", list->name ? list->name : "?");
+  }
+  int64_t *values = arena_new_array(&context->arena, list->list.count, int64_t);
+  for (size_t i = 0; i < list->list.count; i++) {
+    if (!as_int(&list->list.items[i], &values[i])) {
+      fail(context, ERROR_UNSUPPORTED, "parameter '%s' holds something other than constant integers",
+           list->name ? list->name : "?");
+    }
+  }
+  *count = list->list.count;
+  return values;
+}
+
+const int64_t *param_ints(Context *context, const Equation *equation, const char *name, size_t *count) {
+  return param_list_ints(context, param_get(context, equation, name), count);
+}
+
+const Dim *param_dims(Context *context, const Param *list, size_t *count) {
+  if (list->kind != PARAM_LIST) {
+    fail(context, ERROR_UNSUPPORTED, "parameter '%s' is not a list of dimensions", list->name ? list->name : "?");
+  }
+  Dim *dims = arena_new_array(&context->arena, list->list.count, Dim);
+  for (size_t i = 0; i < list->list.count; i++) {
+    const Param *item = &list->list.items[i];
+    int64_t integer;
+    if (item->kind == PARAM_DIM) dims[i] = item->dim;
+    else if (as_int(item, &integer)) dims[i] = dim_of(integer);
+    else fail(context, ERROR_UNSUPPORTED, "parameter '%s' holds something other than dimensions",
+              list->name ? list->name : "?");
+  }
+  *count = list->list.count;
+  return dims;
+}
+
+bool param_is(const Param *param, const char *name) {
+  if (!param) return false;
+  if (param->kind == PARAM_STRING) return strcasecmp(param->text, name) == 0;
+  if (param->kind == PARAM_ENUM) return strcasecmp(param->text2, name) == 0;
+  return false;
+}

@@ -1,0 +1,143 @@
+/* Program: what JAX traced, without Python: jaxprs of equations over typed variables.
+ *
+ * A jaxpr that JAX shares between two calls is one Jaxpr here too; what tells the calls apart is the site that
+ * lowering joins to each equation's own trace (see provenance/trace.h).
+ */
+#ifndef J2O_PROGRAM_H
+#define J2O_PROGRAM_H
+
+#include "base/array.h"
+#include "base/context.h"
+#include "program/dimension.h"
+#include "program/dtype.h"
+#include "provenance/trace.h"
+
+typedef struct Jaxpr Jaxpr;
+
+enum { MAX_RANK = 32 };
+
+typedef struct Type {
+  DType dtype;
+  uint32_t rank;
+  const Dim *dims; /* rank of them */
+} Type;
+
+/* Constant data. Never copied: data points to where the array lies, which the owner keeps alive. */
+typedef struct Tensor {
+  DType dtype;
+  uint32_t rank;
+  const int64_t *dims;
+  const void *data; /* little-endian, C order; NULL only when size is 0 */
+  size_t size;      /* bytes */
+  Str name;         /* readable name (a parameter's path), or NULL */
+} Tensor;
+
+typedef struct Var {
+  uint32_t id; /* unique in the program */
+  Type type;
+  const Tensor *literal; /* the value when it is known: a literal or a closed-over constant; else NULL */
+} Var;
+
+typedef enum ParamKind {
+  PARAM_NONE,
+  PARAM_BOOL,
+  PARAM_INT,
+  PARAM_FLOAT,
+  PARAM_STRING,
+  PARAM_DTYPE,
+  PARAM_LIST,   /* tuple, list or set */
+  PARAM_RECORD, /* named tuple, dataclass or dict: fields by name */
+  PARAM_ENUM,   /* member name in text, class name in type_name, value in integer when it is one */
+  PARAM_DIM,    /* a symbolic dimension */
+  PARAM_JAXPR,
+  PARAM_TENSOR,
+  PARAM_OPAQUE, /* anything else: only the type's name is known */
+} ParamKind;
+
+typedef struct Param Param;
+struct Param {
+  ParamKind kind;
+  Str name;      /* key in the equation's parameters or in the record, else NULL */
+  Str type_name; /* of records, enums and opaque objects */
+  union {
+    int64_t integer; /* bool, int, enum */
+    double real;
+    Str text;        /* string; enum member */
+    DType dtype;
+    Dim dim;
+    Jaxpr *jaxpr;
+    const Tensor *tensor;
+    struct {
+      Param *items;
+      size_t count;
+    } list;          /* list and record */
+  };
+  Str text2; /* enum member name */
+};
+
+typedef struct Equation {
+  Str primitive;
+  uint32_t input_count, output_count, param_count;
+  Var **inputs;  /* each once per use */
+  Var **outputs;
+  Param *params;
+  const Trace *trace; /* its own frames, cut at the enclosing call as JAX cuts them; may be NULL */
+} Equation;
+
+struct Jaxpr {
+  Str name; /* of the traced function where known, else NULL */
+  uint32_t input_count, const_count, output_count;
+  Var **inputs;
+  Var **consts; /* each with its literal set when closed; else further inputs, bound before the others */
+  Var **outputs;
+  Equation **equations;
+  size_t equation_count;
+};
+
+typedef struct Program {
+  Context *context;
+  Provenance *provenance;
+  Jaxpr *main;
+  Str name;          /* model name */
+  Str *input_names;  /* one per main input; NULL entries get a default */
+  Str *output_names; /* one per main output; NULL entries get a default */
+  uint32_t var_count;
+  const Trace *root; /* the traced function's definition: for nodes that no equation made */
+  Frame **entry_frames; /* the user's frames that called to_onnx, outermost first */
+  size_t entry_count;
+} Program;
+
+/* Building. */
+Program *program_new(Context *context, Provenance *provenance);
+Var *program_var(Program *program, Type type);
+Type type_make(Context *context, DType dtype, const Dim *dims, uint32_t rank);
+Type type_constant(Context *context, DType dtype, const int64_t *dims, uint32_t rank);
+static inline Type type_with(Type type, DType dtype) { type.dtype = dtype; return type; }
+static inline Type type_scalar(DType dtype) { return (Type){.dtype = dtype}; }
+bool type_equal(Type a, Type b);
+bool type_same_shape(Type a, Type b);
+/* Number of elements; false when a dimension is symbolic or the product overflows. */
+bool type_count(Type type, int64_t *count);
+Type tensor_type(Context *context, const Tensor *tensor);
+
+/* Reading parameters. param_find returns NULL when absent; the others fail with a clear message. */
+const Param *param_find(const Equation *equation, const char *name);
+const Param *param_field(const Param *record, const char *name); /* NULL when absent */
+const Param *param_get(Context *context, const Equation *equation, const char *name);
+int64_t param_int(Context *context, const Equation *equation, const char *name);
+int64_t param_int_or(const Equation *equation, const char *name, int64_t otherwise);
+bool param_bool_or(const Equation *equation, const char *name, bool otherwise);
+Jaxpr *param_jaxpr(Context *context, const Equation *equation, const char *name);
+/* A list of integers; fails on anything else. *count receives its length. */
+const int64_t *param_ints(Context *context, const Equation *equation, const char *name, size_t *count);
+const int64_t *param_list_ints(Context *context, const Param *list, size_t *count);
+/* A list of integers and symbolic dimensions. */
+const Dim *param_dims(Context *context, const Param *list, size_t *count);
+/* Is this parameter the string, or the enum member, of that name (letter case ignored)? */
+bool param_is(const Param *param, const char *name);
+
+/* Text form (text_print.c, text_read.c). */
+const char *program_print(Program *program);
+Program *program_parse(Context *context, Provenance *provenance, const char *text, size_t length);
+
+#endif

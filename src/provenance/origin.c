@@ -1,0 +1,47 @@
+/* Origins: what a node carries, and how passes combine them. */
+#include <string.h>
+
+#include "base/array.h"
+#include "provenance/trace.h"
+
+const Origin *origin_new(Provenance *provenance, const Site *site, Emitter emitter, const LowerFrame *calls) {
+  Arena *arena = &provenance->context->arena;
+  struct {
+    Origin origin;
+    const Site *site;
+  } *both = arena_alloc(arena, sizeof *both);
+  both->site = site;
+  both->origin = (Origin){.sites = &both->site, .site_count = 1, .emitter = emitter, .calls = calls};
+  return &both->origin;
+}
+
+const Origin *origin_with_emitter(Provenance *provenance, const Origin *origin, Emitter emitter) {
+  Origin *copy = arena_copy(&provenance->context->arena, origin, sizeof *origin);
+  copy->emitter = emitter;
+  return copy;
+}
+
+static bool has_site(const Origin *origin, const Site *site) {
+  for (uint32_t i = 0; i < origin->site_count; i++) {
+    if (origin->sites[i] == site) return true;
+  }
+  return false;
+}
+
+const Origin *origin_merge(Provenance *provenance, const Origin *a, const Origin *b, Emitter emitter) {
+  Arena *arena = &provenance->context->arena;
+  uint32_t more = 0;
+  for (uint32_t i = 0; i < b->site_count; i++) more += !has_site(a, b->sites[i]);
+  Origin *merged = arena_copy(arena, a, sizeof *a);
+  merged->emitter = emitter;
+  if (!more) return merged;
+  const Site **sites = arena_new_array(arena, a->site_count + more, const Site *);
+  memcpy(sites, a->sites, a->site_count * sizeof *sites);
+  uint32_t count = a->site_count;
+  for (uint32_t i = 0; i < b->site_count; i++) {
+    if (!has_site(a, b->sites[i])) sites[count++] = b->sites[i];
+  }
+  merged->sites = sites;
+  merged->site_count = count;
+  return merged;
+}

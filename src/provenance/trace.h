@@ -1,0 +1,95 @@
+/* Where things come from: frames, traces, sites, origins.
+ *
+ * Frame   one line of one function, interned.
+ * Trace   frames innermost first, a chain of (frame, outer) interned so that shared callers are stored once.
+ *         An equation's own trace ends where JAX cuts it: at the call that the equation is nested in.
+ * Site    a trace and the site of the call it is inlined at. The frames of a site, read outwards, are the joined
+ *         trace. Interned, so that sites compare by address.
+ * Origin  what a graph node carries: an ordered set of sites (first: the primary one), the emitter, and the lowering
+ *         calls that led to it.
+ */
+#ifndef J2O_TRACE_H
+#define J2O_TRACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/builder.h"
+#include "base/context.h"
+
+typedef enum FrameKind {
+  FRAME_USER,    /* neither the standard library nor an installed package */
+  FRAME_LIBRARY, /* an installed package or the standard library */
+  FRAME_JAX,     /* JAX or this package: never the user's */
+} FrameKind;
+
+typedef struct Frame {
+  Str file, function;
+  int line;
+  FrameKind kind;
+  Str traceback_line; /* "path:line (function)", rendered once, on demand */
+} Frame;
+
+typedef struct Trace Trace;
+struct Trace {
+  Frame *frame;
+  const Trace *outer;
+  const Frame *user;    /* innermost user frame from here outwards, or NULL */
+  const Frame *library; /* innermost library frame from here outwards, or NULL */
+};
+
+typedef struct Site Site;
+struct Site {
+  const Trace *trace; /* may be NULL: an equation without a traceback */
+  const Site *caller; /* the call this is inlined at, or NULL */
+  const Frame *user, *library; /* as in Trace, over the joined trace */
+};
+
+/* A call on the lowering stack: which plugin lowered the enclosing call equation, and where. */
+typedef struct LowerFrame LowerFrame;
+struct LowerFrame {
+  const char *file, *function;
+  int line;
+  const LowerFrame *outer;
+};
+
+typedef struct Emitter {
+  Str name;         /* "SinPlugin.lower", or the name of a helper or a pass */
+  const char *file; /* our C source, relative to the project */
+  int line;
+} Emitter;
+
+typedef struct Origin {
+  const Site *const *sites; /* at least one; the first is the primary one */
+  uint32_t site_count;
+  Emitter emitter;
+  const LowerFrame *calls; /* innermost first */
+} Origin;
+
+typedef struct Provenance {
+  Context *context;
+  Map frames, traces, sites, unions;
+  Frame *const *entry_frames; /* the user's frames that called to_onnx, outermost first */
+  size_t entry_count;
+} Provenance;
+
+Provenance *provenance_new(Context *context);
+Frame *frame_intern(Provenance *provenance, Str file, Str function, int line, FrameKind kind);
+const Trace *trace_intern(Provenance *provenance, Frame *frame, const Trace *outer);
+const Site *site_intern(Provenance *provenance, const Trace *trace, const Site *caller);
+
+/* The frame that stands for the user's line; NULL when the joined trace has no frame outside JAX. */
+const Frame *site_user_frame(const Site *site);
+
+/* Origins. origin_merge: all sites of a, then those of b that a lacks; emitter and calls as given. */
+const Origin *origin_new(Provenance *provenance, const Site *site, Emitter emitter, const LowerFrame *calls);
+const Origin *origin_merge(Provenance *provenance, const Origin *a, const Origin *b, Emitter emitter);
+const Origin *origin_with_emitter(Provenance *provenance, const Origin *origin, Emitter emitter);
+
+/* Rendering (render.c): each replaces what the builder holds. */
+void render_callsite(Builder *out, const Origin *origin);                           /* "Block.__call__:72" */
+void render_plugin(Builder *out, const Origin *origin);                             /* "SinPlugin.lower:31" */
+void render_traceback(Provenance *provenance, Builder *out, const Origin *origin);  /* innermost first */
+void render_stacktrace(Provenance *provenance, Builder *out, const Origin *origin); /* outermost first */
+
+#endif

@@ -1,0 +1,405 @@
+/* Importing jaxprs: values, types, equations, tracebacks.
+ *
+ * New references are put on the `owned` stack, which is cut back at the end of every equation and released as a whole
+ * when an error unwinds, so no path leaks. Arrays stay owned until the model is written: their memory is not copied. */
+#include "python/import.h"
+
+#include <string.h>
+
+#include "base/array.h"
+#include "program/numbers.h"
+#include "python/importer.h"
+
+_Noreturn void import_fail(Importer *in) { fail_text(in->context, ERROR_PYTHON, "a Python exception is set"); }
+
+PyObject *own(Importer *in, PyObject *object) {
+  if (!object) import_fail(in);
+  if (in->owned.count == in->owned.capacity) {
+    size_t capacity = in->owned.capacity ? in->owned.capacity * 2 : 256;
+    PyObject **items = PyMem_Realloc(in->owned.items, capacity * sizeof *items);
+    if (!items) {
+      Py_DECREF(object);
+      fail(in->context, ERROR_MEMORY, "references");
+    }
+    in->owned.items = items;
+    in->owned.capacity = capacity;
+  }
+  in->owned.items[in->owned.count++] = object;
+  return object;
+}
+
+void disown_to(Importer *in, size_t mark) {
+  while (in->owned.count > mark) Py_DECREF(in->owned.items[--in->owned.count]);
+}
+
+PyObject *attribute(Importer *in, PyObject *object, PyObject *name) { return own(in, PyObject_GetAttr(object, name)); }
+
+Str import_text(Importer *in, PyObject *object) {
+  Py_ssize_t length;
+  const char *text = PyUnicode_AsUTF8AndSize(object, &length);
+  if (text) return str_intern_sized(in->context, text, (size_t)length);
+  /* Lone surrogates (file names in odd encodings) have no UTF-8; show them escaped. */
+  PyErr_Clear();
+  PyObject *bytes = own(in, PyUnicode_AsEncodedString(object, "utf-8", "backslashreplace"));
+  return str_intern_sized(in->context, PyBytes_AS_STRING(bytes), (size_t)PyBytes_GET_SIZE(bytes));
+}
+
+static void keep_alive(Importer *in, PyObject *object) {
+  if (PyList_Append(in->kept, object) != 0) import_fail(in);
+}
+
+/* Element types: NumPy's dtype objects are few, so they are looked up by address after the first time. */
+DType import_dtype(Importer *in, PyObject *object) {
+  void *known = map_get_pointer(&in->dtypes, object);
+  if (known) return (DType)((uintptr_t)known - 1);
+  keep_alive(in, object);
+  PyObject *name_object = PyObject_GetAttr(object, in->names[NAME_name]);
+  DType dtype = DTYPE_NONE;
+  if (!name_object) {
+    PyErr_Clear();
+  } else {
+    own(in, name_object);
+    if (PyUnicode_Check(name_object)) {
+      Str name = import_text(in, name_object);
+      dtype = strncmp(name, "key<", 4) == 0 ? DTYPE_KEY : dtype_from_name(name);
+    }
+  }
+  *map_slot_pointer(in->context, &in->dtypes, object) = (void *)((uintptr_t)dtype + 1);
+  return dtype;
+}
+
+static Type import_aval(Importer *in, PyObject *aval) {
+  size_t mark = in->owned.count;
+  PyObject *shape = PyObject_GetAttr(aval, in->names[NAME_shape]);
+  if (!shape) { /* a token or another type without elements */
+    PyErr_Clear();
+    return (Type){.dtype = DTYPE_NONE};
+  }
+  own(in, shape);
+  Type type = {.dtype = import_dtype(in, attribute(in, aval, in->names[NAME_dtype]))};
+  if (!PyTuple_Check(shape) || PyTuple_GET_SIZE(shape) > MAX_RANK) {
+    fail(in->context, ERROR_UNSUPPORTED, "an array has more than %d dimensions", MAX_RANK);
+  }
+  type.rank = (uint32_t)PyTuple_GET_SIZE(shape);
+  Dim *dims = type.rank ? arena_new_array(&in->context->arena, type.rank, Dim) : NULL;
+  for (uint32_t i = 0; i < type.rank; i++) dims[i] = import_dim(in, PyTuple_GET_ITEM(shape, i));
+  type.dims = dims;
+  disown_to(in, mark);
+  return type;
+}
+
+/* NumPy gives a 4-bit element a byte of its own; ONNX packs two, the first in the low half. */
+static void pack_nibbles(Importer *in, Tensor *tensor, size_t count) {
+  const unsigned char *from = tensor->data;
+  unsigned char *packed = arena_alloc(&in->context->arena, (count + 1) / 2);
+  for (size_t i = 0; i < count; i++) packed[i / 2] |= (unsigned char)((from[i] & 0xF) << (i % 2 * 4));
+  tensor->data = packed;
+  tensor->size = (count + 1) / 2;
+}
+
+/* A C-ordered view of any array-like; `kept` until the model is written when its memory is used in place. */
+static const Tensor *tensor_from_numpy(Importer *in, PyObject *array, bool copy) {
+  Arena *arena = &in->context->arena;
+  Tensor *tensor = arena_new(arena, Tensor);
+  PyObject *interface = attribute(in, array, in->names[NAME_array_interface]);
+  PyObject *shape = PyDict_GetItem(interface, in->names[NAME_shape]);
+  PyObject *data = PyDict_GetItem(interface, in->names[NAME_data]);
+  if (!shape || !data || !PyTuple_Check(shape) || !PyTuple_Check(data)) {
+    fail(in->context, ERROR_INTERNAL, "an array without __array_interface__");
+  }
+  tensor->dtype = import_dtype(in, attribute(in, array, in->names[NAME_dtype]));
+  tensor->rank = (uint32_t)PyTuple_GET_SIZE(shape);
+  int64_t *dims = arena_new_array(arena, tensor->rank, int64_t);
+  size_t count = 1;
+  for (uint32_t i = 0; i < tensor->rank; i++) {
+    dims[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, i));
+    count *= (size_t)dims[i]; /* NumPy has bounded the product */
+  }
+  tensor->dims = dims;
+  tensor->size = dtype_bits(tensor->dtype) >= 8 ? dtype_bytes(tensor->dtype, count) : count;
+  tensor->data = PyLong_AsVoidPtr(PyTuple_GET_ITEM(data, 0));
+  if (PyErr_Occurred()) import_fail(in);
+  if (tensor->size == 0) tensor->data = "";
+  else if (dtype_bits(tensor->dtype) == 4) pack_nibbles(in, tensor, count);
+  else if (copy) tensor->data = arena_copy(arena, tensor->data, tensor->size);
+  else keep_alive(in, array);
+  return tensor;
+}
+
+const Tensor *import_tensor(Importer *in, PyObject *object) {
+  size_t mark = in->owned.count;
+  PyObject *array = own(in, PyObject_CallOneArg(in->ascontiguous, object));
+  PyObject *size = attribute(in, array, in->names[NAME_nbytes]);
+  size_t bytes = PyLong_AsSize_t(size);
+  const Tensor *tensor = tensor_from_numpy(in, array, bytes <= 64);
+  disown_to(in, mark);
+  return tensor;
+}
+
+/* Python and NumPy scalars, which most literals are, without a detour through arrays. */
+static const Tensor *import_literal(Importer *in, PyObject *value, Type type) {
+  uint64_t bits;
+  if (type.rank == 0 && PyFloat_CheckExact(value) && dtype_is_float(type.dtype)) {
+    bits = number_encode(type.dtype, PyFloat_AS_DOUBLE(value));
+  } else if (type.rank == 0 && PyBool_Check(value) && type.dtype == DTYPE_BOOL) {
+    bits = value == Py_True;
+  } else {
+    if (PyLong_CheckExact(value) || PyFloat_CheckExact(value) || PyBool_Check(value)) {
+      PyObject *dtype_name_object = own(in, PyUnicode_FromString(dtype_name(type.dtype)));
+      value = own(in, PyObject_CallFunctionObjArgs(in->as_array, value, dtype_name_object, NULL));
+    }
+    const Tensor *tensor = import_tensor(in, value);
+    if (tensor->dtype == type.dtype && tensor->rank == type.rank) return tensor;
+    fail(in->context, ERROR_INTERNAL, "a literal of type %s where %s is expected", dtype_name(tensor->dtype),
+         dtype_name(type.dtype));
+  }
+  Tensor *tensor = arena_new(&in->context->arena, Tensor);
+  *tensor = (Tensor){.dtype = type.dtype, .size = dtype_bytes(type.dtype, 1)};
+  tensor->data = arena_copy(&in->context->arena, &bits, tensor->size);
+  return tensor;
+}
+
+static Var *import_atom(Importer *in, PyObject *atom, uint64_t scope) {
+  bool literal = Py_TYPE(atom) == (PyTypeObject *)in->literal_class;
+  void **slot = map_slot(in->context, &in->vars, (uint64_t)(uintptr_t)atom, literal ? 0 : scope);
+  if (*slot) return *slot;
+  size_t mark = in->owned.count;
+  Type type = import_aval(in, attribute(in, atom, in->names[NAME_aval]));
+  Var *var = program_var(in->program, type);
+  if (literal) var->literal = import_literal(in, attribute(in, atom, in->names[NAME_val]), type);
+  disown_to(in, mark);
+  *map_slot(in->context, &in->vars, (uint64_t)(uintptr_t)atom, literal ? 0 : scope) = var;
+  return var;
+}
+
+static Var **import_atoms(Importer *in, PyObject *list, uint64_t scope, uint32_t *count) {
+  PyObject *fast = own(in, PySequence_Fast(list, "a list of variables is expected"));
+  Py_ssize_t size = PySequence_Fast_GET_SIZE(fast);
+  Var **vars = arena_new_array(&in->context->arena, (size_t)size, Var *);
+  for (Py_ssize_t i = 0; i < size; i++) vars[i] = import_atom(in, PySequence_Fast_GET_ITEM(fast, i), scope);
+  *count = (uint32_t)size;
+  return vars;
+}
+
+static FrameKind file_kind(Importer *in, Str file) {
+  void *known = map_get_pointer(&in->file_kinds, file);
+  if (known) return (FrameKind)((uintptr_t)known - 1);
+  FrameKind kind = file[0] == '<' && strncmp(file, "<frozen", 7) == 0 ? FRAME_LIBRARY : FRAME_USER;
+  PyObject *lists[] = {in->request.library_folders, in->request.jax_folders};
+  for (int l = 0; l < 2; l++) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(lists[l]); i++) {
+      Py_ssize_t length;
+      const char *folder = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(lists[l], i), &length);
+      if (!folder) import_fail(in);
+      if (length && strncmp(file, folder, (size_t)length) == 0 && (file[length] == '/' || file[length] == '\\')) {
+        kind = l == 0 ? FRAME_LIBRARY : FRAME_JAX;
+      }
+    }
+  }
+  *map_slot_pointer(in->context, &in->file_kinds, file) = (void *)((uintptr_t)kind + 1);
+  return kind;
+}
+
+static Frame *import_code_frame(Importer *in, Provenance *provenance, PyObject *code, int offset) {
+  void **slot = map_slot(in->context, &in->frames, (uint64_t)(uintptr_t)code, (uint64_t)offset);
+  if (*slot) return *slot;
+  Str file = import_text(in, attribute(in, code, in->names[NAME_co_filename]));
+  Str function = import_text(in, attribute(in, code, in->names[NAME_co_qualname]));
+  int line = PyCode_Addr2Line((PyCodeObject *)code, offset);
+  Frame *frame = frame_intern(provenance, file, function, line, file_kind(in, file));
+  *map_slot(in->context, &in->frames, (uint64_t)(uintptr_t)code, (uint64_t)offset) = frame;
+  return frame;
+}
+
+Frame *importer_frame(Importer *in, Provenance *provenance, PyObject *triple) {
+  if (!PyTuple_Check(triple) || PyTuple_GET_SIZE(triple) != 3) {
+    PyErr_SetString(PyExc_TypeError, "a frame is a tuple (file, function, line)");
+    import_fail(in);
+  }
+  Str file = import_text(in, PyTuple_GET_ITEM(triple, 0));
+  Str function = import_text(in, PyTuple_GET_ITEM(triple, 1));
+  long line = PyLong_AsLong(PyTuple_GET_ITEM(triple, 2));
+  if (line == -1 && PyErr_Occurred()) import_fail(in);
+  return frame_intern(provenance, file, function, (int)line, file_kind(in, file));
+}
+
+static const Trace *import_trace(Importer *in, PyObject *source_info) {
+  PyObject *traceback = attribute(in, source_info, in->names[NAME_traceback]);
+  if (traceback == Py_None) return NULL;
+  void **slot = map_slot_pointer(in->context, &in->traces, traceback);
+  if (*slot) return *slot;
+  PyObject *pair = own(in, PyObject_CallMethodNoArgs(traceback, in->names[NAME_raw_frames]));
+  if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) {
+    fail(in->context, ERROR_INTERNAL, "Traceback.raw_frames() returned something else than a pair");
+  }
+  PyObject *codes = PyTuple_GET_ITEM(pair, 0), *offsets = PyTuple_GET_ITEM(pair, 1);
+  if (!PyList_Check(codes) || !PyList_Check(offsets) || PyList_GET_SIZE(codes) != PyList_GET_SIZE(offsets)) {
+    fail(in->context, ERROR_INTERNAL, "Traceback.raw_frames() returned something else than two lists");
+  }
+  const Trace *trace = NULL;
+  for (Py_ssize_t i = PyList_GET_SIZE(codes); i--;) {
+    int offset = (int)PyLong_AsLong(PyList_GET_ITEM(offsets, i));
+    Frame *frame = import_code_frame(in, in->program->provenance, PyList_GET_ITEM(codes, i), offset);
+    trace = trace_intern(in->program->provenance, frame, trace);
+  }
+  if (trace) *map_slot_pointer(in->context, &in->traces, traceback) = (void *)(uintptr_t)trace;
+  return trace;
+}
+
+static Str import_primitive(Importer *in, PyObject *primitive) {
+  Str known = map_get_pointer(&in->primitives, primitive);
+  if (known) return known;
+  Str name = import_text(in, attribute(in, primitive, in->names[NAME_name]));
+  *map_slot_pointer(in->context, &in->primitives, primitive) = (void *)(uintptr_t)name;
+  return name;
+}
+
+static Equation *import_equation(Importer *in, PyObject *object, uint64_t scope) {
+  size_t mark = in->owned.count;
+  Equation *equation = arena_new(&in->context->arena, Equation);
+  equation->primitive = import_primitive(in, attribute(in, object, in->names[NAME_primitive]));
+  equation->inputs = import_atoms(in, attribute(in, object, in->names[NAME_invars]), scope, &equation->input_count);
+  equation->outputs = import_atoms(in, attribute(in, object, in->names[NAME_outvars]), scope, &equation->output_count);
+  equation->trace = import_trace(in, attribute(in, object, in->names[NAME_source_info]));
+  PyObject *params = attribute(in, object, in->names[NAME_params]);
+  if (!PyDict_Check(params)) fail(in->context, ERROR_INTERNAL, "an equation's parameters are not a dict");
+  equation->params = import_fields(in, params, &equation->param_count);
+  disown_to(in, mark);
+  return equation;
+}
+
+static Str import_jaxpr_name(Importer *in, PyObject *jaxpr) {
+  PyObject *debug = PyObject_GetAttr(jaxpr, in->names[NAME_debug_info]);
+  if (!debug) {
+    PyErr_Clear();
+    return NULL;
+  }
+  own(in, debug);
+  PyObject *name = PyObject_GetAttr(debug, in->names[NAME_func_name]);
+  if (!name) {
+    PyErr_Clear();
+    return NULL;
+  }
+  own(in, name);
+  return PyUnicode_Check(name) ? import_text(in, name) : NULL;
+}
+
+/* Up to JAX 0.10 a closed jaxpr is an object of its own around a jaxpr; later a jaxpr may carry its consts itself. */
+Jaxpr *import_jaxpr(Importer *in, PyObject *object) {
+  void *known = map_get_pointer(&in->jaxprs, object);
+  if (known) return known;
+  size_t mark = in->owned.count;
+  bool closed = Py_TYPE(object) == (PyTypeObject *)in->closed_jaxpr_class && in->closed_jaxpr_class != in->jaxpr_class;
+  PyObject *open = closed ? attribute(in, object, in->names[NAME_jaxpr]) : object;
+  PyObject *consts = PyObject_GetAttr(object, in->names[NAME_consts]);
+  if (consts) own(in, consts);
+  else PyErr_Clear();
+  uint64_t scope = ++in->scope_count;
+  Jaxpr *jaxpr = arena_new(&in->context->arena, Jaxpr);
+  jaxpr->name = import_jaxpr_name(in, open);
+  jaxpr->consts = import_atoms(in, attribute(in, open, in->names[NAME_constvars]), scope, &jaxpr->const_count);
+  PyObject *values = consts ? own(in, PySequence_Fast(consts, "consts")) : NULL;
+  if (values && (uint32_t)PySequence_Fast_GET_SIZE(values) == jaxpr->const_count) {
+    for (uint32_t i = 0; i < jaxpr->const_count; i++) {
+      jaxpr->consts[i]->literal = import_const(in, PySequence_Fast_GET_ITEM(values, i));
+    }
+  }
+  jaxpr->inputs = import_atoms(in, attribute(in, open, in->names[NAME_invars]), scope, &jaxpr->input_count);
+  PyObject *equations = own(in, PySequence_Fast(attribute(in, open, in->names[NAME_eqns]), "eqns"));
+  jaxpr->equation_count = (size_t)PySequence_Fast_GET_SIZE(equations);
+  jaxpr->equations = arena_new_array(&in->context->arena, jaxpr->equation_count, Equation *);
+  if (++in->depth > 200) fail(in->context, ERROR_UNSUPPORTED, "jaxprs are nested more than 200 deep");
+  for (size_t i = 0; i < jaxpr->equation_count; i++) {
+    jaxpr->equations[i] = import_equation(in, PySequence_Fast_GET_ITEM(equations, (Py_ssize_t)i), scope);
+  }
+  in->depth--;
+  jaxpr->outputs = import_atoms(in, attribute(in, open, in->names[NAME_outvars]), scope, &jaxpr->output_count);
+  disown_to(in, mark);
+  *map_slot_pointer(in->context, &in->jaxprs, object) = jaxpr;
+  return jaxpr;
+}
+
+/* One tensor per array object, however many jaxprs close over it. */
+const Tensor *import_const(Importer *in, PyObject *array) {
+  void *known = map_get_pointer(&in->tensors, array);
+  if (known) return known;
+  const Tensor *tensor = import_tensor(in, array);
+  keep_alive(in, array);
+  *map_slot_pointer(in->context, &in->tensors, array) = (void *)(uintptr_t)tensor;
+  if (tensor->size && PyList_Append(in->arrays, array) != 0) import_fail(in);
+  return tensor;
+}
+
+static PyObject *class_named(Importer *in, const char *name) {
+  PyObject *found = PyDict_GetItemString(in->request.types, name);
+  if (!found) {
+    PyErr_Format(PyExc_KeyError, "types lacks %s", name);
+    import_fail(in);
+  }
+  return found;
+}
+
+Importer *importer_new(Context *context, const ImportRequest *request) {
+  Importer *in = arena_new(&context->arena, Importer);
+  in->context = context;
+  in->request = *request;
+  return in;
+}
+
+static void prepare(Importer *in) {
+  static const char *const names[] = {
+#define NAME(identifier, text) text,
+#include "python/names.inc"
+#undef NAME
+  };
+  for (int i = 0; i < NAME_COUNT; i++) {
+    in->names[i] = PyUnicode_InternFromString(names[i]);
+    if (!in->names[i]) import_fail(in);
+  }
+  in->kept = PyList_New(0);
+  in->arrays = PyList_New(0);
+  if (!in->kept || !in->arrays) import_fail(in);
+  in->literal_class = class_named(in, "Literal");
+  in->jaxpr_class = class_named(in, "Jaxpr");
+  in->closed_jaxpr_class = class_named(in, "ClosedJaxpr");
+  in->dim_class = class_named(in, "DimExpr");
+  in->enum_class = class_named(in, "Enum");
+  in->dtype_class = class_named(in, "dtype");
+  in->array_class = class_named(in, "Array");
+  in->ascontiguous = class_named(in, "contiguous");
+  in->as_array = class_named(in, "asarray");
+}
+
+/* Parameters are named by the path on which the caller finds them: one question for all of them. */
+static void name_tensors(Importer *in) {
+  Py_ssize_t count = PyList_GET_SIZE(in->arrays);
+  if (!count) return;
+  PyObject *names = own(in, PyObject_CallOneArg(in->request.name_parameters, in->arrays));
+  if (!PyList_Check(names) || PyList_GET_SIZE(names) != count) {
+    PyErr_SetString(PyExc_TypeError, "name_parameters must return one name per array");
+    import_fail(in);
+  }
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject *name = PyList_GET_ITEM(names, i);
+    Tensor *tensor = map_get_pointer(&in->tensors, PyList_GET_ITEM(in->arrays, i));
+    if (PyUnicode_Check(name)) tensor->name = import_text(in, name);
+  }
+  disown_to(in, 0);
+}
+
+Program *importer_run(Importer *in, Provenance *provenance) {
+  prepare(in);
+  in->program = program_new(in->context, provenance);
+  in->program->main = import_jaxpr(in, in->request.jaxpr);
+  name_tensors(in);
+  return in->program;
+}
+
+void importer_release(Importer *in) {
+  disown_to(in, 0);
+  PyMem_Free(in->owned.items);
+  in->owned.items = NULL;
+  for (int i = 0; i < NAME_COUNT; i++) Py_CLEAR(in->names[i]);
+  Py_CLEAR(in->kept);
+  Py_CLEAR(in->arrays);
+}

@@ -1,0 +1,28 @@
+/* Import: a jaxpr of JAX's, read once and generically into a Program. What a primitive means is not known here. */
+#ifndef J2O_IMPORT_H
+#define J2O_IMPORT_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "program/program.h"
+
+typedef struct Importer Importer;
+
+/* Everything borrowed from Python; the caller keeps these alive. Fails with ERROR_PYTHON when an exception is set. */
+typedef struct ImportRequest {
+  PyObject *jaxpr;            /* a ClosedJaxpr */
+  PyObject *types;            /* the classes to know: dict of name -> class, see jax2onnx/_jax_types.py */
+  PyObject *name_parameters;  /* called once with the list of closed-over arrays; gives a name or None for each */
+  PyObject *jax_folders;      /* tuple of str: frames under these are JAX's or ours */
+  PyObject *library_folders;  /* tuple of str: frames under these are a library's */
+} ImportRequest;
+
+/* Owned references that keep the tensors' memory alive; release with importer_release when the model is written. */
+Importer *importer_new(Context *context, const ImportRequest *request);
+Program *importer_run(Importer *importer, Provenance *provenance);
+/* (file, function, line) triples to frames; the first triple is the outermost call. */
+Frame *importer_frame(Importer *importer, Provenance *provenance, PyObject *triple);
+void importer_release(Importer *importer);
+
+#endif

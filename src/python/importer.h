@@ -1,0 +1,48 @@
+/* Importer: the state of one import, shared by import.c (structure) and parameters.c (parameters). */
+#ifndef J2O_IMPORTER_H
+#define J2O_IMPORTER_H
+
+#include "python/import.h"
+
+enum {
+#define NAME(identifier, text) NAME_##identifier,
+#include "python/names.inc"
+#undef NAME
+  NAME_COUNT
+};
+
+struct Importer {
+  Context *context;
+  ImportRequest request;
+  Program *program;
+  struct {
+    PyObject **items;
+    size_t count, capacity;
+  } owned;         /* references of the import in progress, a stack */
+  PyObject *kept;  /* list: what must live until the model is written */
+  PyObject *arrays; /* list: the closed-over arrays, in order of first sight */
+  PyObject *names[NAME_COUNT]; /* interned attribute names */
+  PyObject *literal_class, *jaxpr_class, *closed_jaxpr_class, *dim_class, *enum_class, *dtype_class, *array_class;
+  PyObject *ascontiguous, *as_array;
+  Map vars;        /* (Var object, scope) -> Var */
+  Map jaxprs, dtypes, frames, traces, file_kinds, primitives, tensors, type_kinds;
+  uint64_t scope_count; /* each imported jaxpr is a scope of variables */
+  int depth;
+};
+
+_Noreturn void import_fail(Importer *in);
+PyObject *own(Importer *in, PyObject *object);    /* takes over a new reference; fails on NULL */
+void disown_to(Importer *in, size_t mark);
+PyObject *attribute(Importer *in, PyObject *object, PyObject *name); /* owned */
+Str import_text(Importer *in, PyObject *object);
+DType import_dtype(Importer *in, PyObject *object);
+const Tensor *import_tensor(Importer *in, PyObject *object);
+const Tensor *import_const(Importer *in, PyObject *array);
+Jaxpr *import_jaxpr(Importer *in, PyObject *object);
+
+/* parameters.c */
+Dim import_dim(Importer *in, PyObject *object);
+Param *import_fields(Importer *in, PyObject *dict, uint32_t *count);
+Param import_param(Importer *in, PyObject *object);
+
+#endif

@@ -1,0 +1,244 @@
+/* The extension module jax2onnx._core: one conversion per call, nothing kept between calls. */
+#include "convert.h"
+#include "j2o.h"
+#include "onnx/schema_fields.h"
+#include "python/import.h"
+#include "tool/tool.h"
+
+typedef struct Conversion {
+  Context context;
+  Importer *importer;
+  ImportRequest request;
+  ConvertOptions options;
+  WriteOptions write;
+  UnsupportedList problems;
+  Program *program;
+  const char *path; /* NULL: the model is returned as bytes */
+  const char *model_name;
+  PyObject *input_names, *output_names, *input_nchw, *output_nchw, *root, *entry_frames, *disabled_passes;
+  const Segment *segments;
+  size_t segment_count;
+  uint64_t size;
+} Conversion;
+
+static Context *prepare_names(Conversion *c, PyObject *list, Str **names, uint32_t count) {
+  Context *context = &c->context;
+  if (!PyList_Check(list) || PyList_GET_SIZE(list) != (Py_ssize_t)count) {
+    fail(context, ERROR_VALUE, "%zd names were given for %u values", PyObject_Length(list), count);
+  }
+  *names = arena_new_array(&context->arena, count, Str);
+  for (uint32_t i = 0; i < count; i++) {
+    const char *text = PyUnicode_AsUTF8(PyList_GET_ITEM(list, (Py_ssize_t)i));
+    if (!text) fail_text(context, ERROR_PYTHON, "");
+    (*names)[i] = str_intern(context, text);
+  }
+  return context;
+}
+
+static const bool *prepare_flags(Conversion *c, PyObject *list, uint32_t count) {
+  if (list == Py_None) return NULL;
+  bool *flags = arena_new_array(&c->context.arena, count, bool);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list) && i < (Py_ssize_t)count; i++) {
+    flags[i] = PyObject_IsTrue(PyList_GET_ITEM(list, i)) > 0;
+  }
+  return flags;
+}
+
+static void import_frames(Conversion *c, Provenance *provenance) {
+  Arena *arena = &c->context.arena;
+  Frame *root = importer_frame(c->importer, provenance, c->root);
+  c->program->root = trace_intern(provenance, root, NULL);
+  size_t count = (size_t)PyList_GET_SIZE(c->entry_frames);
+  Frame **frames = arena_new_array(arena, count, Frame *);
+  for (size_t i = 0; i < count; i++) {
+    frames[i] = importer_frame(c->importer, provenance, PyList_GET_ITEM(c->entry_frames, (Py_ssize_t)i));
+  }
+  provenance->entry_frames = frames;
+  provenance->entry_count = count;
+}
+
+static void import_passes(Conversion *c) {
+  size_t count = (size_t)PyList_GET_SIZE(c->disabled_passes);
+  const char **names = arena_new_array(&c->context.arena, count, const char *);
+  for (size_t i = 0; i < count; i++) {
+    names[i] = PyUnicode_AsUTF8(PyList_GET_ITEM(c->disabled_passes, (Py_ssize_t)i));
+    if (!names[i]) fail_text(&c->context, ERROR_PYTHON, "");
+  }
+  c->options.passes.disabled = names;
+  c->options.passes.disabled_count = count;
+}
+
+/* With the interpreter lock: everything Python knows is read here. */
+static void import_stage(void *argument) {
+  Conversion *c = argument;
+  Context *context = &c->context;
+  Provenance *provenance = provenance_new(context);
+  c->importer = importer_new(context, &c->request);
+  c->program = importer_run(c->importer, provenance);
+  c->program->name = str_intern(context, c->model_name);
+  const Jaxpr *main = c->program->main;
+  prepare_names(c, c->input_names, &c->program->input_names, main->input_count);
+  prepare_names(c, c->output_names, &c->program->output_names, main->output_count);
+  c->options.lower.input_nchw = prepare_flags(c, c->input_nchw, main->input_count);
+  c->options.lower.output_nchw = prepare_flags(c, c->output_nchw, main->output_count);
+  import_frames(c, provenance);
+  import_passes(c);
+}
+
+/* Without it: C only. */
+static void convert_stage(void *argument) {
+  Conversion *c = argument;
+  Model *model = convert(c->program, &c->options, &c->problems);
+  if (c->path) model_write_file(model, &c->write, c->path);
+  else c->segments = model_encode(model, &c->write, &c->segment_count, &c->size);
+}
+
+static PyObject *exception_class(PyObject *module, ErrorKind kind) {
+  switch (kind) {
+    case ERROR_MEMORY: return PyExc_MemoryError;
+    case ERROR_VALUE:
+    case ERROR_FORMAT: return PyExc_ValueError;
+    case ERROR_IO: return PyExc_OSError;
+    case ERROR_UNSUPPORTED: {
+      PyObject *unsupported = PyObject_GetAttrString(module, "UnsupportedError");
+      Py_XDECREF(unsupported); /* the module keeps it */
+      return unsupported;
+    }
+    default: return PyExc_RuntimeError;
+  }
+}
+
+/* UnsupportedError(message, [(primitive, reason, file, line, function), …]) */
+static void raise_unsupported(PyObject *class, Conversion *c) {
+  PyObject *items = PyList_New(0);
+  for (size_t i = 0; items && i < c->problems.count; i++) {
+    const Unsupported *problem = &c->problems.items[i];
+    const Frame *frame = problem->site ? site_user_frame(problem->site) : NULL;
+    PyObject *item = Py_BuildValue("(sssis)", problem->primitive, problem->reason, frame ? frame->file : "",
+                                   frame ? frame->line : 0, frame ? frame->function : "");
+    if (!item || PyList_Append(items, item) != 0) Py_CLEAR(items);
+    Py_XDECREF(item);
+  }
+  if (!items) return;
+  PyObject *arguments = Py_BuildValue("(sN)", c->context.message, items);
+  if (arguments) PyErr_SetObject(class, arguments);
+  Py_XDECREF(arguments);
+}
+
+static void raise_error(PyObject *module, Conversion *c) {
+  if (c->context.error == ERROR_PYTHON) return;
+  PyObject *class = exception_class(module, c->context.error);
+  if (!class) return;
+  if (c->context.error == ERROR_UNSUPPORTED) raise_unsupported(class, c);
+  else PyErr_SetString(class, c->context.message);
+}
+
+static PyObject *collect_bytes(const Conversion *c) {
+  if (c->size > PY_SSIZE_T_MAX) return PyErr_NoMemory();
+  PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)c->size);
+  if (!bytes) return NULL;
+  char *to = PyBytes_AS_STRING(bytes);
+  for (size_t i = 0; i < c->segment_count; i++) {
+    memcpy(to, c->segments[i].data, c->segments[i].size);
+    to += c->segments[i].size;
+  }
+  return bytes;
+}
+
+static PyObject *run_conversion(PyObject *module, Conversion *c) {
+  PyObject *result = NULL;
+  context_init(&c->context);
+  bool done = context_protect(&c->context, import_stage, c);
+  if (done) {
+    PyThreadState *state = PyEval_SaveThread();
+    done = context_protect(&c->context, convert_stage, c);
+    PyEval_RestoreThread(state);
+  }
+  if (!done) raise_error(module, c);
+  else if (c->path) result = Py_NewRef(Py_None);
+  else result = collect_bytes(c);
+  if (c->importer) importer_release(c->importer);
+  context_release(&c->context);
+  return result;
+}
+
+static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *keywords) {
+  static char *names[] = {"jaxpr", "types", "name_parameters", "jax_folders", "library_folders", "model_name", "opset",
+                          "input_names", "output_names", "input_nchw", "output_nchw", "metadata", "path", "record",
+                          "external_threshold", "single_file", "root", "entry_frames", "disabled_passes", NULL};
+  Conversion c = {0};
+  long long opset;
+  int metadata, single_file;
+  Py_ssize_t threshold;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "$OO!OO!O!sLO!O!OOizznpO!O!O!", names, &c.request.jaxpr,
+                                   &PyDict_Type, &c.request.types, &c.request.name_parameters,
+                                   &PyTuple_Type, &c.request.jax_folders, &PyTuple_Type, &c.request.library_folders,
+                                   &c.model_name, &opset, &PyList_Type, &c.input_names, &PyList_Type, &c.output_names,
+                                   &c.input_nchw, &c.output_nchw, &metadata, &c.path, &c.options.record, &threshold, &single_file,
+                                   &PyTuple_Type, &c.root, &PyList_Type, &c.entry_frames, &PyList_Type,
+                                   &c.disabled_passes)) {
+    return NULL;
+  }
+  c.options.lower.opset = opset;
+  c.write = (WriteOptions){.metadata = (MetadataLevel)metadata,
+                           .external_threshold = threshold > 0 ? (size_t)threshold : 0,
+                           .single_file = single_file};
+  return run_conversion(module, &c);
+}
+
+/* tool(arguments) -> exit code: the j2o program inside this process. */
+static PyObject *core_tool(PyObject *module, PyObject *list) {
+  (void)module;
+  if (!PyList_Check(list)) return PyErr_Format(PyExc_TypeError, "a list of strings is expected");
+  Py_ssize_t count = PyList_GET_SIZE(list);
+  char **arguments = PyMem_Calloc((size_t)count + 1, sizeof *arguments);
+  if (!arguments) return PyErr_NoMemory();
+  for (Py_ssize_t i = 0; i < count; i++) {
+    arguments[i] = (char *)(uintptr_t)PyUnicode_AsUTF8(PyList_GET_ITEM(list, i));
+    if (!arguments[i]) {
+      PyMem_Free(arguments);
+      return NULL;
+    }
+  }
+  int code;
+  Py_BEGIN_ALLOW_THREADS;
+  code = j2o_tool_main((int)count, arguments, stdout, stderr);
+  fflush(stdout);
+  Py_END_ALLOW_THREADS;
+  PyMem_Free(arguments);
+  return PyLong_FromLong(code);
+}
+
+static PyMethodDef methods[] = {
+    {"convert", (PyCFunction)(void (*)(void))core_convert, METH_VARARGS | METH_KEYWORDS,
+     "Converts a jaxpr to an ONNX model: writes it to path, or returns it as bytes when path is None."},
+    {"tool", core_tool, METH_O, "Runs the j2o program with these arguments; returns its exit code."},
+    {NULL, NULL, 0, NULL},
+};
+
+static int module_exec(PyObject *module) {
+  PyObject *error = PyErr_NewExceptionWithDoc(
+      "jax2onnx._core.UnsupportedError",
+      "A primitive cannot be exported. items lists (primitive, reason, file, line, function).",
+      PyExc_NotImplementedError, NULL);
+  if (!error || PyModule_AddObjectRef(module, "UnsupportedError", error) != 0) {
+    Py_XDECREF(error);
+    return -1;
+  }
+  Py_DECREF(error);
+  if (PyModule_AddIntConstant(module, "NEWEST_OPSET", SCHEMA_NEWEST_OPSET) != 0) return -1;
+  return PyModule_AddStringConstant(module, "VERSION", j2o_version());
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)module_exec}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "_core",
+    .m_doc = "The C core of jax2onnx.",
+    .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__core(void);
+PyMODINIT_FUNC PyInit__core(void) { return PyModuleDef_Init(&definition); }

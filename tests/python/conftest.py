@@ -1,0 +1,6 @@
+"""Tests run against the package in this tree."""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))

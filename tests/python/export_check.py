@@ -1,0 +1,179 @@
+"""The shared check: an export is right when it is valid, runs, agrees with JAX and says where each node came from."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import onnx
+import onnxruntime
+
+from jax2onnx import to_onnx
+from jax2onnx._compare import run_session
+
+# Relative and absolute tolerance by element type: a few units in the last place of what a chain of operations keeps.
+TOLERANCE = {
+    "float64": (1e-9, 1e-10),
+    "float32": (2e-5, 2e-6),
+    "float16": (4e-3, 4e-3),
+    "bfloat16": (3e-2, 3e-2),
+}
+KEYS = ("pkg.jax2onnx.callsite", "pkg.jax2onnx.plugin", "pkg.jax2onnx.stacktrace", "pkg.jax2onnx.jax_traceback")
+_SITE = re.compile(r"^[^\s:].*:\d+$")
+_TRACE_LINE = re.compile(r"^(?P<path>.*):(?P<line>\d+) \((?P<function>.*)\)$")
+_LIBRARIES = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def check_export(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    *,
+    specs: Sequence[Any] | None = None,
+    more_args: Sequence[Sequence[Any]] = (),
+    rtol: float | None = None,
+    atol: float | None = None,
+    x64: bool = False,
+    opset: int = 23,
+    runs: bool = True,
+    **options: Any,
+) -> onnx.ModelProto:
+    """Export ``fn`` with full provenance, check the model in every way, run it against JAX, and return it.
+
+    ``specs`` are the inputs given to ``to_onnx`` (default: the arguments themselves); ``more_args`` are further
+    arguments to run the same model on, for models with symbolic dimensions. ``runs=False`` skips the comparison, for
+    types that ONNX Runtime cannot run.
+    """
+    with jax.enable_x64(True) if x64 else contextlib.nullcontext():
+        args = [np.asarray(value) for value in args]
+        export = {"opset": opset, "enable_double_precision": x64, **options}
+        inputs = args if specs is None else specs
+        model = to_onnx(fn, inputs, stacktrace_metadata="full", **export)
+        plain = to_onnx(fn, inputs, stacktrace_metadata="off", **export)
+    check_model(model, plain)
+    if runs:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        for values in (args, *more_args):
+            compare(fn, session, values, rtol, atol, x64)
+    return model
+
+
+def check_model(model: onnx.ModelProto, plain: onnx.ModelProto | None = None) -> None:
+    """Valid by the standard, provenance on every node, and the same graph as without provenance."""
+    onnx.checker.check_model(model, full_check=True)
+    check_provenance(model)
+    if plain is not None:
+        assert stripped(model).SerializeToString() == plain.SerializeToString(), "provenance changed the graph"
+
+
+def compare(
+    fn: Callable[..., Any],
+    session: onnxruntime.InferenceSession,
+    args: Sequence[Any],
+    rtol: float | None = None,
+    atol: float | None = None,
+    x64: bool = False,
+) -> None:
+    """Run both and compare all outputs: shapes, types, and numbers (integers exactly)."""
+    with jax.enable_x64(True) if x64 else contextlib.nullcontext():
+        args = [np.asarray(jax.numpy.asarray(value)) for value in args]
+        expected = [np.asarray(leaf) for leaf in jax.tree.leaves(fn(*args))]
+    names = [value.name for value in session.get_inputs()]
+    actual = run_session(session, dict(zip(names, args, strict=True)))
+    assert len(actual) == len(expected)
+    for index, (want, got) in enumerate(zip(expected, actual, strict=True)):
+        assert got.shape == want.shape, f"output {index}: shape {got.shape}, JAX has {want.shape}"
+        assert got.dtype == want.dtype, f"output {index}: type {got.dtype}, JAX has {want.dtype}"
+        if want.dtype.name in TOLERANCE:
+            default = TOLERANCE[want.dtype.name]
+            np.testing.assert_allclose(
+                got.astype(np.float64),
+                want.astype(np.float64),
+                rtol=default[0] if rtol is None else rtol,
+                atol=default[1] if atol is None else atol,
+                err_msg=f"output {index}",
+            )
+        else:
+            np.testing.assert_array_equal(got, want, err_msg=f"output {index}")
+
+
+def all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Every node: of the graph, of subgraphs, of functions."""
+    yield from _nodes(model.graph.node)
+    for function in model.functions:
+        yield from _nodes(function.node)
+
+
+def _nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _nodes(attribute.g.node)
+            for graph in attribute.graphs:
+                yield from _nodes(graph.node)
+
+
+def metadata(node: onnx.NodeProto) -> dict[str, str]:
+    return {entry.key: entry.value for entry in node.metadata_props}
+
+
+def stripped(model: onnx.ModelProto) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for node in all_nodes(copy):
+        del node.metadata_props[:]
+    return copy
+
+
+def op_types(model: onnx.ModelProto) -> list[str]:
+    return [node.op_type for node in all_nodes(model)]
+
+
+def check_provenance(model: onnx.ModelProto) -> None:
+    """Every node says which line of the user's it came from and which line of ours made it."""
+    for node in all_nodes(model):
+        found = metadata(node)
+        label = f"{node.op_type} {node.name}"
+        for key in KEYS:
+            assert found.get(key), f"{label} lacks {key}"
+        assert _SITE.match(found[KEYS[0]]), f"{label}: callsite {found[KEYS[0]]!r}"
+        assert _SITE.match(found[KEYS[1]]), f"{label}: plugin {found[KEYS[1]]!r}"
+        assert found[KEYS[0]] == expected_callsite(found[KEYS[3]]), f"{label}: callsite {found[KEYS[0]]!r} is not the user's"
+        last = found[KEYS[2]].splitlines()[-1]
+        assert last.endswith(" in " + found[KEYS[1]].rsplit(":", 1)[0]), f"{label}: stacktrace ends in {last!r}"
+        _check_our_line(last, found[KEYS[1]])
+
+
+def expected_callsite(traceback: str) -> str:
+    """The user's frame of a joined trace, found here anew: the innermost outside libraries, else outside JAX."""
+    frames = [_TRACE_LINE.match(line) for line in traceback.split("\n\n")[0].splitlines()]
+    assert all(frames), traceback
+    outside = [frame for frame in frames if not _is_jax(frame["path"])]
+    user = [frame for frame in outside if not frame["path"].startswith((*_LIBRARIES, "<frozen"))]
+    assert user or outside, f"no frame of the user's in {traceback!r}"
+    frame = (user or outside)[0]
+    return f"{frame['function']}:{frame['line']}"
+
+
+_OURS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "jax2onnx")
+_JAX = tuple(os.path.dirname(os.path.abspath(module.__file__)) + os.sep for module in (jax, __import__("jaxlib")))
+
+
+def _is_jax(path: str) -> bool:
+    return path.startswith((*_JAX, _OURS + os.sep))
+
+
+def _check_our_line(frame: str, plugin: str) -> None:
+    """The plugin's line is in our C source and stands in code that can make a node."""
+    path, line = re.match(r"^(.*):(\d+) in ", frame).groups()
+    assert plugin.endswith(":" + line)
+    source = os.path.join(os.path.dirname(_OURS), path)
+    if os.path.exists(source):
+        text = open(source, encoding="utf-8").read().splitlines()[int(line) - 1]
+        assert re.search(r"EMIT|emit_|PLUGIN|lower_call|ORIGIN|EMITTER|graph_node", text), f"{frame}: {text!r}"

@@ -1,0 +1,23 @@
+#!/bin/sh
+# Builds the extension for a Python and puts it beside the package. Usage: build_in_place.sh PYTHON FOLDER [MESON OPTION…]
+set -eu
+python=$1
+folder=$2
+shift 2
+native=$folder.ini
+mkdir -p "$(dirname "$folder")"
+printf "[binaries]\npython = '%s'\n" "$(command -v "$python" || echo "$python")" >"$native.new"
+cmp -s "$native.new" "$native" 2>/dev/null || mv "$native.new" "$native"
+rm -f "$native.new"
+[ -f "$folder/build.ninja" ] || "$python" -m mesonbuild.mesonmain setup "$folder" --native-file "$native" "$@" >"$folder.log" 2>&1 || {
+  cat "$folder.log"
+  exit 1
+}
+"$python" -m ninja --version >/dev/null 2>&1 && ninja="$python -m ninja" || ninja=ninja
+$ninja -C "$folder" -j "${JOBS:-2}" >"$folder.log" 2>&1 || {
+  cat "$folder.log"
+  exit 1
+}
+grep -n "warning:" "$folder.log" || true
+suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
+cmp -s "$folder/_core$suffix" "jax2onnx/_core$suffix" || cp "$folder/_core$suffix" "jax2onnx/_core$suffix"
