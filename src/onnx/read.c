@@ -43,7 +43,7 @@ typedef ARRAY(PendingNode) PendingNodes;
 static void read_graph(Reader *reader, Wire message, Graph *graph, const Scope *outer);
 
 static Str text_of(Reader *reader, const Field *field) {
-  return str_intern_sized(reader->context, (const char *)field->data, field->size);
+  return str_intern_sized(reader->context, field->size ? (const char *)field->data : "", field->size);
 }
 
 /* ---- values and scopes ---- */

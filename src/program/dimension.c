@@ -57,6 +57,18 @@ static const char *term_key(Context *context, const DimTerm *term) {
   return unit.factor_count ? terms_text(context, &unit, 1) : "";
 }
 
+static int64_t checked_add(Context *context, int64_t a, int64_t b) {
+  int64_t sum;
+  if (__builtin_add_overflow(a, b, &sum)) fail(context, ERROR_VALUE, "a dimension is beyond 64 bits");
+  return sum;
+}
+
+static int64_t checked_multiply(Context *context, int64_t a, int64_t b) {
+  int64_t product;
+  if (__builtin_mul_overflow(a, b, &product)) fail(context, ERROR_VALUE, "a dimension is beyond 64 bits");
+  return product;
+}
+
 /* Merges terms with equal factors, keeps the order of first appearance, constant term last. */
 Dim dim_from_terms(Context *context, const DimTerm *terms, size_t count) {
   DimTerm *merged = arena_new_array(&context->arena, count ? count : 1, DimTerm);
@@ -65,7 +77,7 @@ Dim dim_from_terms(Context *context, const DimTerm *terms, size_t count) {
   int64_t constant = 0;
   for (size_t i = 0; i < count; i++) {
     if (terms[i].factor_count == 0) {
-      constant += terms[i].coefficient;
+      constant = checked_add(context, constant, terms[i].coefficient);
       continue;
     }
     const char *key = term_key(context, &terms[i]);
@@ -75,7 +87,7 @@ Dim dim_from_terms(Context *context, const DimTerm *terms, size_t count) {
       merged[used] = terms[i];
       keys[used++] = key;
     } else {
-      merged[at].coefficient += terms[i].coefficient;
+      merged[at].coefficient = checked_add(context, merged[at].coefficient, terms[i].coefficient);
     }
   }
   size_t kept = 0;
@@ -111,6 +123,7 @@ Dim dim_binary(Context *context, DimOp op, Dim left, Dim right) {
       case DIM_FLOORDIV:
       case DIM_MOD:
         if (b == 0) fail(context, ERROR_VALUE, "a dimension is divided by zero: %" PRId64, a);
+        if (b == -1) return dim_of(op == DIM_FLOORDIV ? checked_multiply(context, a, b) : 0);
         return dim_of(op == DIM_FLOORDIV ? floor_divide(a, b) : a - b * floor_divide(a, b));
       case DIM_SYMBOL: break;
     }
@@ -178,7 +191,7 @@ static DimTerm multiply_terms(Context *context, const DimTerm *a, const DimTerm 
     for (; at > 0 && strcmp(factor_key(context, &factors[at - 1]), key) > 0; at--) factors[at] = factors[at - 1];
     factors[at] = moving;
   }
-  return (DimTerm){a->coefficient * b->coefficient, count, factors};
+  return (DimTerm){checked_multiply(context, a->coefficient, b->coefficient), count, factors};
 }
 
 Dim dim_multiply(Context *context, Dim a, Dim b) {

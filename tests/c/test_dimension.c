@@ -66,9 +66,34 @@ static void texts_that_are_no_dimension_are_refused(void) {
   context_release(&context);
 }
 
+typedef struct Overflow {
+  Context context;
+  const char *text;
+} Overflow;
+
+static void parse_overflow(void *argument) {
+  Overflow *overflow = argument;
+  Dim dim;
+  dim_parse(&overflow->context, overflow->text, strlen(overflow->text), &dim);
+}
+
+static void overflow_is_an_error(void) {
+  static const char *const cases[] = {"4000000000000000000*4*B", "9000000000000000000 + 9000000000000000000",
+                                      "9000000000000000000*B + 9000000000000000000*B",
+                                      "floordiv(-9223372036854775799 - 9, -1)"};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Overflow overflow = {.text = cases[i]};
+    context_init(&overflow.context);
+    CHECK(!context_protect(&overflow.context, parse_overflow, &overflow));
+    CHECK(overflow.context.error == ERROR_VALUE);
+    context_release(&overflow.context);
+  }
+}
+
 const Test dimension_tests[] = {
     {"expressions_have_one_spelling", expressions_have_one_spelling},
     {"arithmetic_is_interned", arithmetic_is_interned},
     {"texts_that_are_no_dimension_are_refused", texts_that_are_no_dimension_are_refused},
+    {"overflow_is_an_error", overflow_is_an_error},
     {0},
 };
