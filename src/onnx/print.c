@@ -93,7 +93,8 @@ static void print_type(Printer *printer, Type type) {
   for (uint32_t i = 0; i < type.rank; i++) {
     builder_add(out, i ? "," : "[");
     const char *text = dim_text(printer->context, type.dims[i]);
-    bool plain = dim_is_constant(type.dims[i]) || strcmp(text, UNKNOWN_DIMENSION) == 0 || is_identifier(text, strlen(text));
+    bool plain = dim_is_constant(type.dims[i]) || strcmp(text, UNKNOWN_DIMENSION) == 0 ||
+                 is_identifier(text, strlen(text));
     if (plain) builder_add(out, text);
     else spell_text(out, SPELL_ONNX, text, strlen(text));
   }
@@ -110,7 +111,17 @@ static void print_typed_value(Printer *printer, const Value *value) {
 
 /* One element; half floats and smaller are written as the integers of their bits, as the syntax wants them. */
 static void print_element(Builder *out, DType dtype, const unsigned char *bytes) {
-  union { int8_t i8; int16_t i16; int32_t i32; int64_t i64; uint16_t u16; uint32_t u32; uint64_t u64; float f; double d; } as;
+  union {
+    int8_t i8;
+    int16_t i16;
+    int32_t i32;
+    int64_t i64;
+    uint16_t u16;
+    uint32_t u32;
+    uint64_t u64;
+    float f;
+    double d;
+  } as;
   size_t width = dtype_bits(dtype) < 8 ? 1 : dtype_bits(dtype) / 8;
   memcpy(&as, bytes, width < sizeof as ? width : sizeof as);
   switch (dtype) {

@@ -469,9 +469,12 @@ static void define_node(Reader *reader, Wire message, Graph *graph, PendingNodes
       default: break;
     }
   }
-  if (input_count > UINT32_MAX || output_count > UINT32_MAX) wire_fail(&message, message.at, "a node with too many values");
+  if (input_count > UINT32_MAX || output_count > UINT32_MAX) {
+    wire_fail(&message, message.at, "a node with too many values");
+  }
   make_room(reader, input_count > output_count ? input_count : output_count);
-  Node *node = graph_node(graph, NULL, op, domain, reader->no_values, input_count, reader->no_types, output_count, NULL);
+  Node *node = graph_node(graph, NULL, op, domain, reader->no_values, input_count, reader->no_types, output_count,
+                          NULL);
   node->name = name;
   size_t index = 0;
   for (Wire wire = message; wire_next(&wire, &field);) {
@@ -676,7 +679,9 @@ static bool looks_like_model(const unsigned char *bytes) {
 
 Model *model_read(Context *context, const void *bytes, size_t size) {
   if (size == 0) fail(context, ERROR_FORMAT, "not an ONNX model: there are no bytes");
-  if (!looks_like_model(bytes)) fail(context, ERROR_FORMAT, "not an ONNX model: it begins with something else at byte 0");
+  if (!looks_like_model(bytes)) {
+    fail(context, ERROR_FORMAT, "not an ONNX model: it begins with something else at byte 0");
+  }
   Reader reader = {.context = context, .base = bytes};
   reader.model = model_new(context, NULL, 0);
   reader.model->producer_name = reader.model->producer_version = str_intern(context, "");
@@ -684,7 +689,8 @@ Model *model_read(Context *context, const void *bytes, size_t size) {
   Field field;
   while (wire_next(&wire, &field)) read_model_field(&reader, &wire, &field);
   if (!reader.model->graph) {
-    fail(context, ERROR_FORMAT, "not an ONNX model, or the beginning of one: there is no graph up to its end at byte %zu", size);
+    fail(context, ERROR_FORMAT,
+         "not an ONNX model, or the beginning of one: there is no graph up to its end at byte %zu", size);
   }
   return reader.model;
 }

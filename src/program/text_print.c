@@ -64,7 +64,17 @@ static void print_bits(Builder *out, const unsigned char *bytes, size_t width) {
 }
 
 static void print_element(Builder *out, DType dtype, const unsigned char *bytes) {
-  union { int8_t i8; int16_t i16; int32_t i32; int64_t i64; uint16_t u16; uint32_t u32; uint64_t u64; float f; double d; } as;
+  union {
+    int8_t i8;
+    int16_t i16;
+    int32_t i32;
+    int64_t i64;
+    uint16_t u16;
+    uint32_t u32;
+    uint64_t u64;
+    float f;
+    double d;
+  } as;
   size_t width = dtype_bits(dtype) / 8;
   memcpy(&as, bytes, width < sizeof as ? width : sizeof as);
   switch (dtype) {

@@ -221,7 +221,8 @@ static void element_bits(Parser *parser, unsigned char *bytes, size_t width) {
   const char *start = number_token(parser, token);
   errno = 0;
   unsigned long long value = strtoull(token, &stop, 16);
-  if (*stop || errno || width > 8 || (width < 8 && value >> (8 * width))) fail_at(parser, start, "not the bits of an element");
+  bool fits = width == 8 || (width < 8 && value >> (8 * width) == 0);
+  if (*stop || errno || !fits) fail_at(parser, start, "not the bits of an element");
   store(bytes, value, width);
 }
 
@@ -292,7 +293,9 @@ static void *tensor_elements(Parser *parser, Type type, const char *start, size_
   unsigned char *bytes = arena_alloc_array(&parser->context->arena, (size_t)count, width);
   parser->at = start;
   bool braces = accept(parser, '{');
-  if (braces != (type.rank > 0)) fail_at(parser, start, "braces stand around the elements of a tensor, not of a scalar");
+  if (braces != (type.rank > 0)) {
+    fail_at(parser, start, "braces stand around the elements of a tensor, not of a scalar");
+  }
   for (int64_t i = 0; i < count; i++) {
     if (i) expect(parser, ',');
     element(parser, type.dtype, bytes + (size_t)i * width);
@@ -567,7 +570,8 @@ static Jaxpr *jaxpr(Parser *parser) {
   expect(parser, '{');
   ARRAY(Equation *) equations = {0};
   while (!accept_word(parser, "return")) {
-    if (!next_is(parser, '%') && !next_is(parser, '=') && !next_is(parser, '_')) fail_expected(parser, "an equation or return");
+    bool is_equation = next_is(parser, '%') || next_is(parser, '=') || next_is(parser, '_');
+    if (!is_equation) fail_expected(parser, "an equation or return");
     array_push(parser->context, &equations, equation(parser));
   }
   if (!next_is(parser, '}')) outputs = uses(parser);

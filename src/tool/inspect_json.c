@@ -72,7 +72,8 @@ static void add_tensor(Report *report, const Model *model, const Tensor *tensor)
   if (stored && stored->location) {
     add(report, ", \"external\": {\"location\": ");
     add_name(report, stored->location);
-    builder_format(&report->line, ", \"offset\": %" PRIu64 ", \"length\": %" PRIu64 "}", stored->offset, stored->length);
+    builder_format(&report->line, ", \"offset\": %" PRIu64 ", \"length\": %" PRIu64 "}", stored->offset,
+                   stored->length);
   }
   add(report, "}");
 }

@@ -48,8 +48,8 @@ static const char inspect_help[] =
 static const char text_help[] =
     "usage: j2o text MODEL.onnx\n"
     "\n"
-    "Prints the model in the ONNX text syntax. onnx.parser.parse_model reads it back; only the elements of large tensors\n"
-    "are left out. The metadata of nodes, for which the syntax has no place, are comments above the node.\n";
+    "Prints the model in the ONNX text syntax. onnx.parser.parse_model reads it back; only the elements of large\n"
+    "tensors are left out. The metadata of nodes, for which the syntax has no place, are comments above the node.\n";
 
 typedef enum Command { COMMAND_INSPECT, COMMAND_TEXT } Command;
 

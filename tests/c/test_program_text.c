@@ -24,8 +24,8 @@ static const char everything[] =
     "  %2:f32[2,floordiv(T, 2)] = scan(%0, {1, -2, 3}:i8[3], True:bool[], (1.0, -2.5):c64[], 0x3c00:f16[]) "
     "{a=True, b=-3, c=1.5, d=\"s\\n\\x01\\xff\", e=dtype(f32), f=[1, [], [None]], "
     "g=record GatherDimensionNumbers{offset_dims=[0], \"odd name\"=False}, h=enum GatherScatterMode.CLIP(1), "
-    "i=dim(2*B + 1), j=jaxpr j0, k=tensor {}:f64[0,3], l=opaque \"a.b<c>\", m=[jaxpr j0, jaxpr j0], n=inf, o=record -{}, "
-    "p=nan, q=1e+300}\n"
+    "i=dim(2*B + 1), j=jaxpr j0, k=tensor {}:f64[0,3], l=opaque \"a.b<c>\", m=[jaxpr j0, jaxpr j0], n=inf, "
+    "o=record -{}, p=nan, q=1e+300}\n"
     "  %3:key[] = seed(hex(00ff):i4[3], 0x7fc00001:f32[], 7:u64[] as key[])\n"
     "  return %2, 2:i32[]\n"
     "}\n";

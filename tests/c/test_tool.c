@@ -25,7 +25,8 @@ static Run run(int argc, char **argv) {
   return result;
 }
 
-#define RUN(...) run((int)(sizeof((char *[]){"j2o", __VA_ARGS__}) / sizeof(char *)), (char *[]){"j2o", __VA_ARGS__, NULL})
+#define ARGUMENTS(...) ((char *[]){"j2o", __VA_ARGS__, NULL})
+#define RUN(...) run((int)(sizeof ARGUMENTS(__VA_ARGS__) / sizeof(char *)) - 1, ARGUMENTS(__VA_ARGS__))
 
 /* ir_version 10, a graph "g" with the node y = Sin(x). */
 static const char model[] = "\x08\x0a\x3a\x12\x0a\x0d\x0a\x01x\x12\x01y\"\x03Sin:\x00\x12\x01g";
