@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import site
+import sys
 import sysconfig
 from functools import cache
 from typing import Any
@@ -24,6 +25,12 @@ def _as_dtype(value: Any, name: str) -> np.ndarray:
     return np.asarray(value, dtype=jax.numpy.dtype(name))
 
 
+def _typed_array_class() -> type:
+    """What JAX wraps literal values in; where it has no such class, one that nothing is an instance of."""
+    literals = sys.modules.get("jax._src.literals")
+    return getattr(literals, "TypedNdArray", type("NoSuchClass", (), {}))
+
+
 @cache
 def core_types() -> dict[str, Any]:
     """The classes and conversions that the importer needs, by the names it knows them by."""
@@ -35,6 +42,7 @@ def core_types() -> dict[str, Any]:
         "Enum": enum.Enum,
         "dtype": np.dtype,
         "Array": (jax.Array, np.ndarray, np.generic),
+        "TypedNdArray": _typed_array_class(),
         "contiguous": _contiguous,
         "asarray": _as_dtype,
     }

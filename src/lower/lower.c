@@ -50,6 +50,7 @@ static const Emitter *emitter_at(Lowering *l, Here here) {
                                      : str_intern(l->context, here.function),
                          .file = source_path(here.file),
                          .line = here.line};
+    *emitter = emitter_rendered(l->provenance, *emitter);
     *slot = emitter;
   }
   return *slot;

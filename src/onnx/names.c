@@ -9,6 +9,7 @@ typedef struct Namer {
   Context *context;
   Map taken;    /* names in use */
   Map counters; /* per base name: the next number plus one, as a pointer-sized integer */
+  Map lower_cased; /* operator -> its name in lower case */
 } Namer;
 
 static bool take(Namer *namer, Str name) {
@@ -25,12 +26,26 @@ static size_t next_number(Namer *namer, Str base) {
   return number;
 }
 
+/* "base_number", interned. Without printf: this runs twice for every node. */
+static Str numbered(Namer *namer, Str base, size_t number) {
+  char digits[24], *at = digits + sizeof digits;
+  do *--at = (char)('0' + number % 10);
+  while (number /= 10);
+  *--at = '_';
+  size_t length = str_length(base), tail = (size_t)(digits + sizeof digits - at);
+  char small[256];
+  char *text = length + tail <= sizeof small ? small : arena_alloc(&namer->context->arena, length + tail);
+  memcpy(text, base, length);
+  memcpy(text + length, at, tail);
+  return str_intern_sized(namer->context, text, length + tail);
+}
+
 /* base itself when it is free, else base_1, base_2, … */
 static Str unique(Namer *namer, Str base) {
   if (take(namer, base)) return base;
   for (;;) {
     size_t number = next_number(namer, base) + 1;
-    Str name = str_intern(namer->context, arena_format(&namer->context->arena, "%s_%zu", base, number));
+    Str name = numbered(namer, base, number);
     if (take(namer, name)) return name;
   }
 }
@@ -60,21 +75,25 @@ static void name_initializer(Namer *namer, Value *value) {
   value->name = unique(namer, str_intern(namer->context, builder_text(&out)));
 }
 
-static Str lower_case(Namer *namer, Str text) {
-  char *copy = arena_copy_text(&namer->context->arena, text);
-  for (char *c = copy; *c; c++) *c = (char)tolower((unsigned char)*c);
-  return str_intern(namer->context, copy);
+/* An operator's name in lower case; operators are few, so each is converted once. */
+static Str lower_case(Namer *namer, Str op) {
+  void **slot = map_slot_pointer(namer->context, &namer->lower_cased, op);
+  if (!*slot) {
+    char *copy = arena_copy_text(&namer->context->arena, op);
+    for (char *c = copy; *c; c++) *c = (char)tolower((unsigned char)*c);
+    *slot = (void *)(uintptr_t)str_intern(namer->context, copy);
+  }
+  return *slot;
 }
 
 static void name_node(Namer *namer, Node *node) {
   size_t number = next_number(namer, node->op);
-  Arena *arena = &namer->context->arena;
-  node->name = str_intern(namer->context, arena_format(arena, "%s_%zu", node->op, number));
-  Str base = lower_case(namer, node->name);
+  node->name = numbered(namer, node->op, number);
+  Str base = numbered(namer, lower_case(namer, node->op), number);
   for (uint32_t i = 0; i < node->output_count; i++) {
     Value *value = node->outputs[i];
     if (!value || value->name_fixed) continue;
-    Str name = node->output_count == 1 ? base : str_intern(namer->context, arena_format(arena, "%s_%u", base, i));
+    Str name = node->output_count == 1 ? base : numbered(namer, base, i);
     value->name = unique(namer, name);
   }
 }

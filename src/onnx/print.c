@@ -283,7 +283,7 @@ static void print_node_comments(Printer *printer, const Node *node) {
   if (node->origin) {
     Builder text;
     builder_init(&text, printer->context);
-    render_callsite(&text, node->origin);
+    render_callsite(node->graph->model->provenance, &text, node->origin);
     if (text.length) print_comment(printer, "pkg.jax2onnx.callsite", text.text, text.length);
     render_plugin(&text, node->origin);
     print_comment(printer, "pkg.jax2onnx.plugin", builder_text(&text), text.length);

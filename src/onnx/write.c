@@ -55,7 +55,7 @@ static void put_node_metadata(Writer *writer, const Node *node) {
   }
   render_plugin(text, node->origin);
   put_entry(encoder, FIELD_NODE_METADATA_PROPS, "pkg.jax2onnx.plugin", builder_text(text));
-  render_callsite(text, node->origin);
+  render_callsite(writer->provenance, text, node->origin);
   put_entry(encoder, FIELD_NODE_METADATA_PROPS, "pkg.jax2onnx.callsite", builder_text(text));
 }
 
@@ -271,20 +271,22 @@ typedef struct Pending {
   const char *path;
   char *temporary;
   int descriptor;
+  const struct Pending *companion; /* goes when this one does, or NULL */
 } Pending;
 
 static _Noreturn void fail_io(Pending *pending, const char *what) {
   int reason = errno;
   if (pending->descriptor >= 0) close(pending->descriptor);
   unlink(pending->temporary);
+  if (pending->companion) unlink(pending->companion->temporary);
   fail(pending->context, ERROR_IO, "cannot %s '%s': %s", what, pending->path, strerror(reason));
 }
 
-static Pending pending_open(Context *context, const char *path) {
-  Pending pending = {.context = context, .path = path, .descriptor = -1};
+static Pending pending_open(Context *context, const char *path, const Pending *companion) {
+  Pending pending = {.context = context, .path = path, .descriptor = -1, .companion = companion};
   pending.temporary = arena_format(&context->arena, "%s.%ld.tmp", path, (long)getpid());
   pending.descriptor = open(pending.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (pending.descriptor < 0) fail(context, ERROR_IO, "cannot write '%s': %s", path, strerror(errno));
+  if (pending.descriptor < 0) fail_io(&pending, "write");
   return pending;
 }
 
@@ -349,11 +351,11 @@ void model_write_file(Model *model, const WriteOptions *options, const char *pat
   bool external = writer.externals.count > 0;
   Pending data = {.descriptor = -1};
   if (external) {
-    data = pending_open(context, data_path);
+    data = pending_open(context, data_path, NULL);
     write_external(&writer, &data);
     pending_close(&data);
   }
-  Pending main = pending_open(context, path);
+  Pending main = pending_open(context, path, external ? &data : NULL);
   pending_write(&main, segments, count);
   pending_close(&main);
   if (external) pending_commit(&data);

@@ -1,55 +1,86 @@
-/* How each level of detail renders an origin. */
+/* How each level of detail renders an origin. What many nodes share is rendered once and kept. */
 #include "provenance/trace.h"
 
-static void restart(Builder *out) { out->length = 0; }
+static Str rendered(Provenance *provenance, const char *format, const char *first, int line, const char *second) {
+  Context *context = provenance->context;
+  Builder out;
+  builder_init(&out, context);
+  builder_format(&out, format, first, line, second);
+  return str_intern_sized(context, builder_text(&out), out.length);
+}
 
-void render_callsite(Builder *out, const Origin *origin) {
-  const Frame *frame = site_user_frame(origin->sites[0]);
-  restart(out);
-  if (frame) builder_format(out, "%s:%d", frame->function, frame->line);
+static void set_text(Builder *out, Str text) {
+  out->length = 0;
+  builder_add_sized(out, text, str_length(text));
+}
+
+void render_callsite(Provenance *provenance, Builder *out, const Origin *origin) {
+  Frame *frame = (Frame *)(uintptr_t)site_user_frame(origin->sites[0]);
+  if (frame && !frame->callsite) frame->callsite = rendered(provenance, "%s:%d%s", frame->function, frame->line, "");
+  set_text(out, frame ? frame->callsite : str_intern(provenance->context, ""));
+}
+
+Emitter emitter_rendered(Provenance *provenance, Emitter emitter) {
+  emitter.label = rendered(provenance, "%s:%d%s", emitter.name, emitter.line, "");
+  emitter.frame = rendered(provenance, "%s:%d in %s", emitter.file, emitter.line, emitter.name);
+  return emitter;
 }
 
 void render_plugin(Builder *out, const Origin *origin) {
-  restart(out);
-  builder_format(out, "%s:%d", origin->emitter.name, origin->emitter.line);
-}
-
-static Str frame_line(Provenance *provenance, Frame *frame) {
-  if (!frame->traceback_line) {
-    Context *context = provenance->context;
-    frame->traceback_line =
-        str_intern(context, arena_format(&context->arena, "%s:%d (%s)", frame->file, frame->line, frame->function));
+  if (origin->emitter.label) {
+    set_text(out, origin->emitter.label);
+  } else {
+    out->length = 0;
+    builder_format(out, "%s:%d", origin->emitter.name, origin->emitter.line);
   }
-  return frame->traceback_line;
 }
 
 /* One block of frames per source, the primary one first; an empty line between blocks. */
 void render_traceback(Provenance *provenance, Builder *out, const Origin *origin) {
-  restart(out);
+  out->length = 0;
   for (uint32_t i = 0; i < origin->site_count; i++) {
     if (i) builder_add(out, "\n");
     for (const Site *site = origin->sites[i]; site; site = site->caller) {
       for (const Trace *trace = site->trace; trace; trace = trace->outer) {
+        Frame *frame = trace->frame;
+        if (!frame->traceback_line) {
+          frame->traceback_line = rendered(provenance, "%s:%d (%s)", frame->file, frame->line, frame->function);
+        }
         if (out->length) builder_add_sized(out, "\n", 1);
-        Str line = frame_line(provenance, trace->frame);
-        builder_add_sized(out, line, str_length(line));
+        builder_add_sized(out, frame->traceback_line, str_length(frame->traceback_line));
       }
     }
   }
 }
 
-static void add_calls(Builder *out, const LowerFrame *frame) {
-  if (!frame) return;
-  add_calls(out, frame->outer);
-  builder_format(out, "%s:%d in %s\n", frame->file, frame->line, frame->function);
+static Str entry_text(Provenance *provenance) {
+  if (!provenance->entry_text) {
+    Builder out;
+    builder_init(&out, provenance->context);
+    for (size_t i = 0; i < provenance->entry_count; i++) {
+      const Frame *frame = provenance->entry_frames[i];
+      builder_format(&out, "%s:%d in %s\n", frame->file, frame->line, frame->function);
+    }
+    provenance->entry_text = str_intern_sized(provenance->context, builder_text(&out), out.length);
+  }
+  return provenance->entry_text;
+}
+
+/* The entry frames and the lowering calls, outermost first. */
+static Str calls_text(Provenance *provenance, const LowerFrame *frame) {
+  if (!frame) return entry_text(provenance);
+  if (!frame->text) {
+    Str outer = calls_text(provenance, frame->outer);
+    Str line = rendered(provenance, "%s:%d in %s\n", frame->file, frame->line, frame->function);
+    ((LowerFrame *)(uintptr_t)frame)->text =
+        str_intern(provenance->context, arena_format(&provenance->context->arena, "%s%s", outer, line));
+  }
+  return frame->text;
 }
 
 void render_stacktrace(Provenance *provenance, Builder *out, const Origin *origin) {
-  restart(out);
-  for (size_t i = 0; i < provenance->entry_count; i++) {
-    const Frame *frame = provenance->entry_frames[i];
-    builder_format(out, "%s:%d in %s\n", frame->file, frame->line, frame->function);
-  }
-  add_calls(out, origin->calls);
-  builder_format(out, "%s:%d in %s", origin->emitter.file, origin->emitter.line, origin->emitter.name);
+  const Emitter *emitter = &origin->emitter;
+  set_text(out, calls_text(provenance, origin->calls));
+  if (emitter->frame) builder_add_sized(out, emitter->frame, str_length(emitter->frame));
+  else builder_format(out, "%s:%d in %s", emitter->file, emitter->line, emitter->name);
 }

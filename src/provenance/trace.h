@@ -28,6 +28,7 @@ typedef struct Frame {
   int line;
   FrameKind kind;
   Str traceback_line; /* "path:line (function)", rendered once, on demand */
+  Str callsite;       /* "function:line", likewise */
 } Frame;
 
 typedef struct Trace Trace;
@@ -51,12 +52,15 @@ struct LowerFrame {
   const char *file, *function;
   int line;
   const LowerFrame *outer;
+  Str text; /* this call and those around it as lines of a stack trace, rendered once, on demand */
 };
 
 typedef struct Emitter {
   Str name;         /* "SinPlugin.lower", or the name of a helper or a pass */
   const char *file; /* our C source, relative to the project */
   int line;
+  Str label; /* "SinPlugin.lower:31", or NULL: rendered each time */
+  Str frame; /* "src/lower/elementwise.c:31 in SinPlugin.lower", likewise */
 } Emitter;
 
 typedef struct Origin {
@@ -71,6 +75,7 @@ typedef struct Provenance {
   Map frames, traces, sites, unions;
   Frame *const *entry_frames; /* the user's frames that called to_onnx, outermost first */
   size_t entry_count;
+  Str entry_text; /* those frames as lines of a stack trace, rendered once, on demand */
 } Provenance;
 
 Provenance *provenance_new(Context *context);
@@ -83,11 +88,13 @@ const Frame *site_user_frame(const Site *site);
 
 /* Origins. origin_merge: all sites of a, then those of b that a lacks; emitter and calls as given. */
 const Origin *origin_new(Provenance *provenance, const Site *site, Emitter emitter, const LowerFrame *calls);
+/* The emitter with its texts rendered, for one that makes many nodes. */
+Emitter emitter_rendered(Provenance *provenance, Emitter emitter);
 const Origin *origin_merge(Provenance *provenance, const Origin *a, const Origin *b, Emitter emitter);
 const Origin *origin_with_emitter(Provenance *provenance, const Origin *origin, Emitter emitter);
 
 /* Rendering (render.c): each replaces what the builder holds. */
-void render_callsite(Builder *out, const Origin *origin);                           /* "Block.__call__:72" */
+void render_callsite(Provenance *provenance, Builder *out, const Origin *origin);   /* "Block.__call__:72" */
 void render_plugin(Builder *out, const Origin *origin);                             /* "SinPlugin.lower:31" */
 void render_traceback(Provenance *provenance, Builder *out, const Origin *origin);  /* innermost first */
 void render_stacktrace(Provenance *provenance, Builder *out, const Origin *origin); /* outermost first */

@@ -136,10 +136,36 @@ const Tensor *import_tensor(Importer *in, PyObject *object) {
   return tensor;
 }
 
+/* JAX holds literals as small typed arrays around one of NumPy's, whose bytes are read where they lie. False when the
+ * value is something else (also for types that NumPy's buffers do not know, such as bfloat16). */
+static bool read_scalar(Importer *in, PyObject *value, Type type, uint64_t *bits) {
+  if (type.rank != 0 || dtype_bits(type.dtype) > 64 || dtype_bits(type.dtype) < 8) return false;
+  if (Py_TYPE(value)->tp_as_buffer == NULL) {
+    PyObject *inner = PyObject_GetAttr(value, in->names[NAME_val]);
+    if (!inner) {
+      PyErr_Clear();
+      return false;
+    }
+    value = own(in, inner);
+  }
+  Py_buffer view;
+  if (!PyObject_CheckBuffer(value) || PyObject_GetBuffer(value, &view, PyBUF_C_CONTIGUOUS) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  bool fits = view.len == (Py_ssize_t)dtype_bytes(type.dtype, 1);
+  *bits = 0;
+  if (fits) memcpy(bits, view.buf, (size_t)view.len);
+  PyBuffer_Release(&view);
+  return fits;
+}
+
 /* Python and NumPy scalars, which most literals are, without a detour through arrays. */
 static const Tensor *import_literal(Importer *in, PyObject *value, Type type) {
   uint64_t bits;
-  if (type.rank == 0 && PyFloat_CheckExact(value) && dtype_is_float(type.dtype)) {
+  if (Py_TYPE(value) == (PyTypeObject *)in->typed_array_class && read_scalar(in, value, type, &bits)) {
+    /* bits are set */
+  } else if (type.rank == 0 && PyFloat_CheckExact(value) && dtype_is_float(type.dtype)) {
     bits = number_encode(type.dtype, PyFloat_AS_DOUBLE(value));
   } else if (type.rank == 0 && PyBool_Check(value) && type.dtype == DTYPE_BOOL) {
     bits = value == Py_True;
@@ -366,6 +392,7 @@ static void prepare(Importer *in) {
   in->enum_class = class_named(in, "Enum");
   in->dtype_class = class_named(in, "dtype");
   in->array_class = class_named(in, "Array");
+  in->typed_array_class = class_named(in, "TypedNdArray");
   in->ascontiguous = class_named(in, "contiguous");
   in->as_array = class_named(in, "asarray");
 }

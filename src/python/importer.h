@@ -22,7 +22,8 @@ struct Importer {
   PyObject *kept;  /* list: what must live until the model is written */
   PyObject *arrays; /* list: the closed-over arrays, in order of first sight */
   PyObject *names[NAME_COUNT]; /* interned attribute names */
-  PyObject *literal_class, *jaxpr_class, *closed_jaxpr_class, *dim_class, *enum_class, *dtype_class, *array_class;
+  PyObject *literal_class, *jaxpr_class, *closed_jaxpr_class, *dim_class, *enum_class, *dtype_class, *array_class,
+      *typed_array_class;
   PyObject *ascontiguous, *as_array;
   Map vars;        /* (Var object, scope) -> Var */
   Map jaxprs, dtypes, frames, traces, file_kinds, primitives, tensors, type_kinds;
