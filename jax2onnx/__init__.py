@@ -1,8 +1,31 @@
 """JAX to ONNX, with the user's line written on every node."""
 
-from jax2onnx._compare import allclose
-from jax2onnx._core import VERSION as __version__
-from jax2onnx._errors import UnsupportedError
-from jax2onnx._export import to_onnx
+from __future__ import annotations
 
-__all__ = ["UnsupportedError", "__version__", "allclose", "to_onnx"]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from jax2onnx._core import VERSION as __version__
+from jax2onnx._settings import config, stacktrace_metadata
+
+if TYPE_CHECKING:
+    from jax2onnx._compare import allclose
+    from jax2onnx._errors import UnsupportedError
+    from jax2onnx._export import to_onnx
+
+__all__ = ["UnsupportedError", "__version__", "allclose", "config", "stacktrace_metadata", "to_onnx"]
+
+# Loaded when first used: looking into a model, which `jax2onnx inspect` does, needs no JAX.
+_LOADED_LATER = {"allclose": "_compare", "UnsupportedError": "_errors", "to_onnx": "_export"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LOADED_LATER:
+        raise AttributeError(f"module 'jax2onnx' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"jax2onnx.{_LOADED_LATER[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LOADED_LATER})

@@ -15,9 +15,11 @@ import numpy as np
 
 from jax2onnx import _core
 from jax2onnx._errors import with_source
-from jax2onnx._inputs import InputSpecs, checked_names, input_names as names_of_inputs
-from jax2onnx._jax_types import core_types, jax_folders, library_folders
+from jax2onnx._inputs import InputSpecs, checked_names
+from jax2onnx._inputs import input_names as names_of_inputs
+from jax2onnx._jax_types import core_types, is_users_file, jax_folders, library_folders
 from jax2onnx._parameters import name_parameters
+from jax2onnx._progress import stage
 from jax2onnx._settings import external_threshold, metadata_level
 
 OLDEST_OPSET = 17
@@ -61,8 +63,9 @@ def to_onnx(
         input_names, output_names: names for the graph's inputs and outputs, in order.
         export_mode: ``"web"`` keeps everything in one file.
         normalization_mode: whether normalisations become ONNX's own operators.
-        stacktrace_metadata: how much provenance each node carries: ``"off"``, ``"minimal"`` or ``"full"``; None
-            follows ``JAX2ONNX_ENABLE_STACKTRACE_METADATA`` and ``JAX2ONNX_STACKTRACE_DETAIL``.
+        stacktrace_metadata: how much provenance each node carries: ``False``, ``True`` or ``"minimal"``,
+            ``"full"``. None: what ``with stacktrace_metadata(...)``, the command line, ``config``, or the environment
+            (``JAX2ONNX_ENABLE_STACKTRACE_METADATA``, ``JAX2ONNX_STACKTRACE_DETAIL``) says.
 
     Raises:
         TypeError, ValueError: an argument is not what was expected; the message says what was.
@@ -77,6 +80,7 @@ def to_onnx(
         raise TypeError(f"model_name must be a non-empty string; got {model_name!r}")
     path = _checked_path(return_mode, output_path)
     level = metadata_level(stacktrace_metadata)
+    stage("tracing")
     with _precision(enable_double_precision):
         specs = InputSpecs(np.float64 if enable_double_precision else np.float32)
         args, kwargs = specs.positional(inputs), specs.keyword(input_params)
@@ -86,6 +90,7 @@ def to_onnx(
     result_names = _output_names(output_names, len(outputs))
     _check_unique(names, result_names)
     flat_inputs = jax.tree.leaves((args, kwargs))
+    stage("converting and writing")
     try:
         content = _core.convert(
             jaxpr=jaxpr,
@@ -202,11 +207,10 @@ def _hashable(fn: Any) -> Any:
 
 def _callers(frame: types.FrameType | None) -> list[tuple[str, str, int]]:
     """The user's frames that led here, outermost first; libraries' frames (a test runner's) are left out."""
-    hidden = tuple(folder + os.sep for folder in (*jax_folders(), *library_folders()))
     callers = []
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith((*hidden, "<frozen")):
+        if is_users_file(code.co_filename):
             callers.append((code.co_filename, code.co_qualname, frame.f_lineno))
         frame = frame.f_back
     return callers[::-1]
@@ -225,7 +229,7 @@ def _definition(fn: Any) -> tuple[str, str, int]:
             code = fn.__code__
             return (code.co_filename, code.co_qualname, code.co_firstlineno)
         else:
-            call = getattr(type(fn), "__call__", None)
+            call = type(fn).__call__
             if not isinstance(call, types.FunctionType):
                 return ("<unknown>", type(fn).__qualname__, 0)
             fn = call

@@ -72,6 +72,14 @@ class InputSpecs:
         return size  # already a symbolic dimension of JAX's
 
 
+class NamedShape:
+    """A shape that may hold names, with a type, as the command line gives it."""
+
+    def __init__(self, shape: tuple[int | str, ...], dtype: str) -> None:
+        self.shape = shape
+        self.dtype = jnp.dtype(dtype)
+
+
 def _has_shape(spec: Any) -> bool:
     return hasattr(spec, "shape") and hasattr(spec, "dtype")
 

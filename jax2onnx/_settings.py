@@ -1,42 +1,97 @@
-"""What the environment and the arguments say about an export."""
+"""What an export is told besides its arguments: ``config``, the context manager, the command line, the environment."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 LEVELS = {"off": 0, "minimal": 1, "full": 2}
-_TRUE = {"1", "true", "yes", "on"}
-_FALSE = {"", "0", "false", "no", "off"}
+_OFF = {"", "0", "false", "no", "off"}
+
+# What the innermost `with stacktrace_metadata(...)` says, and what the command line says; None: nothing.
+_block: ContextVar[int | None] = ContextVar("jax2onnx_stacktrace_metadata", default=None)
+_command_line: ContextVar[int | None] = ContextVar("jax2onnx_command_line", default=None)
+
+
+class Config:
+    """Settings of this process, for every export that is not told otherwise."""
+
+    __slots__ = ("_stacktrace_metadata",)
+
+    def __init__(self) -> None:
+        self._stacktrace_metadata: bool | str | None = None
+
+    @property
+    def stacktrace_metadata(self) -> bool | str | None:
+        """How much provenance each node carries; None follows the environment."""
+        return self._stacktrace_metadata
+
+    @stacktrace_metadata.setter
+    def stacktrace_metadata(self, value: bool | str | None) -> None:
+        if value is not None:
+            level_number(value)
+        self._stacktrace_metadata = value
+
+    def __repr__(self) -> str:
+        return f"jax2onnx.config(stacktrace_metadata={self._stacktrace_metadata!r})"
+
+
+config = Config()
+
+
+@contextmanager
+def stacktrace_metadata(level: bool | str) -> Iterator[None]:
+    """Exports inside this block write this much provenance: ``False``, ``True`` or ``"minimal"``, ``"full"``."""
+    token = _block.set(level_number(level))
+    try:
+        yield
+    finally:
+        _block.reset(token)
+
+
+@contextmanager
+def command_line_level(level: str | None) -> Iterator[None]:
+    """The command line's flag: weaker than the program's own words, stronger than ``config``."""
+    token = _command_line.set(None if level is None else level_number(level))
+    try:
+        yield
+    finally:
+        _command_line.reset(token)
 
 
 def metadata_level(argument: bool | str | None, environment: Mapping[str, str] = os.environ) -> int:
-    """How much provenance is written: 0 none, 1 minimal, 2 full. An argument wins over the environment."""
-    if argument is None:
-        return _level_from_environment(environment)
-    if argument is False:
-        return LEVELS["off"]
-    if argument is True:
-        return _detail(environment)
-    if isinstance(argument, str) and argument in LEVELS:
-        return LEVELS[argument]
-    expected = ", ".join(repr(level) for level in LEVELS)
-    raise ValueError(f"stacktrace_metadata must be None, a bool, or one of {expected}; got {argument!r}")
+    """How much provenance is written: 0 none, 1 minimal, 2 full. The first of the five places that speaks decides."""
+    if argument is not None:
+        return level_number(argument)
+    for said in (_block.get(), _command_line.get()):
+        if said is not None:
+            return said
+    if config.stacktrace_metadata is not None:
+        return level_number(config.stacktrace_metadata)
+    return _level_from_environment(environment)
+
+
+def level_number(level: bool | str) -> int:
+    if isinstance(level, bool):
+        return LEVELS["minimal" if level else "off"]
+    if isinstance(level, str) and level in LEVELS:
+        return LEVELS[level]
+    expected = ", ".join(repr(name) for name in LEVELS)
+    raise ValueError(f"stacktrace_metadata must be None, a bool, or one of {expected}; got {level!r}")
 
 
 def _level_from_environment(environment: Mapping[str, str]) -> int:
-    flag = environment.get("JAX2ONNX_ENABLE_STACKTRACE_METADATA", "").strip().lower()
-    if flag in _FALSE:
+    if environment.get("JAX2ONNX_ENABLE_STACKTRACE_METADATA", "").strip().lower() in _OFF:
         return LEVELS["off"]
-    if flag in _TRUE:
-        return _detail(environment)
-    raise ValueError(f"JAX2ONNX_ENABLE_STACKTRACE_METADATA must be 1 or 0; got {flag!r}")
-
-
-def _detail(environment: Mapping[str, str]) -> int:
     detail = environment.get("JAX2ONNX_STACKTRACE_DETAIL", "").strip().lower() or "minimal"
     if detail not in ("minimal", "full"):
-        raise ValueError(f"JAX2ONNX_STACKTRACE_DETAIL must be 'minimal' or 'full'; got {detail!r}")
+        warnings.warn(
+            f"JAX2ONNX_STACKTRACE_DETAIL is 'minimal' or 'full', not {detail!r}; 'minimal' is used", stacklevel=4
+        )
+        detail = "minimal"
     return LEVELS[detail]
 
 

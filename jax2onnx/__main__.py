@@ -1,0 +1,201 @@
+"""The command ``jax2onnx``: ``export`` is here, whatever looks at models on disk is in the C core."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from typing import Any
+
+from jax2onnx import __version__, _core
+from jax2onnx._progress import progress_on, stage
+from jax2onnx._settings import command_line_level
+from jax2onnx._target import Target, UsageError, parse_input, parse_target
+
+OK, FAILED, USAGE = 0, 1, 2
+
+_HELP = """\
+jax2onnx turns JAX functions into ONNX models and looks into them.
+
+usage: jax2onnx export pkg.module:fn --input 'f32[2]' -o fn.onnx
+       jax2onnx inspect MODEL.onnx [--full] [--json]
+       jax2onnx text MODEL.onnx
+       jax2onnx --help | --version
+
+  export    trace a function or model with JAX and write it as ONNX
+  inspect   the model's interface, then every node with its values, shapes and origin
+  text      the model in the ONNX text syntax
+
+jax2onnx COMMAND --help says more about a command.
+
+exit codes: 0 done, 1 it failed (the reason is on standard error), 2 the command line is wrong
+"""
+
+_EXAMPLES = """\
+what to export:
+  pkg.module:fn               a function of a module (found from the current folder too)
+  path/to/file.py:fn          a function of a file
+  module:model.encode         a method of an object that the module holds
+  module:make_model()         what a call without arguments returns
+
+inputs, one --input per argument in order: [NAME:]TYPE[DIMENSIONS]
+  f32[2]                      two float32 numbers
+  x:i32[B,128]                named x; B is a size that is known only when the model runs
+  bool[]                      one truth value
+  types: bool, i8 i16 i32 i64, u8 u16 u32 u64, f16 bf16 f32 f64 (64-bit ones need --x64)
+
+examples:
+  jax2onnx export mypackage.layers:mlp --input 'f32[B,784]' -o mlp.onnx
+  jax2onnx export 'model.py:make_model()' --input 'image:f32[1,224,224,3]' --nchw-input image -o model.onnx
+  jax2onnx export model.py:fn --input 'f32[2]' --stacktrace=full -o fn.onnx && jax2onnx inspect fn.onnx --full
+
+exit codes: 0 done, 1 the export failed (an earlier file of that name is left as it was), 2 the command line is wrong
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    command = arguments[0] if arguments else ""
+    if command == "export":
+        return _export(arguments[1:])
+    if command in ("--version", "-V"):
+        print(f"jax2onnx {__version__}")
+        return OK
+    if command in ("", "--help", "-h"):
+        print(_HELP, end="", file=sys.stdout if command else sys.stderr)
+        return OK if command else USAGE
+    sys.stdout.flush()
+    return _core.tool(["jax2onnx", *arguments])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="jax2onnx export",
+        description="Traces a JAX function or model and writes it as an ONNX model.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("target", metavar="pkg.module:fn", help="the function or model to export")
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write")
+    parser.add_argument("-i", "--input", metavar="SPEC", action="append", default=[], help="a positional argument")
+    parser.add_argument("--param", metavar="NAME:TYPE[…]", action="append", default=[], help="a keyword argument")
+    parser.add_argument("--output-name", metavar="NAME", action="append", help="a name for each output, in order")
+    parser.add_argument("--name", help="the graph's name; the function's by default")
+    parser.add_argument("--opset", type=int, default=23, metavar="N", help="the ONNX operator set (default: 23)")
+    parser.add_argument("--x64", action="store_true", help="trace with 64-bit types")
+    parser.add_argument("--nchw-input", metavar="NAME|INDEX", action="append", help="take this NHWC input as NCHW")
+    parser.add_argument("--nchw-output", metavar="NAME|INDEX", action="append", help="give this NHWC output as NCHW")
+    parser.add_argument("--web", action="store_true", help="keep everything in one file")
+    parser.add_argument(
+        "--stacktrace",
+        metavar="LEVEL",
+        choices=("off", "minimal", "full"),
+        help="write on each node where it came from: minimal (also what --stacktrace alone means), full, or off",
+    )
+    parser.add_argument("--record", metavar="FILE", help="also write the traced program as text")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors, show no progress")
+    parser.add_argument("--debug", action="store_true", help="show Python's traceback when something fails")
+    return parser
+
+
+def _export(arguments: list[str]) -> int:
+    # argparse would take the word after a bare --stacktrace for its value.
+    arguments = ["--stacktrace=minimal" if word == "--stacktrace" else word for word in arguments]
+    try:
+        options = _parser().parse_args(arguments)
+    except SystemExit as end:  # argparse has printed the help or the error
+        return OK if end.code in (None, 0) else USAGE
+    try:
+        target = parse_target(options.target)
+        call = _call_arguments(options)
+        if options.quiet:
+            _run(target, call, options)
+        else:
+            with progress_on(sys.stderr):
+                _run(target, call, options)
+    except UsageError as error:
+        return _complain(str(error), USAGE)
+    except KeyboardInterrupt:
+        return _complain("interrupted", FAILED)
+    except Exception as error:
+        if options.debug:
+            traceback.print_exc()
+            return FAILED
+        return _complain(_described(error), FAILED)
+    if not options.quiet:
+        print(options.output)
+    return OK
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"jax2onnx: {message}", file=sys.stderr)
+    return code
+
+
+def _call_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """What the options say, as arguments of ``to_onnx``; shapes stay text until JAX is loaded."""
+    inputs = [parse_input(text) for text in options.input]
+    params = [parse_input(text) for text in options.param]
+    for (name, _, _), text in zip(params, options.param, strict=True):
+        if name is None:
+            raise UsageError(f"--param {text!r} needs the argument's name: NAME:{text}")
+    for _, _, dtype in () if options.x64 else (*inputs, *params):
+        if dtype.endswith("64"):
+            raise UsageError(f"{dtype} needs --x64; without it JAX computes with 32 bits")
+    return {
+        "inputs": [(shape, dtype) for _, shape, dtype in inputs],
+        "input_params": {name: (shape, dtype) for name, shape, dtype in params},
+        "input_names": [name or f"in_{index}" for index, (name, _, _) in enumerate(inputs)],
+        "output_names": options.output_name,
+        "inputs_as_nchw": _indices_or_names(options.nchw_input),
+        "outputs_as_nchw": _indices_or_names(options.nchw_output),
+    }
+
+
+def _indices_or_names(given: list[str] | None) -> list[int | str] | None:
+    return given and [int(word) if word.lstrip("-").isdecimal() else word for word in given]
+
+
+def _run(target: Target, call: dict[str, Any], options: argparse.Namespace) -> None:
+    stage(f"importing {target.module}")
+    from jax2onnx._export import to_onnx
+    from jax2onnx._inputs import NamedShape
+
+    fn = target.load()
+    call["inputs"] = [NamedShape(*spec) for spec in call["inputs"]]
+    call["input_params"] = {name: NamedShape(*spec) for name, spec in call["input_params"].items()}
+    with command_line_level(options.stacktrace):
+        to_onnx(
+            fn,
+            model_name=options.name or target.name,
+            opset=options.opset,
+            enable_double_precision=options.x64,
+            record_primitive_calls_file=options.record,
+            return_mode="file",
+            output_path=options.output,
+            export_mode="web" if options.web else "standard",
+            **call,
+        )
+
+
+def _described(error: Exception) -> str:
+    """The error, and the user's line that raised it when it came out of the user's code."""
+    from jax2onnx._errors import UnsupportedError
+    from jax2onnx._jax_types import is_users_file
+
+    message = str(error)
+    if isinstance(error, (UnsupportedError, OSError)):
+        return message
+    if isinstance(error, SyntaxError):
+        return "".join(traceback.format_exception_only(error)).rstrip()
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users_file(frame.filename)]
+    if not frames:
+        return message or type(error).__name__
+    frame = frames[-1]
+    place = f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}\n    {frame.line}'
+    return f"{type(error).__name__}: {message}\n{place}\n--debug shows the whole traceback"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

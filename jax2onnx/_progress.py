@@ -1,0 +1,67 @@
+"""What an export is busy with, shown on a terminal when it takes longer than a second."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TextIO
+
+PATIENCE = 1.0  # seconds before anything is shown
+_INTERVAL = 0.2
+_ERASE = "\r\x1b[K"
+
+_shown: ContextVar[Progress | None] = ContextVar("jax2onnx_progress", default=None)
+
+
+class Progress:
+    """One line on a terminal: the stage and the seconds since the start. A thread rewrites it, `close` erases it."""
+
+    def __init__(self, stream: TextIO, patience: float = PATIENCE) -> None:
+        self.stage = "starting"
+        self._stream = stream
+        self._patience = patience
+        self._start = time.monotonic()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._show, name="jax2onnx-progress", daemon=True)
+        self._thread.start()
+
+    def _show(self) -> None:
+        if self._done.wait(self._patience):
+            return
+        while True:
+            elapsed = time.monotonic() - self._start
+            self._stream.write(f"{_ERASE}{self.stage} … {elapsed:.1f} s")
+            self._stream.flush()
+            if self._done.wait(_INTERVAL):
+                self._stream.write(_ERASE)
+                self._stream.flush()
+                return
+
+    def close(self) -> None:
+        self._done.set()
+        self._thread.join()
+
+
+@contextmanager
+def progress_on(stream: TextIO) -> Iterator[None]:
+    """Inside this block exports say on ``stream``, when it is a terminal, what they are doing."""
+    if not stream.isatty():
+        yield
+        return
+    progress = Progress(stream)
+    token = _shown.set(progress)
+    try:
+        yield
+    finally:
+        _shown.reset(token)
+        progress.close()
+
+
+def stage(name: str) -> None:
+    """Names what happens from here on; costs nothing when nobody watches."""
+    progress = _shown.get()
+    if progress is not None:
+        progress.stage = name
