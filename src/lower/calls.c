@@ -1,32 +1,119 @@
-/* Calls: a nested jaxpr is lowered in place, its equations joined to the call's site. */
+/* Calls: a nested jaxpr is lowered in place, its equations joined to the call's site.
+ *
+ * Rules for derivatives and batching that such a call carries have been applied, or not asked for, when JAX made the
+ * program: only the plain callee matters. */
 #include "lower/lower.h"
 
-/* The parameter that holds the callee differs by primitive; the row names it. */
-static void lower_inlined_call(Lowering *l) {
-  const Jaxpr *jaxpr = param_jaxpr(l->context, l->equation, l->plugin->op);
-  uint32_t count = l->equation->input_count;
-  Value **arguments = arena_new_array(&l->context->arena, count, Value *);
-  Value **results = arena_new_array(&l->context->arena, jaxpr->output_count, Value *);
+/* The callee takes the call's inputs from `skipped` on. */
+static void inline_call(Lowering *l, Here here, const Jaxpr *jaxpr, uint32_t skipped) {
   const Equation *equation = l->equation;
   require(l->context, jaxpr->output_count == equation->output_count);
-  for (uint32_t i = 0; i < count; i++) arguments[i] = input(l, i);
-  lower_call(l, HERE, jaxpr, arguments, results);
+  require(l->context, skipped <= equation->input_count && jaxpr->input_count <= equation->input_count - skipped);
+  uint32_t count = equation->input_count - skipped;
+  Value **arguments = arena_new_array(&l->context->arena, count, Value *);
+  Value **results = arena_new_array(&l->context->arena, jaxpr->output_count, Value *);
+  for (uint32_t i = 0; i < count; i++) arguments[i] = input(l, skipped + i);
+  lower_call(l, here, jaxpr, arguments, results);
   for (uint32_t i = 0; i < equation->output_count; i++) bind(l, i, results[i]);
 }
 
+/* The parameter that holds the callee differs by primitive; the row names it. */
+static void lower_inlined_call(Lowering *l) {
+  inline_call(l, HERE, param_jaxpr(l->context, l->equation, l->plugin->op), 0);
+}
+
+/* Up to JAX 0.10 the decomposition is `jaxpr`, later `call_jaxpr`. */
+static void lower_composite(Lowering *l) {
+  const char *name = param_find(l->equation, "call_jaxpr") ? "call_jaxpr" : "jaxpr";
+  inline_call(l, HERE, param_jaxpr(l->context, l->equation, name), 0);
+}
+
+/* Inputs: the constants of matvec, vecmat, solve and transpose_solve, then the right-hand sides. */
+static void lower_custom_linear_solve(Lowering *l) {
+  const Param *jaxprs = param_get(l->context, l->equation, "jaxprs");
+  const Param *lengths = param_get(l->context, l->equation, "const_lengths");
+  const Param *solve = param_field(jaxprs, "solve");
+  if (!solve || solve->kind != PARAM_JAXPR || lengths->kind != PARAM_RECORD) {
+    unsupported(l, "it has no jaxpr for its solver");
+  }
+  Value **arguments = arena_new_array(&l->context->arena, l->equation->input_count, Value *);
+  uint32_t at = 0, count = 0;
+  for (size_t f = 0; f < lengths->list.count; f++) {
+    const Param *length = &lengths->list.items[f];
+    require(l->context, length->kind == PARAM_INT && length->integer >= 0);
+    bool wanted = strcmp(length->name, "solve") == 0;
+    for (int64_t i = 0; i < length->integer; i++, at++) {
+      if (wanted) arguments[count++] = input(l, at);
+    }
+  }
+  for (; at < l->equation->input_count; at++) arguments[count++] = input(l, at);
+  require(l->context, solve->jaxpr->input_count == count);
+  require(l->context, solve->jaxpr->output_count == l->equation->output_count);
+  Value **results = arena_new_array(&l->context->arena, l->equation->output_count, Value *);
+  lower_call(l, HERE, solve->jaxpr, arguments, results);
+  for (uint32_t i = 0; i < l->equation->output_count; i++) bind(l, i, results[i]);
+}
+
+static void require_single_device(Lowering *l) {
+  const Param *mesh = param_get(l->context, l->equation, "mesh");
+  const Param *sizes = mesh->kind == PARAM_RECORD ? param_field(mesh, "axis_sizes") : NULL;
+  bool single = sizes && sizes->kind == PARAM_LIST;
+  for (size_t i = 0; single && i < sizes->list.count; i++) {
+    single = sizes->list.items[i].kind == PARAM_INT && sizes->list.items[i].integer == 1;
+  }
+  if (!single) unsupported(l, "a model runs on one device: export the function with a mesh whose axes all have size 1");
+}
+
+static void lower_shard_map(Lowering *l) {
+  require_single_device(l);
+  inline_call(l, HERE, param_jaxpr(l->context, l->equation, "jaxpr"), 0);
+}
+
+/* Collectives over the axes of a mesh, which all have size one (shard_map above): nothing to exchange. */
+static void lower_collective(Lowering *l) {
+  for (uint32_t i = 0; i < l->equation->output_count; i++) {
+    Type type = output_type(l, i);
+    bind(l, i, reshape_to(l, input(l, i), type.dims, type.rank));
+  }
+}
+
+static void lower_axis_index(Lowering *l) { bind(l, 0, constant_integer(l, output_type(l, 0).dtype, 0)); }
+
+static void lower_call_exported(Lowering *l) {
+  unsupported(l, "an exported function holds compiled code and no jaxpr; call the original function instead");
+}
+
 const Plugin call_plugins[] = {
-    PLUGIN("jit", lower_inlined_call, "jaxpr"),
-    PLUGIN("pjit", lower_inlined_call, "jaxpr"),
-    PLUGIN("closed_call", lower_inlined_call, "call_jaxpr"),
-    PLUGIN("core_call", lower_inlined_call, "call_jaxpr"),
-    PLUGIN("call", lower_inlined_call, "call_jaxpr"),
-    PLUGIN("remat", lower_inlined_call, "jaxpr"),
-    PLUGIN("remat2", lower_inlined_call, "jaxpr"),
-    PLUGIN("checkpoint", lower_inlined_call, "jaxpr"),
-    PLUGIN("composite", lower_inlined_call, "jaxpr"),
-    PLUGIN("custom_jvp_call", lower_inlined_call, "call_jaxpr"),
-    PLUGIN("custom_vjp_call", lower_inlined_call, "call_jaxpr"),
-    PLUGIN("custom_vjp_call_jaxpr", lower_inlined_call, "fun_jaxpr"),
-    PLUGIN("custom_vmap_call", lower_inlined_call, "call"),
+    PLUGIN("jit", lower_inlined_call, "jaxpr", CALLS_ONE),
+    PLUGIN("pjit", lower_inlined_call, "jaxpr", CALLS_ONE),
+    PLUGIN("closed_call", lower_inlined_call, "call_jaxpr", CALLS_ONE),
+    PLUGIN("core_call", lower_inlined_call, "call_jaxpr", CALLS_ONE),
+    PLUGIN("call", lower_inlined_call, "call_jaxpr", CALLS_ONE),
+    PLUGIN("eval_jaxpr", lower_inlined_call, "jaxpr", CALLS_ONE),
+    PLUGIN("remat", lower_inlined_call, "jaxpr", CALLS_ONE),
+    PLUGIN("remat2", lower_inlined_call, "jaxpr", CALLS_ONE),
+    PLUGIN("checkpoint", lower_inlined_call, "jaxpr", CALLS_ONE),
+    PLUGIN("composite", lower_composite),
+    PLUGIN("custom_jvp_call", lower_inlined_call, "call_jaxpr", CALLS_ONE),
+    PLUGIN("custom_vjp_call", lower_inlined_call, "call_jaxpr", CALLS_ONE),
+    PLUGIN("custom_vjp_call_jaxpr", lower_inlined_call, "fun_jaxpr", CALLS_ONE),
+    PLUGIN("custom_vmap_call", lower_inlined_call, "call", CALLS_ONE),
+    PLUGIN("linear_call", lower_inlined_call, "callee", CALLS_ONE),
+    PLUGIN("custom_linear_solve", lower_custom_linear_solve, "solve", CALLS_ONE),
+    PLUGIN("remat_opt", lower_inlined_call, "fwd_jaxpr", CALLS_ONE),
+    PLUGIN("shard_map", lower_shard_map, "jaxpr", CALLS_ONE),
+    PLUGIN("psum", lower_collective),
+    PLUGIN("psum_invariant", lower_collective),
+    PLUGIN("pmax", lower_collective),
+    PLUGIN("pmin", lower_collective),
+    PLUGIN("pvary", lower_collective),
+    PLUGIN("pcast", lower_collective),
+    PLUGIN("ppermute", lower_collective),
+    PLUGIN("all_gather", lower_collective),
+    PLUGIN("all_gather_invariant", lower_collective),
+    PLUGIN("all_to_all", lower_collective),
+    PLUGIN("reduce_scatter", lower_collective),
+    PLUGIN("axis_index", lower_axis_index),
+    PLUGIN("call_exported", lower_call_exported),
     {0},
 };

@@ -8,8 +8,8 @@
 #include "onnx/schema.h"
 
 static const Plugin *const families[] = {
-    call_plugins,    elementwise_plugins, shape_plugins,       reduction_plugins, dot_plugins,
-    control_plugins, indexing_plugins,    convolution_plugins, window_plugins,
+    call_plugins, elementwise_plugins, shape_plugins, reduction_plugins, dot_plugins, scan_plugins,
+    while_plugins, cond_plugins, indexing_plugins, convolution_plugins, window_plugins,
 };
 
 static void register_plugins(Lowering *l) {
@@ -153,7 +153,16 @@ Graph *subgraph_begin(Lowering *l, const char *name) {
   return outer;
 }
 
-void subgraph_end(Lowering *l, Graph *outer) { l->graph = outer; }
+Graph *subgraph_end(Lowering *l, Graph *outer) {
+  Graph *subgraph = l->graph;
+  l->graph = outer;
+  return subgraph;
+}
+
+void subgraph_output(Lowering *l, Value *value) {
+  bool own = value->graph == l->graph && value->producer && !value_is_output(value);
+  graph_output(l->graph, own ? value : EMIT(l, "Identity", value->type, value));
+}
 
 /* Every primitive without a plugin, each with the site of its first use. Shared jaxprs are visited once. */
 typedef struct Scan {
@@ -164,10 +173,24 @@ typedef struct Scan {
 
 static void scan_jaxpr(Scan *scan, const Jaxpr *jaxpr, const Site *caller);
 
-static void scan_param(Scan *scan, const Param *param, const Site *site) {
-  if (param->kind == PARAM_JAXPR) scan_jaxpr(scan, param->jaxpr, site);
+static void scan_param(Scan *scan, const Param *param, const Site *site, const char *only) {
+  if (param->kind == PARAM_JAXPR && (!only || (param->name && strcmp(param->name, only) == 0))) {
+    scan_jaxpr(scan, param->jaxpr, site);
+  }
   if (param->kind != PARAM_LIST && param->kind != PARAM_RECORD) return;
-  for (size_t i = 0; i < param->list.count; i++) scan_param(scan, &param->list.items[i], site);
+  for (size_t i = 0; i < param->list.count; i++) scan_param(scan, &param->list.items[i], site, only);
+}
+
+/* Only what will be lowered counts: not the rules for derivatives, nor branches for other platforms. */
+static void scan_params(Scan *scan, const Equation *equation, const Plugin *plugin, const Site *site) {
+  const Param *branches = param_find(equation, "branches");
+  int64_t choice = platform_choice(param_find(equation, "branches_platforms"));
+  if (branches && branches->kind == PARAM_LIST && choice >= 0 && (uint64_t)choice < branches->list.count) {
+    scan_param(scan, &branches->list.items[choice], site, NULL);
+    return;
+  }
+  const char *only = plugin->flags & CALLS_ONE ? plugin->op : NULL;
+  for (uint32_t p = 0; p < equation->param_count; p++) scan_param(scan, &equation->params[p], site, only);
 }
 
 static void scan_jaxpr(Scan *scan, const Jaxpr *jaxpr, const Site *caller) {
@@ -185,7 +208,7 @@ static void scan_jaxpr(Scan *scan, const Jaxpr *jaxpr, const Site *caller) {
       array_push(l->context, scan->problems, problem);
       continue;
     }
-    for (uint32_t p = 0; p < equation->param_count; p++) scan_param(scan, &equation->params[p], site);
+    scan_params(scan, equation, plugin, site);
   }
 }
 

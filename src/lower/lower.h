@@ -25,6 +25,9 @@ struct Plugin {
   int flags;
 };
 
+/* Of the jaxprs among the parameters, only the one named by the row's op is lowered: others may hold anything. */
+enum { CALLS_ONE = 1 << 30 };
+
 #define PLUGIN(primitive, function, ...) {primitive, function, #function, __FILE__, __LINE__, __VA_ARGS__}
 
 /* A place in our C source. */
@@ -133,10 +136,16 @@ Value *cast_to(Lowering *l, Value *value, DType dtype); /* ONNX Cast; nothing wh
 
 /* Calls: lowers a jaxpr in place of the current equation's call. Frames of the call are joined to its equations. */
 void lower_call(Lowering *l, Here here, const Jaxpr *jaxpr, Value *const *arguments, Value **results);
-/* As lower_call, into a new subgraph for a node's attribute. Outer values are captured. inputs: the subgraph's own
- * inputs, made with graph_input on *graph before; the body's results become its outputs. */
+/* Subgraphs for a node's attribute (lower_call between begin and end puts a body there). Nodes of a subgraph use outer
+ * values directly; its own inputs are made with graph_input(l->graph, type, NULL). begin gives the outer graph, which
+ * end goes back to; end gives the finished subgraph. */
 Graph *subgraph_begin(Lowering *l, const char *name);
-void subgraph_end(Lowering *l, Graph *outer);
+Graph *subgraph_end(Lowering *l, Graph *outer);
+/* The next output. A subgraph must produce each of its outputs itself and only once: others get an Identity. */
+void subgraph_output(Lowering *l, Value *value);
+
+/* Which entry of a list of platforms a model is made for; -1: none (cond.c). */
+int64_t platform_choice(const Param *platforms);
 
 /* Stops with a message that names the primitive and the user's line. */
 _Noreturn void unsupported(Lowering *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -146,6 +155,6 @@ Model *lower_program(Program *program, const LowerOptions *options, UnsupportedL
 
 /* Families (each file ends with its table, closed by a row without a primitive). */
 extern const Plugin call_plugins[], elementwise_plugins[], shape_plugins[], reduction_plugins[], dot_plugins[],
-    control_plugins[], indexing_plugins[], convolution_plugins[], window_plugins[];
+    scan_plugins[], while_plugins[], cond_plugins[], indexing_plugins[], convolution_plugins[], window_plugins[];
 
 #endif

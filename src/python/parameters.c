@@ -7,7 +7,7 @@ typedef enum ValueKind {
   VALUE_UNKNOWN,
   VALUE_NONE, VALUE_BOOL, VALUE_INT, VALUE_FLOAT, VALUE_STRING, VALUE_LIST, VALUE_SET, VALUE_DICT,
   VALUE_NAMED_TUPLE, VALUE_DATACLASS, VALUE_ENUM, VALUE_DTYPE, VALUE_TYPE, VALUE_JAXPR, VALUE_DIM, VALUE_ARRAY,
-  VALUE_OPAQUE,
+  VALUE_TREE, VALUE_MESH, VALUE_OPAQUE,
 } ValueKind;
 
 static bool is_instance(Importer *in, PyObject *object, PyObject *class_or_tuple) {
@@ -36,6 +36,8 @@ static ValueKind classify(Importer *in, PyObject *object) {
   if (is_instance(in, object, in->array_class)) return VALUE_ARRAY;
   if (PyType_Check(object)) return VALUE_TYPE;
   if (PyObject_HasAttr((PyObject *)type, in->names[NAME_dataclass_fields])) return VALUE_DATACLASS;
+  if (PyObject_HasAttr((PyObject *)type, in->names[NAME_unpackable])) return VALUE_TREE;
+  if (PyObject_HasAttr((PyObject *)type, in->names[NAME_axis_sizes])) return VALUE_MESH;
   return VALUE_OPAQUE;
 }
 
@@ -161,6 +163,24 @@ static Param import_record(Importer *in, PyObject *object, PyObject *field_names
   return param;
 }
 
+/* JAX's flat trees (from 0.11 on): a tuple of trees is the list of its parts, any other the list of its leaves. */
+static Param import_tree(Importer *in, PyObject *object) {
+  bool tuple = PyObject_HasAttr(object, in->names[NAME_elts]);
+  return import_list(in, attribute(in, object, in->names[tuple ? NAME_elts : NAME_vals]));
+}
+
+/* Of a device mesh only its axes matter. */
+static Param import_mesh(Importer *in, PyObject *object) {
+  Param param = {.kind = PARAM_RECORD, .type_name = type_name(in, object), .list.count = 2};
+  param.list.items = arena_new_array(&in->context->arena, 2, Param);
+  static const int fields[] = {NAME_axis_names, NAME_axis_sizes};
+  for (int i = 0; i < 2; i++) {
+    param.list.items[i] = import_param(in, attribute(in, object, in->names[fields[i]]));
+    param.list.items[i].name = import_text(in, in->names[fields[i]]);
+  }
+  return param;
+}
+
 static Param import_enum(Importer *in, PyObject *object) {
   Param param = {.kind = PARAM_ENUM, .type_name = type_name(in, object)};
   PyObject *name = attribute(in, object, in->names[NAME_name]);
@@ -205,6 +225,8 @@ static Param import_value(Importer *in, PyObject *object) {
     case VALUE_JAXPR: return (Param){.kind = PARAM_JAXPR, .jaxpr = import_jaxpr(in, object)};
     case VALUE_DIM: return (Param){.kind = PARAM_DIM, .dim = import_dim(in, object)};
     case VALUE_ARRAY: return (Param){.kind = PARAM_TENSOR, .tensor = import_const(in, object)};
+    case VALUE_TREE: return import_tree(in, object);
+    case VALUE_MESH: return import_mesh(in, object);
     case VALUE_UNKNOWN:
     case VALUE_OPAQUE: break;
   }
