@@ -1,4 +1,231 @@
-/* Contractions. */
+/* Contractions: dot_general as MatMul, with the fewest transposes and reshapes around it. */
 #include "lower/lower.h"
+#include "onnx/schema.h"
 
-const Plugin dot_plugins[] = {{0}};
+/* The axes of one operand by what becomes of them. */
+typedef struct Axes {
+  int64_t batch[MAX_RANK], contract[MAX_RANK], free[MAX_RANK];
+  size_t batch_count, contract_count, free_count;
+} Axes;
+
+typedef struct Dot {
+  Axes left, right;
+  Value *lhs, *rhs;
+  Type type;   /* of the result: batch axes, free axes of lhs, free axes of rhs */
+  DType dtype; /* computed in */
+} Dot;
+
+static void mark_used(Lowering *l, bool *used, uint32_t rank, const int64_t *axes, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    require(l->context, axes[i] >= 0 && axes[i] < (int64_t)rank && !used[axes[i]]);
+    used[axes[i]] = true;
+  }
+}
+
+static void read_axes(Lowering *l, Axes *axes, uint32_t rank, const Param *contract, const Param *batch) {
+  const int64_t *list = param_list_ints(l->context, contract, &axes->contract_count);
+  require(l->context, rank <= MAX_RANK && axes->contract_count <= rank);
+  memcpy(axes->contract, list, axes->contract_count * sizeof *list);
+  list = param_list_ints(l->context, batch, &axes->batch_count);
+  require(l->context, axes->batch_count + axes->contract_count <= rank);
+  memcpy(axes->batch, list, axes->batch_count * sizeof *list);
+  bool used[MAX_RANK] = {false};
+  mark_used(l, used, rank, axes->contract, axes->contract_count);
+  mark_used(l, used, rank, axes->batch, axes->batch_count);
+  for (uint32_t i = 0; i < rank; i++) {
+    if (!used[i]) axes->free[axes->free_count++] = i;
+  }
+}
+
+static const Param *pair_item(Lowering *l, const Param *pair, size_t index) {
+  require(l->context, pair->kind == PARAM_LIST && pair->list.count == 2);
+  return &pair->list.items[index];
+}
+
+/* Integers wrap, so they may be computed in any type at least as wide as the result's; floats in the widest there is. */
+static DType dot_dtype(Lowering *l, DType lhs, DType rhs, DType result) {
+  DType dtype = result;
+  if (dtype_is_float(result)) {
+    if (dtype_is_float(lhs) && dtype_bits(lhs) > dtype_bits(dtype)) dtype = lhs;
+    if (dtype_is_float(rhs) && dtype_bits(rhs) > dtype_bits(dtype)) dtype = rhs;
+    bool differ = (lhs == DTYPE_FLOAT16 && rhs == DTYPE_BFLOAT16) || (lhs == DTYPE_BFLOAT16 && rhs == DTYPE_FLOAT16);
+    if (differ && dtype_bits(dtype) < 32) dtype = DTYPE_FLOAT32;
+  }
+  DType compute = compute_dtype(l, "MatMul", dtype);
+  if (compute == DTYPE_NONE) unsupported(l, "ONNX Runtime has no matrix product of %s", dtype_name(dtype));
+  return compute;
+}
+
+static void append(int64_t *order, size_t *count, const int64_t *axes, size_t axis_count) {
+  memcpy(order + *count, axes, axis_count * sizeof *axes);
+  *count += axis_count;
+}
+
+static bool is_identity(const int64_t *order, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    if (order[i] != (int64_t)i) return false;
+  }
+  return true;
+}
+
+static void lhs_order(const Axes *axes, int64_t *order) {
+  size_t count = 0;
+  append(order, &count, axes->batch, axes->batch_count);
+  append(order, &count, axes->free, axes->free_count);
+  append(order, &count, axes->contract, axes->contract_count);
+}
+
+static void rhs_order(const Axes *axes, int64_t *order) {
+  size_t count = 0;
+  append(order, &count, axes->batch, axes->batch_count);
+  append(order, &count, axes->contract, axes->contract_count);
+  append(order, &count, axes->free, axes->free_count);
+}
+
+/* How many operands must be transposed; those computed at run time count more than stored ones. */
+static int transpose_cost(const Dot *dot) {
+  int64_t order[MAX_RANK];
+  int cost = 0;
+  lhs_order(&dot->left, order);
+  if (!is_identity(order, dot->lhs->type.rank)) cost += dot->lhs->tensor ? 1 : 2;
+  rhs_order(&dot->right, order);
+  if (!is_identity(order, dot->rhs->type.rank)) cost += dot->rhs->tensor ? 1 : 2;
+  return cost;
+}
+
+/* Sorts the pairs of contracted axes by the axis of one operand. */
+static void sort_pairs(int64_t *keys, int64_t *others, size_t count) {
+  for (size_t i = 1; i < count; i++) {
+    for (size_t k = i; k > 0 && keys[k - 1] > keys[k]; k--) {
+      int64_t key = keys[k], other = others[k];
+      keys[k] = keys[k - 1], others[k] = others[k - 1];
+      keys[k - 1] = key, others[k - 1] = other;
+    }
+  }
+}
+
+/* The order of the contracted axes is free: take the one that spares a transpose. */
+static void choose_contract_order(Dot *dot) {
+  Dot by_left = *dot, by_right = *dot;
+  sort_pairs(by_left.left.contract, by_left.right.contract, dot->left.contract_count);
+  sort_pairs(by_right.right.contract, by_right.left.contract, dot->left.contract_count);
+  *dot = transpose_cost(&by_right) < transpose_cost(&by_left) ? by_right : by_left;
+}
+
+static Dim product(Lowering *l, Type type, size_t start, size_t count) {
+  Dim size = dim_of(1);
+  for (size_t i = 0; i < count; i++) size = dim_multiply(l->context, size, type.dims[start + i]);
+  return size;
+}
+
+/* Transposes the operand into batch, first group, second group, and makes one axis of each group that has more than one
+ * (and of an empty one, when an axis is wanted there). */
+static Value *arrange(Lowering *l, Value *value, const int64_t *order, size_t batch, size_t first, size_t second,
+                      bool merge_first, bool merge_second) {
+  value = transpose_by(l, value, order);
+  Type type = value->type;
+  Dim dims[MAX_RANK + 2];
+  size_t rank = 0;
+  for (size_t i = 0; i < batch; i++) dims[rank++] = type.dims[i];
+  if (merge_first) dims[rank++] = product(l, type, batch, first);
+  for (size_t i = 0; !merge_first && i < first; i++) dims[rank++] = type.dims[batch + i];
+  if (merge_second) dims[rank++] = product(l, type, batch + first, second);
+  for (size_t i = 0; !merge_second && i < second; i++) dims[rank++] = type.dims[batch + first + i];
+  bool only_adds_one = rank == type.rank + 1 && (first == 0) != (second == 0);
+  if (only_adds_one && (merge_first || merge_second)) {
+    int64_t axis = (int64_t)(first == 0 ? batch : batch + first);
+    return unsqueeze_at(l, value, &axis, 1);
+  }
+  return reshape_to(l, value, dims, rank);
+}
+
+/* Without batch axes MatMul itself takes a vector on either side and any number of leading axes on the left. */
+static Value *matrix_product(Lowering *l, const Dot *dot) {
+  const Axes *left = &dot->left, *right = &dot->right;
+  size_t batch = left->batch_count, contract = left->contract_count;
+  int64_t order[MAX_RANK];
+  lhs_order(left, order);
+  Value *lhs = arrange(l, dot->lhs, order, batch, left->free_count, contract, batch > 0, true);
+  rhs_order(right, order);
+  Value *rhs = arrange(l, dot->rhs, order, batch, contract, right->free_count, true, batch > 0 || right->free_count > 0);
+  lhs = cast_to(l, lhs, dot->dtype);
+  rhs = cast_to(l, rhs, dot->dtype);
+  Dim dims[2 * MAX_RANK];
+  size_t rank = 0;
+  for (uint32_t i = 0; i + 1 < lhs->type.rank; i++) dims[rank++] = lhs->type.dims[i];
+  if (rhs->type.rank > 1) dims[rank++] = rhs->type.dims[rhs->type.rank - 1];
+  Value *result = EMIT(l, "MatMul", type_make(l->context, dot->dtype, dims, (uint32_t)rank), lhs, rhs);
+  result = cast_to(l, result, dot->type.dtype);
+  if (batch && left->free_count + right->free_count == 1) {
+    int64_t axis = (int64_t)(batch + left->free_count);
+    return squeeze_at(l, result, &axis, 1);
+  }
+  return reshape_to(l, result, dot->type.dims, dot->type.rank);
+}
+
+static Value *add_ones(Lowering *l, Value *value, size_t at, size_t count) {
+  int64_t axes[MAX_RANK];
+  require(l->context, count <= MAX_RANK);
+  for (size_t i = 0; i < count; i++) axes[i] = (int64_t)(at + i);
+  return unsqueeze_at(l, value, axes, count);
+}
+
+/* Nothing is summed: the operands are lined up and multiplied. */
+static Value *outer_product(Lowering *l, const Dot *dot) {
+  int64_t order[MAX_RANK];
+  size_t batch = dot->left.batch_count;
+  lhs_order(&dot->left, order);
+  Value *lhs = cast_to(l, transpose_by(l, dot->lhs, order), dot->dtype);
+  rhs_order(&dot->right, order);
+  Value *rhs = cast_to(l, transpose_by(l, dot->rhs, order), dot->dtype);
+  if (lhs->type.rank) lhs = add_ones(l, lhs, lhs->type.rank, dot->right.free_count);
+  if (batch) rhs = add_ones(l, rhs, batch, dot->left.free_count);
+  Value *result = EMIT(l, "Mul", type_with(dot->type, dot->dtype), lhs, rhs);
+  return cast_to(l, result, dot->type.dtype);
+}
+
+/* A product of vectors for each batch element: multiplied and summed, which needs no axes of size 1. */
+static Value *vector_products(Lowering *l, const Dot *dot) {
+  int64_t order[MAX_RANK], axes[MAX_RANK];
+  size_t batch = dot->left.batch_count, contract = dot->left.contract_count;
+  lhs_order(&dot->left, order);
+  Value *lhs = cast_to(l, transpose_by(l, dot->lhs, order), dot->dtype);
+  rhs_order(&dot->right, order);
+  Value *rhs = cast_to(l, transpose_by(l, dot->rhs, order), dot->dtype);
+  Value *products = EMIT(l, "Mul", lhs->type, lhs, rhs);
+  for (size_t i = 0; i < contract; i++) axes[i] = (int64_t)(batch + i);
+  return cast_to(l, EMIT_REDUCED(l, "ReduceSum", products, axes, contract), dot->type.dtype);
+}
+
+static bool sums_over_empty_axis(const Dot *dot) {
+  for (size_t i = 0; i < dot->left.contract_count; i++) {
+    if (dim_is(dot->lhs->type.dims[dot->left.contract[i]], 0)) return true;
+  }
+  return false;
+}
+
+static void lower_dot_general(Lowering *l) {
+  const Param *numbers = param_get(l->context, l->equation, "dimension_numbers");
+  const Param *contract = pair_item(l, numbers, 0), *batch = pair_item(l, numbers, 1);
+  Dot dot = {.lhs = input(l, 0), .rhs = input(l, 1), .type = output_type(l, 0)};
+  read_axes(l, &dot.left, dot.lhs->type.rank, pair_item(l, contract, 0), pair_item(l, batch, 0));
+  read_axes(l, &dot.right, dot.rhs->type.rank, pair_item(l, contract, 1), pair_item(l, batch, 1));
+  require(l->context, dot.left.contract_count == dot.right.contract_count);
+  require(l->context, dot.left.batch_count == dot.right.batch_count);
+  dot.dtype = dot_dtype(l, dot.lhs->type.dtype, dot.rhs->type.dtype, dot.type.dtype);
+  choose_contract_order(&dot);
+  if (sums_over_empty_axis(&dot)) {
+    bind(l, 0, filled(l, dot.type, tensor_scalar(l, dot.type.dtype, 0)));
+  } else if (!dot.left.contract_count) {
+    bind(l, 0, outer_product(l, &dot));
+  } else if (dot.left.batch_count && !dot.left.free_count && !dot.right.free_count) {
+    bind(l, 0, vector_products(l, &dot));
+  } else {
+    bind(l, 0, matrix_product(l, &dot));
+  }
+}
+
+const Plugin dot_plugins[] = {
+    PLUGIN("dot_general", lower_dot_general, "MatMul"),
+    {0},
+};

@@ -133,6 +133,11 @@ Value *slice_at(Lowering *l, Value *value, Type type, const Dim *starts, const D
                 const int64_t *axes, size_t count);
 Value *concat_at(Lowering *l, Value *const *values, size_t count, int64_t axis, Type type);
 Value *cast_to(Lowering *l, Value *value, DType dtype); /* ONNX Cast; nothing when the type is the same */
+/* A reducing operator over axes, which are dropped; cast around types it has no kernel for (reductions.c). */
+Value *reduce_along(Lowering *l, Here here, const char *op, Value *value, const int64_t *axes, size_t count);
+#define EMIT_REDUCED(l, op, value, axes, count) reduce_along((l), HERE, (op), (value), (axes), (count))
+const Tensor *reduction_identity(Lowering *l, const char *op, DType dtype); /* of ReduceSum, -Prod, -Max and -Min */
+Value *filled(Lowering *l, Type type, const Tensor *scalar); /* every element is the scalar (shape_primitives.c) */
 
 /* Calls: lowers a jaxpr in place of the current equation's call. Frames of the call are joined to its equations. */
 void lower_call(Lowering *l, Here here, const Jaxpr *jaxpr, Value *const *arguments, Value **results);

@@ -1,4 +1,213 @@
-/* Reductions, argmax and argmin, cumulative operations. */
-#include "lower/lower.h"
+/* Reductions and arg-reductions. cumulative.c has the running ones.
+ *
+ * ONNX Runtime's ReduceMax, ReduceMin, ArgMax and ArgMin skip NaN or not, depending on where it stands; JAX never skips
+ * it. What is added for that costs no more than a second pass over the data.
+ */
+#include <math.h>
 
-const Plugin reduction_plugins[] = {{0}};
+#include "lower/lower.h"
+#include "onnx/schema.h"
+
+enum { INPUT_AXES_SUM = 13, INPUT_AXES = 18 /* since_version from which axes are an input, not an attribute */ };
+
+static Type reduced_type(Lowering *l, Type type, const int64_t *axes, size_t count) {
+  bool dropped[MAX_RANK] = {false};
+  Dim dims[MAX_RANK];
+  uint32_t rank = 0;
+  require(l->context, type.rank <= MAX_RANK);
+  for (size_t i = 0; i < count; i++) {
+    require(l->context, axes[i] >= 0 && axes[i] < (int64_t)type.rank);
+    dropped[axes[i]] = true;
+  }
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (!dropped[i]) dims[rank++] = type.dims[i];
+  }
+  return type_make(l->context, type.dtype, dims, rank);
+}
+
+Value *reduce_along(Lowering *l, Here here, const char *op, Value *value, const int64_t *axes, size_t count) {
+  if (!count) return value; /* to ONNX, no axes are all axes */
+  DType dtype = value->type.dtype, compute = compute_dtype(l, op, dtype);
+  if (compute == DTYPE_NONE) unsupported(l, "ONNX Runtime cannot compute %s on %s", op, dtype_name(dtype));
+  value = cast_to(l, value, compute);
+  Type type = reduced_type(l, value->type, axes, count);
+  bool sum = strcmp(op, "ReduceSum") == 0;
+  bool as_input = schema_version(op, l->options->opset) >= (sum ? INPUT_AXES_SUM : INPUT_AXES);
+  Value *inputs[] = {value, as_input ? constant_ints(l, axes, count) : NULL};
+  Value *result = emit_value(l, here, op, type, inputs, as_input ? 2 : 1);
+  if (!as_input) node_set_ints(result->producer, "axes", axes, count);
+  node_set_int(result->producer, "keepdims", 0);
+  return cast_to(l, result, dtype);
+}
+
+static bool has_empty_axis(Type type) {
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (dim_is(type.dims[i], 0)) return true;
+  }
+  return false;
+}
+
+/* What an operator gives when there is nothing to reduce. */
+const Tensor *reduction_identity(Lowering *l, const char *op, DType dtype) {
+  if (strcmp(op, "ReduceSum") == 0) return tensor_scalar(l, dtype, 0);
+  if (strcmp(op, "ReduceProd") == 0) return tensor_scalar(l, dtype, 1);
+  bool least = strcmp(op, "ReduceMax") == 0;
+  if (dtype_is_float(dtype)) return tensor_scalar(l, dtype, least ? -INFINITY : INFINITY);
+  uint64_t bits = 0;
+  unsigned width = dtype_kind(dtype) == KIND_BOOL ? 1 : dtype_bits(dtype);
+  uint64_t ones = width >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << width) - 1, sign = (uint64_t)1 << (width - 1);
+  if (dtype_kind(dtype) == KIND_INT) bits = least ? sign : ones ^ sign;
+  else bits = least ? 0 : ones;
+  return tensor_new(l, dtype, NULL, 0, &bits, dtype_bytes(dtype, 1));
+}
+
+/* uint64 has no kernels here, and as int64 its order is wrong from 2^63 on; turning the sign bit over mends that both
+ * ways. */
+static Value *turn_sign(Lowering *l, Value *value) {
+  return EMIT(l, "Add", value->type, value, constant_integer(l, DTYPE_INT64, INT64_MIN));
+}
+
+static Value *to_ordered(Lowering *l, Value *value) {
+  return value->type.dtype == DTYPE_UINT64 ? turn_sign(l, cast_to(l, value, DTYPE_INT64)) : value;
+}
+
+static Value *from_ordered(Lowering *l, Value *value, DType dtype) {
+  return dtype == DTYPE_UINT64 ? cast_to(l, turn_sign(l, value), dtype) : value;
+}
+
+/* The sum of magnitudes is NaN exactly when an element is, and else no smaller than any of them, however it is rounded:
+ * the smaller of it and the extreme is the extreme or NaN. */
+static Value *extreme(Lowering *l, const char *op, Value *value, const int64_t *axes, size_t count) {
+  DType dtype = value->type.dtype;
+  if (dtype == DTYPE_BFLOAT16) value = cast_to(l, value, DTYPE_FLOAT32);
+  value = to_ordered(l, value);
+  Value *result = reduce_along(l, ROW_HERE(l), op, value, axes, count);
+  if (dtype_is_float(dtype)) {
+    Value *magnitude = EMIT_REDUCED(l, "ReduceL1", value, axes, count);
+    result = EMIT_AROUND(l, "Min", result->type, result, magnitude);
+  }
+  return cast_to(l, from_ordered(l, result, dtype), dtype);
+}
+
+static void lower_reduce(Lowering *l) {
+  size_t count;
+  const int64_t *axes = param_ints(l->context, l->equation, "axes", &count);
+  const char *op = l->plugin->op;
+  Type type = output_type(l, 0);
+  Value *value = input(l, 0);
+  if (!count) {
+    bind(l, 0, value);
+  } else if (has_empty_axis(value->type)) {
+    bind(l, 0, filled(l, type, reduction_identity(l, op, type.dtype)));
+  } else if (strcmp(op, "ReduceMax") == 0 || strcmp(op, "ReduceMin") == 0) {
+    bind(l, 0, extreme(l, op, value, axes, count));
+  } else {
+    bind(l, 0, reduce_along(l, ROW_HERE(l), op, value, axes, count));
+  }
+}
+
+/* 0, 1, 2, … bits - 1, or the powers of two with those exponents. */
+static Value *bit_numbers(Lowering *l, DType dtype, unsigned bits, bool powers) {
+  uint64_t numbers[64];
+  int64_t dims[] = {bits};
+  for (unsigned i = 0; i < bits; i++) numbers[i] = powers ? (uint64_t)1 << i : i;
+  return constant(l, tensor_new(l, dtype, dims, 1, numbers, bits * sizeof *numbers));
+}
+
+/* No operator reduces bits: each bit gets a place on a new last axis, is reduced as a number, and is put back. */
+static Value *reduce_bits(Lowering *l, const char *op, Value *value, const int64_t *axes, size_t count) {
+  DType dtype = value->type.dtype;
+  unsigned bits = dtype_bits(dtype);
+  int64_t last = value->type.rank;
+  require(l->context, value->type.rank < MAX_RANK && bits >= 8 && bits <= 64);
+  Dim dims[MAX_RANK];
+  memcpy(dims, value->type.dims, value->type.rank * sizeof *dims);
+  dims[last] = dim_of(bits);
+  Type planes = type_make(l->context, DTYPE_UINT64, dims, (uint32_t)last + 1);
+  Value *words = unsqueeze_at(l, cast_to(l, value, DTYPE_UINT64), &last, 1);
+  Value *shifted = EMIT(l, "BitShift", planes, words, bit_numbers(l, DTYPE_UINT64, bits, false));
+  node_set_string(shifted->producer, "direction", "RIGHT");
+  Value *single = EMIT(l, "Mod", planes, shifted, constant_integer(l, DTYPE_UINT64, 2));
+  Value *reduced = reduce_along(l, ROW_HERE(l), op, cast_to(l, single, DTYPE_INT64), axes, count);
+  bool parity = strcmp(op, "ReduceSum") == 0;
+  if (parity) reduced = EMIT(l, "Mod", reduced->type, reduced, constant_integer(l, DTYPE_INT64, 2));
+  Value *placed = EMIT(l, "Mul", reduced->type, reduced, bit_numbers(l, DTYPE_INT64, bits, true));
+  last = placed->type.rank - 1;
+  return cast_to(l, EMIT_REDUCED(l, "ReduceSum", placed, &last, 1), dtype);
+}
+
+/* and, or, xor: the row names what gives the same on zeros and ones. */
+static void lower_reduce_logical(Lowering *l) {
+  size_t count;
+  const int64_t *axes = param_ints(l->context, l->equation, "axes", &count);
+  const char *op = l->plugin->op;
+  Type type = output_type(l, 0);
+  Value *value = input(l, 0);
+  bool parity = strcmp(op, "ReduceSum") == 0, is_bool = type.dtype == DTYPE_BOOL;
+  if (!count) {
+    bind(l, 0, value);
+  } else if (has_empty_axis(value->type)) {
+    uint64_t bits = strcmp(op, "ReduceMin") == 0 ? (is_bool ? 1 : ~(uint64_t)0) : 0;
+    bind(l, 0, filled(l, type, tensor_new(l, type.dtype, NULL, 0, &bits, dtype_bytes(type.dtype, 1))));
+  } else if (!is_bool) {
+    bind(l, 0, reduce_bits(l, op, value, axes, count));
+  } else if (!parity) {
+    bind(l, 0, reduce_along(l, ROW_HERE(l), op, value, axes, count));
+  } else {
+    Value *sum = reduce_along(l, ROW_HERE(l), op, cast_to(l, value, DTYPE_INT32), axes, count);
+    Value *odd = EMIT(l, "Mod", sum->type, sum, constant_integer(l, DTYPE_INT32, 2));
+    bind(l, 0, cast_to(l, odd, DTYPE_BOOL));
+  }
+}
+
+static Value *first_extreme(Lowering *l, Here here, const char *op, Value *value, int64_t axis) {
+  DType compute = compute_dtype(l, op, value->type.dtype);
+  if (compute == DTYPE_NONE) unsupported(l, "ONNX Runtime cannot compute %s on %s", op, dtype_name(value->type.dtype));
+  Type type = type_with(reduced_type(l, value->type, &axis, 1), DTYPE_INT64);
+  value = cast_to(l, value, compute);
+  Value *result = emit_value(l, here, op, type, &value, 1);
+  node_set_int(result->producer, "axis", axis);
+  node_set_int(result->producer, "keepdims", 0);
+  return result;
+}
+
+/* With NaN as infinity the place found is that of the first NaN or infinity, so never behind the first NaN; where there
+ * is no NaN its first place counts as 0. The larger of the two is right in both cases. */
+static Value *first_extreme_or_nan(Lowering *l, const char *op, Value *value, int64_t axis) {
+  if (value->type.dtype == DTYPE_BFLOAT16) value = cast_to(l, value, DTYPE_FLOAT32);
+  double infinity = strcmp(op, "ArgMax") == 0 ? INFINITY : -INFINITY;
+  Value *is_nan = EMIT(l, "IsNaN", type_with(value->type, DTYPE_BOOL), value);
+  Value *nan_place = first_extreme(l, ROW_HERE(l), "ArgMax", cast_to(l, is_nan, DTYPE_UINT8), axis);
+  Value *comparable = EMIT(l, "Where", value->type, is_nan, constant_like(l, value->type, infinity), value);
+  Value *place = first_extreme(l, ROW_HERE(l), op, comparable, axis);
+  return EMIT(l, "Max", place->type, place, nan_place);
+}
+
+static void lower_arg_extreme(Lowering *l) {
+  size_t count;
+  const int64_t *axes = param_ints(l->context, l->equation, "axes", &count);
+  Type type = output_type(l, 0);
+  Value *value = input(l, 0);
+  if (count != 1) unsupported(l, "the index of an extreme over %zu axes has no meaning", count);
+  if (has_empty_axis(value->type)) {
+    bind(l, 0, filled(l, type, tensor_scalar(l, type.dtype, 0)));
+  } else if (dtype_is_float(value->type.dtype)) {
+    bind(l, 0, cast_to(l, first_extreme_or_nan(l, l->plugin->op, value, axes[0]), type.dtype));
+  } else {
+    Value *place = first_extreme(l, ROW_HERE(l), l->plugin->op, to_ordered(l, value), axes[0]);
+    bind(l, 0, cast_to(l, place, type.dtype));
+  }
+}
+
+const Plugin reduction_plugins[] = {
+    PLUGIN("argmax", lower_arg_extreme, "ArgMax"),
+    PLUGIN("argmin", lower_arg_extreme, "ArgMin"),
+    PLUGIN("reduce_and", lower_reduce_logical, "ReduceMin"),
+    PLUGIN("reduce_max", lower_reduce, "ReduceMax"),
+    PLUGIN("reduce_min", lower_reduce, "ReduceMin"),
+    PLUGIN("reduce_or", lower_reduce_logical, "ReduceMax"),
+    PLUGIN("reduce_prod", lower_reduce, "ReduceProd"),
+    PLUGIN("reduce_sum", lower_reduce, "ReduceSum"),
+    PLUGIN("reduce_xor", lower_reduce_logical, "ReduceSum"),
+    {0},
+};

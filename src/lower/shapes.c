@@ -44,7 +44,7 @@ Value *reshape_to(Lowering *l, Value *value, const Dim *dims, size_t rank) {
 Value *expand_to(Lowering *l, Value *value, const Dim *dims, size_t rank) {
   if (same_dims(value->type, dims, rank)) return value;
   Type type = type_make(l->context, value->type.dtype, dims, (uint32_t)rank);
-  return EMIT(l, "Expand", type, value, shape_value(l, dims, rank));
+  return EMIT_AROUND(l, "Expand", type, value, shape_value(l, dims, rank));
 }
 
 Value *transpose_by(Lowering *l, Value *value, const int64_t *permutation) {
