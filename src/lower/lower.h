@@ -160,6 +160,7 @@ Model *lower_program(Program *program, const LowerOptions *options, UnsupportedL
 
 /* Families (each file ends with its table, closed by a row without a primitive). */
 extern const Plugin call_plugins[], elementwise_plugins[], shape_plugins[], reduction_plugins[], dot_plugins[],
-    scan_plugins[], while_plugins[], cond_plugins[], indexing_plugins[], convolution_plugins[], window_plugins[];
+    scan_plugins[], while_plugins[], cond_plugins[], indexing_plugins[], convolution_plugins[], window_plugins[],
+    convert_plugins[], integer_plugins[], special_plugins[];
 
 #endif

@@ -1,0 +1,91 @@
+/* Arithmetic: nodes of a formula, typed by their operands. */
+#include "lower/arithmetic.h"
+
+#include "onnx/schema.h"
+#include "program/numbers.h"
+
+static bool asks(const char *op) {
+  static const char *const questions[] = {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf"};
+  for (size_t i = 0; i < sizeof questions / sizeof *questions; i++) {
+    if (strcmp(op, questions[i]) == 0) return true;
+  }
+  return false;
+}
+
+static Type widest_shape(Value *const *values, size_t count) {
+  Type type = values[0]->type;
+  for (size_t i = 1; i < count; i++) {
+    if (values[i]->type.rank > type.rank) type = values[i]->type;
+  }
+  return type;
+}
+
+Value *emit_math(Lowering *l, Here here, const char *op, Value *const *inputs, size_t count) {
+  DType dtype = asks(op) ? DTYPE_BOOL : inputs[0]->type.dtype;
+  return emit_around(l, here, op, type_with(widest_shape(inputs, count), dtype), inputs, count);
+}
+
+static bool known_bool(const Value *value, bool *known) {
+  int64_t number;
+  if (!literal_int(value->tensor, &number)) return false;
+  *known = number != 0;
+  return true;
+}
+
+/* ONNX Runtime has no Where on bool; logic needs no casts. */
+static Value *where_bool(Lowering *l, Here here, Value *condition, Value *a, Value *b) {
+  bool known;
+  if (known_bool(a, &known) && known) return emit_math(l, here, "Or", VALUES(condition, b), 2);
+  if (known_bool(b, &known) && !known) return emit_math(l, here, "And", VALUES(condition, a), 2);
+  Value *otherwise = emit_math(l, here, "Not", VALUES(condition), 1);
+  if (known_bool(b, &known)) return emit_math(l, here, "Or", VALUES(otherwise, a), 2);
+  otherwise = emit_math(l, here, "And", VALUES(otherwise, b), 2);
+  if (known_bool(a, &known)) return otherwise;
+  return emit_math(l, here, "Or", VALUES(emit_math(l, here, "And", VALUES(condition, a), 2), otherwise), 2);
+}
+
+Value *emit_where(Lowering *l, Here here, Value *condition, Value *a, Value *b) {
+  DType dtype = a->type.dtype;
+  if (dtype == DTYPE_BOOL) return where_bool(l, here, condition, a, b);
+  DType compute = compute_dtype(l, "Where", dtype);
+  if (compute == DTYPE_NONE) unsupported(l, "ONNX Runtime cannot select between values of type %s", dtype_name(dtype));
+  Value *const values[] = {condition, cast_to(l, a, compute), cast_to(l, b, compute)};
+  Type type = type_with(widest_shape(values, 3), compute);
+  return cast_to(l, emit_value(l, here, "Where", type, values, 3), dtype);
+}
+
+Value *emit_polynomial(Lowering *l, Here here, Value *x, const double *coefficients, size_t count) {
+  Value *sum = number_like(l, x, coefficients[count - 1]);
+  for (size_t i = count - 1; i-- > 0;) {
+    Value *product = emit_math(l, here, "Mul", VALUES(x, sum), 2);
+    sum = emit_math(l, here, "Add", VALUES(product, number_like(l, x, coefficients[i])), 2);
+  }
+  return sum;
+}
+
+Value *number_like(Lowering *l, const Value *value, double number) {
+  return constant_scalar(l, value->type.dtype, number);
+}
+
+Value *integer_like(Lowering *l, const Value *value, int64_t number) {
+  return constant_integer(l, value->type.dtype, number);
+}
+
+/* A literal changes its type at export, not at run time. */
+static Value *float32_input(Lowering *l, size_t index) {
+  const Tensor *literal = l->equation->inputs[index]->literal;
+  if (literal && literal->rank == 0) return constant_scalar(l, DTYPE_FLOAT32, number_decode(literal->dtype, literal->data));
+  return cast_to(l, input(l, index), DTYPE_FLOAT32);
+}
+
+Value *wide_input(Lowering *l, size_t index) {
+  DType dtype = input_type(l, index).dtype;
+  bool narrow = dtype_is_float(dtype) && dtype_bits(dtype) < 32;
+  return narrow ? float32_input(l, index) : input(l, index);
+}
+
+Value *native_input(Lowering *l, size_t index) {
+  return input_type(l, index).dtype == DTYPE_FLOAT16 ? input(l, index) : wide_input(l, index);
+}
+
+void bind_narrow(Lowering *l, Value *value) { bind(l, 0, cast_to(l, value, output_type(l, 0).dtype)); }
