@@ -160,17 +160,17 @@ static bool read_scalar(Importer *in, PyObject *value, Type type, uint64_t *bits
   return fits;
 }
 
-/* Python and NumPy scalars, which most literals are, without a detour through arrays. */
+/* Python and NumPy scalars, and JAX's typed int and float (subclasses), without a detour through arrays. */
 static const Tensor *import_literal(Importer *in, PyObject *value, Type type) {
   uint64_t bits;
   if (Py_TYPE(value) == (PyTypeObject *)in->typed_array_class && read_scalar(in, value, type, &bits)) {
     /* bits are set */
-  } else if (type.rank == 0 && PyFloat_CheckExact(value) && dtype_is_float(type.dtype)) {
+  } else if (type.rank == 0 && PyFloat_Check(value) && dtype_is_float(type.dtype)) {
     bits = number_encode(type.dtype, PyFloat_AS_DOUBLE(value));
   } else if (type.rank == 0 && PyBool_Check(value) && type.dtype == DTYPE_BOOL) {
     bits = value == Py_True;
   } else {
-    if (PyLong_CheckExact(value) || PyFloat_CheckExact(value) || PyBool_Check(value)) {
+    if (PyLong_Check(value) || PyFloat_Check(value)) {
       PyObject *dtype_name_object = own(in, PyUnicode_FromString(dtype_name(type.dtype)));
       value = own(in, PyObject_CallFunctionObjArgs(in->as_array, value, dtype_name_object, NULL));
     }
