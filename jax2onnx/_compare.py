@@ -39,7 +39,7 @@ def allclose(
         dtype = np.float64 if enable_double_precision else np.float32
         args = [_concrete(value, index, dtype) for index, value in enumerate(inputs)]
         kwargs = {name: np.asarray(jax.numpy.asarray(value)) for name, value in (input_params or {}).items()}
-        expected = [np.asarray(leaf) for leaf in jax.tree.leaves(fn(*args, **kwargs))]
+        expected = [np.asarray(jax.numpy.asarray(leaf)) for leaf in jax.tree.leaves(fn(*args, **kwargs))]
         flat = [np.asarray(jax.numpy.asarray(leaf)) for leaf in jax.tree.leaves((args, kwargs))]
     for index in inputs_as_nchw or ():
         flat[index] = flat[index].transpose(_NHWC_TO_NCHW)

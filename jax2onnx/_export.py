@@ -78,7 +78,10 @@ def to_onnx(
     _check_callable_and_opset(fn, opset)
     if not isinstance(model_name, str) or not model_name:
         raise TypeError(f"model_name must be a non-empty string; got {model_name!r}")
+    if not isinstance(enable_double_precision, (bool, np.bool_)):
+        raise TypeError(f"enable_double_precision must be a bool; got {enable_double_precision!r}")
     path = _checked_path(return_mode, output_path)
+    record = _path_or_none("record_primitive_calls_file", record_primitive_calls_file)
     level = metadata_level(stacktrace_metadata)
     stage("tracing")
     with _precision(enable_double_precision):
@@ -87,6 +90,8 @@ def to_onnx(
         names = names_of_inputs(args, kwargs, input_names)
         jaxpr, shapes = jax.make_jaxpr(_hashable(fn), return_shape=True)(*args, **kwargs)
     outputs = jax.tree.leaves(shapes)
+    if not outputs:
+        raise ValueError("the function returns no array; an ONNX model needs an output")
     result_names = _output_names(output_names, len(outputs))
     _check_unique(names, result_names)
     flat_inputs = jax.tree.leaves((args, kwargs))
@@ -106,7 +111,7 @@ def to_onnx(
             output_nchw=_layout_flags("outputs_as_nchw", outputs_as_nchw, result_names, outputs),
             metadata=level,
             path=path,
-            record=None if record_primitive_calls_file is None else os.fspath(record_primitive_calls_file),
+            record=record,
             external_threshold=external_threshold(),
             single_file=export_mode == "web",
             root=_definition(fn),
@@ -147,14 +152,21 @@ def _check_callable_and_opset(fn: Any, opset: Any) -> None:
         raise ValueError(f"opset must be between {OLDEST_OPSET} and {_core.NEWEST_OPSET}; got {opset}")
 
 
-def _checked_path(return_mode: str, output_path: Any) -> str | None:
-    if return_mode != "file":
+def _path_or_none(argument: str, value: Any) -> str | None:
+    if value is None:
         return None
-    if output_path is None:
+    if not isinstance(value, (str, os.PathLike)):
+        raise TypeError(f"{argument} must be a path; got {value!r}")
+    return os.fspath(value)
+
+
+def _checked_path(return_mode: str, output_path: Any) -> str | None:
+    path = _path_or_none("output_path", output_path)
+    if return_mode == "file" and path is None:
         raise ValueError('return_mode="file" needs output_path')
-    if not isinstance(output_path, (str, os.PathLike)):
-        raise TypeError(f"output_path must be a path; got {output_path!r}")
-    return os.fspath(output_path)
+    if return_mode != "file" and path is not None:
+        raise ValueError('output_path is used with return_mode="file" only')
+    return path
 
 
 def _output_names(given: Any, count: int) -> list[str]:

@@ -35,6 +35,8 @@ class InputSpecs:
 
     def _tree(self, spec: Any, where: str) -> Any:
         if _has_shape(spec):
+            if isinstance(spec, np.ndarray) and spec.dtype.kind not in "biufcV":
+                raise TypeError(f"{where} holds {spec.dtype}, which JAX has no type for")
             return self._abstract(spec.shape, spec.dtype, where)
         if isinstance(spec, (bool, int, float, complex, np.generic)):
             array = np.asarray(spec) if isinstance(spec, np.generic) else jnp.asarray(spec)
@@ -88,7 +90,7 @@ def _is_shape(spec: Any) -> bool:
     """A tuple or list of sizes. An empty tuple is the shape of a scalar."""
     if not isinstance(spec, (tuple, list)) or hasattr(spec, "_fields"):
         return False
-    return all(size is None or isinstance(size, (int, str, np.integer)) or _is_symbolic(size) for size in spec)
+    return all(size is None or isinstance(size, (int, float, str, np.integer)) or _is_symbolic(size) for size in spec)
 
 
 def _is_symbolic(size: Any) -> bool:

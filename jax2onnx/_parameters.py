@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import types
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -19,15 +19,20 @@ _LEAVES = (str, bytes, int, float, complex, bool, type(None), type, types.Module
 
 
 def name_parameters(fn: Any, arrays: list[Any]) -> list[str | None]:
-    """For each array the path from ``fn`` to that very object, or None when it is not reachable."""
-    wanted = {id(array) for array in arrays}
-    wanted.update(id(array.val) for array in arrays if hasattr(array, "val"))
-    found = _search(fn, wanted)
-    return [found.get(id(array)) or found.get(id(getattr(array, "val", None))) for array in arrays]
+    """For each array the path from ``fn`` to that very array, or None when it is not reachable."""
+    found = _search(fn, {_identity(array) for array in arrays})
+    return [found.get(_identity(array)) for array in arrays]
 
 
-def _search(fn: Any, wanted: set[int]) -> dict[int, str]:
-    found: dict[int, tuple[str, ...]] = {}
+def _identity(array: Any) -> Hashable:
+    """JAX keeps its own arrays as they are, and makes new views of NumPy's: those are known by their memory."""
+    if isinstance(array, np.ndarray):
+        return (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype)
+    return id(array)
+
+
+def _search(fn: Any, wanted: set[Hashable]) -> dict[Hashable, str]:
+    found: dict[Hashable, tuple[str, ...]] = {}
     seen: set[int] = set()
     queue: deque[tuple[Any, tuple[str, ...]]] = deque([(fn, ())])
     while queue and len(found) < len(wanted) and len(seen) < _LIMIT:
@@ -36,15 +41,16 @@ def _search(fn: Any, wanted: set[int]) -> dict[int, str]:
             continue
         seen.add(id(item))
         if isinstance(item, (jax.Array, np.ndarray)):
-            if id(item) in wanted:
-                found.setdefault(id(item), path)
+            identity = _identity(item)
+            if identity in wanted:
+                found.setdefault(identity, path)
             continue
         for key, child in _children(item):
             queue.append((child, path if key in _HOLDERS or key == "" else (*path, key)))
     return _joined(found)
 
 
-def _joined(found: dict[int, tuple[str, ...]]) -> dict[int, str]:
+def _joined(found: dict[Hashable, tuple[str, ...]]) -> dict[Hashable, str]:
     """Paths as text, without the leading parts that all of them share (the variable that holds the model)."""
     paths = list(found.values())
     shared = 0
@@ -56,7 +62,7 @@ def _joined(found: dict[int, tuple[str, ...]]) -> dict[int, str]:
 def _children(item: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(item, Mapping):
         yield from ((str(key), child) for key, child in list(item.items()))
-    elif isinstance(item, (list, tuple, set, frozenset)):
+    elif isinstance(item, (list, tuple)):
         names = getattr(item, "_fields", None) or range(len(item))
         yield from ((str(name), child) for name, child in zip(names, item, strict=False))
     elif isinstance(item, functools.partial):

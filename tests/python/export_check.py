@@ -82,7 +82,7 @@ def compare(
     """Run both and compare all outputs: shapes, types, and numbers (integers exactly)."""
     with jax.enable_x64(True) if x64 else contextlib.nullcontext():
         args = [jax.numpy.asarray(value) for value in args]
-        expected = [np.asarray(leaf) for leaf in jax.tree.leaves(fn(*args))]
+        expected = [np.asarray(jax.numpy.asarray(leaf)) for leaf in jax.tree.leaves(fn(*args))]
         args = [np.asarray(value) for value in args]
     names = [value.name for value in session.get_inputs()]
     actual = run_session(session, dict(zip(names, args, strict=True)))
