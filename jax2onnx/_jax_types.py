@@ -42,6 +42,7 @@ def core_types() -> dict[str, Any]:
         "Enum": enum.Enum,
         "dtype": np.dtype,
         "Array": (jax.Array, np.ndarray, np.generic),
+        "integer": np.integer,
         "TypedNdArray": _typed_array_class(),
         "contiguous": _contiguous,
         "asarray": _as_dtype,

@@ -17,16 +17,27 @@ static void release_subgraph(Graph *graph) {
   sweep_nodes(graph);
 }
 
+static bool sweep_subgraphs(Node *node, bool used) {
+  bool changed = false;
+  for (size_t i = 0; i < node->attributes.count; i++) {
+    const Attribute *attribute = &node->attributes.items[i];
+    if (attribute->kind != ATTRIBUTE_GRAPH) continue;
+    if (used) changed = sweep_nodes(attribute->graph) || changed;
+    else release_subgraph(attribute->graph);
+  }
+  return changed;
+}
+
 static bool sweep_nodes(Graph *graph) {
   bool changed = false;
   for (Node *node = graph->last; node;) {
     Node *previous = node->previous;
     bool used = is_used(node);
-    for (size_t i = 0; i < node->attributes.count; i++) {
-      const Attribute *attribute = &node->attributes.items[i];
-      if (attribute->kind != ATTRIBUTE_GRAPH) continue;
-      if (used) changed = sweep_nodes(attribute->graph) || changed;
-      else release_subgraph(attribute->graph);
+    if (used) changed = drop_unused_results(node) || changed;
+    changed = sweep_subgraphs(node, used) || changed;
+    if (used && drop_unused_carries(node)) {
+      sweep_subgraphs(node, used);
+      changed = true;
     }
     if (!used) {
       node_remove(node);

@@ -33,6 +33,10 @@ bool merge_common_nodes(Model *model);
 bool fold_constants(Model *model);
 bool remove_no_ops(Model *model);
 
+/* Parts of remove_dead_code (unused_results.c): what the node's bodies compute for it in vain. True when changed. */
+bool drop_unused_results(Node *node);
+bool drop_unused_carries(Node *node);
+
 /* The emitter of what a pass makes. */
 #define PASS_EMITTER(model) \
   ((Emitter){.name = str_intern((model)->context, __func__), .file = pass_source_path(__FILE__), .line = __LINE__})

@@ -392,6 +392,7 @@ static void prepare(Importer *in) {
   in->enum_class = class_named(in, "Enum");
   in->dtype_class = class_named(in, "dtype");
   in->array_class = class_named(in, "Array");
+  in->integer_class = class_named(in, "integer");
   in->typed_array_class = class_named(in, "TypedNdArray");
   in->ascontiguous = class_named(in, "contiguous");
   in->as_array = class_named(in, "asarray");

@@ -23,7 +23,7 @@ struct Importer {
   PyObject *arrays; /* list: the closed-over arrays, in order of first sight */
   PyObject *names[NAME_COUNT]; /* interned attribute names */
   PyObject *literal_class, *jaxpr_class, *closed_jaxpr_class, *dim_class, *enum_class, *dtype_class, *array_class,
-      *typed_array_class;
+      *typed_array_class, *integer_class;
   PyObject *ascontiguous, *as_array;
   Map vars;        /* (Var object, scope) -> Var */
   Map jaxprs, dtypes, frames, traces, file_kinds, primitives, tensors, type_kinds;

@@ -21,7 +21,7 @@ static ValueKind classify(Importer *in, PyObject *object) {
   if (object == Py_None) return VALUE_NONE;
   if (PyBool_Check(object)) return VALUE_BOOL;
   if (is_instance(in, object, in->enum_class)) return VALUE_ENUM;
-  if (PyLong_Check(object)) return VALUE_INT;
+  if (PyLong_Check(object) || is_instance(in, object, in->integer_class)) return VALUE_INT;
   if (PyFloat_Check(object)) return VALUE_FLOAT;
   if (PyUnicode_Check(object)) return VALUE_STRING;
   if (PyTuple_Check(object)) {
@@ -120,6 +120,7 @@ Dim import_dim(Importer *in, PyObject *object) {
 
 static Param import_integer(Importer *in, PyObject *object) {
   int overflow;
+  if (!PyLong_Check(object)) object = own(in, PyNumber_Index(object)); /* NumPy's */
   int64_t value = PyLong_AsLongLongAndOverflow(object, &overflow);
   if (value == -1 && PyErr_Occurred()) import_fail(in);
   if (overflow) return (Param){.kind = PARAM_FLOAT, .real = PyLong_AsDouble(object)};

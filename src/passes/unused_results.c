@@ -1,0 +1,131 @@
+/* Results that nobody uses: stacked outputs of Scan and Loop, outputs of If, and carried values that only feed
+ * themselves (the counter of a loop whose body does not look at it). What computed them in the bodies is then dead. */
+#include "passes/passes.h"
+
+static bool is_unused(const Node *node, size_t output) { return !node->outputs[output] || !node->outputs[output]->uses; }
+
+static Graph *subgraph_of(const Node *node, const char *name) {
+  const Attribute *attribute = node_attribute(node, name);
+  return attribute && attribute->kind == ATTRIBUTE_GRAPH ? attribute->graph : NULL;
+}
+
+static void drop_graph_output(Graph *graph, size_t index) {
+  use_set(graph->outputs.items[index], NULL);
+  graph->outputs.count--;
+  for (size_t i = index; i < graph->outputs.count; i++) graph->outputs.items[i] = graph->outputs.items[i + 1];
+}
+
+static void drop_node_output(Node *node, size_t index) {
+  node->output_count--;
+  for (size_t i = index; i < node->output_count; i++) {
+    node->outputs[i] = node->outputs[i + 1];
+    if (node->outputs[i]) node->outputs[i]->output_index = (uint32_t)i;
+  }
+}
+
+static void drop_node_input(Node *node, size_t index) {
+  for (size_t i = index; i + 1 < node->input_count; i++) use_set(&node->inputs[i], node->inputs[i + 1].value);
+  use_set(&node->inputs[--node->input_count], NULL);
+}
+
+/* Attributes of Scan with one entry per stacked output. */
+static void drop_entry(Node *node, const char *name, size_t index) {
+  const Attribute *list = node_attribute(node, name);
+  if (!list || list->kind != ATTRIBUTE_INTS || index >= list->count) return;
+  int64_t *kept = arena_new_array(&node->graph->model->context->arena, list->count, int64_t);
+  size_t count = 0;
+  for (size_t i = 0; i < list->count; i++) {
+    if (i != index) kept[count++] = list->integers[i];
+  }
+  node_set_ints(node, name, kept, count);
+}
+
+/* How the outputs of a loop's body correspond: those after `lead` are the node's, `carried` of them carried. */
+typedef struct LoopShape {
+  Graph *body;
+  size_t lead, carried;
+  size_t first_input;      /* the first carried one, of the node */
+  size_t first_body_input; /* and of the body */
+} LoopShape;
+
+static bool loop_shape(const Node *node, LoopShape *shape) {
+  *shape = (LoopShape){.body = subgraph_of(node, "body")};
+  if (!shape->body) return false;
+  if (node_is(node, "Loop") && node->input_count >= 2) {
+    *shape = (LoopShape){shape->body, 1, node->input_count - 2, 2, 2};
+  } else if (node_is(node, "Scan")) {
+    int64_t scanned = node_int_or(node, "num_scan_inputs", -1);
+    if (scanned < 0 || (uint64_t)scanned > node->input_count) return false;
+    shape->carried = node->input_count - (size_t)scanned;
+  } else {
+    return false;
+  }
+  return shape->body->outputs.count == shape->lead + node->output_count && shape->carried <= node->output_count &&
+         shape->body->inputs.count >= shape->first_body_input + shape->carried;
+}
+
+static bool drop_unused_stacked(Node *node) {
+  LoopShape shape;
+  bool changed = false;
+  if (!loop_shape(node, &shape)) return false;
+  for (size_t i = node->output_count; i-- > shape.carried;) {
+    if (!is_unused(node, i)) continue;
+    drop_node_output(node, i);
+    drop_graph_output(shape.body, shape.lead + i);
+    drop_entry(node, "scan_output_directions", i - shape.carried);
+    drop_entry(node, "scan_output_axes", i - shape.carried);
+    changed = true;
+  }
+  return changed;
+}
+
+static bool drop_unused_branches(Node *node) {
+  Graph *then_branch = subgraph_of(node, "then_branch"), *else_branch = subgraph_of(node, "else_branch");
+  bool changed = false;
+  if (!node_is(node, "If") || !then_branch || !else_branch) return false;
+  if (then_branch->outputs.count != node->output_count || else_branch->outputs.count != node->output_count) return false;
+  for (size_t i = node->output_count; i--;) {
+    if (!is_unused(node, i)) continue;
+    drop_node_output(node, i);
+    drop_graph_output(then_branch, i);
+    drop_graph_output(else_branch, i);
+    changed = true;
+  }
+  return changed;
+}
+
+bool drop_unused_results(Node *node) { return drop_unused_stacked(node) || drop_unused_branches(node); }
+
+/* Does everything that is computed from value end in that one output? Looks at no more than *budget nodes. */
+static bool feeds_only(const Value *value, const Graph *body, const Use *output, int *budget) {
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (use == output) continue;
+    if (!use->node || use->node->graph != body || --*budget < 0) return false;
+    for (uint32_t i = 0; i < use->node->output_count; i++) {
+      const Value *next = use->node->outputs[i];
+      if (next && !feeds_only(next, body, output, budget)) return false;
+    }
+  }
+  return true;
+}
+
+bool drop_unused_carries(Node *node) {
+  enum { LOOKED_AT = 8 };
+  LoopShape shape;
+  bool changed = false;
+  if (!loop_shape(node, &shape)) return false;
+  for (size_t i = shape.carried; i--;) {
+    int budget = LOOKED_AT;
+    Graph *body = shape.body;
+    size_t at = shape.first_body_input + i;
+    if (node->output_count == 1 || !is_unused(node, i)) continue;
+    if (!feeds_only(body->inputs.items[at], body, body->outputs.items[shape.lead + i], &budget)) continue;
+    drop_node_output(node, i);
+    drop_node_input(node, shape.first_input + i);
+    drop_graph_output(body, shape.lead + i);
+    body->inputs.count--;
+    for (size_t k = at; k < body->inputs.count; k++) body->inputs.items[k] = body->inputs.items[k + 1];
+    changed = true;
+  }
+  return changed;
+}
