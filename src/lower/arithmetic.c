@@ -2,7 +2,6 @@
 #include "lower/arithmetic.h"
 
 #include "onnx/schema.h"
-#include "program/numbers.h"
 
 static bool asks(const char *op) {
   static const char *const questions[] = {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf"};
@@ -71,17 +70,10 @@ Value *integer_like(Lowering *l, const Value *value, int64_t number) {
   return constant_integer(l, value->type.dtype, number);
 }
 
-/* A literal changes its type at export, not at run time. */
-static Value *float32_input(Lowering *l, size_t index) {
-  const Tensor *literal = l->equation->inputs[index]->literal;
-  if (literal && literal->rank == 0) return constant_scalar(l, DTYPE_FLOAT32, number_decode(literal->dtype, literal->data));
-  return cast_to(l, input(l, index), DTYPE_FLOAT32);
-}
-
 Value *wide_input(Lowering *l, size_t index) {
   DType dtype = input_type(l, index).dtype;
   bool narrow = dtype_is_float(dtype) && dtype_bits(dtype) < 32;
-  return narrow ? float32_input(l, index) : input(l, index);
+  return narrow ? cast_to(l, input(l, index), DTYPE_FLOAT32) : input(l, index);
 }
 
 Value *native_input(Lowering *l, size_t index) {

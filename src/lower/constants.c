@@ -55,6 +55,19 @@ Value *constant_integer(Lowering *l, DType dtype, int64_t value) {
   return constant(l, tensor_new(l, dtype, NULL, 0, &value, dtype_bytes(dtype, 1)));
 }
 
+Value *constant_cast(Lowering *l, const Tensor *tensor, DType to) {
+  int64_t integer;
+  double real;
+  if (!tensor || tensor->rank != 0 || tensor->name) return NULL;
+  if (literal_int(tensor, &integer)) {
+    if (to == DTYPE_BOOL) return constant_integer(l, to, integer != 0);
+    bool exact = integer >= -(INT64_C(1) << 53) && integer <= INT64_C(1) << 53 && tensor->dtype != DTYPE_UINT64;
+    return dtype_is_integer(to) || (exact && dtype_is_float(to)) ? constant_integer(l, to, integer) : NULL;
+  }
+  if (!dtype_is_float(tensor->dtype) || !dtype_is_float(to)) return NULL;
+  return literal_double(tensor, &real) ? constant_scalar(l, to, real) : NULL;
+}
+
 Value *constant_ints(Lowering *l, const int64_t *values, size_t count) {
   int64_t dims[] = {(int64_t)count};
   return constant(l, tensor_new(l, DTYPE_INT64, dims, 1, values, count * sizeof *values));

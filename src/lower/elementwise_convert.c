@@ -24,20 +24,6 @@ static Value *float_to_integer(Lowering *l, Value *x, DType to) {
   return EMIT_WHERE(l, past, integer_like(l, cast, is_signed ? INT64_MAX : -1), cast);
 }
 
-/* A scalar known at export changes its type at export; NULL when it is not one, or not simply. */
-static Value *converted_literal(Lowering *l, const Tensor *literal, DType to) {
-  int64_t integer;
-  double real;
-  if (!literal || literal->rank != 0) return NULL;
-  if (literal_int(literal, &integer) && literal->dtype != DTYPE_UINT64) {
-    bool exact = integer >= -(INT64_C(1) << 53) && integer <= INT64_C(1) << 53;
-    if (to == DTYPE_BOOL) return constant_integer(l, to, integer != 0);
-    return exact || dtype_is_integer(to) ? constant_integer(l, to, integer) : NULL;
-  }
-  bool floats = dtype_is_float(literal->dtype) && dtype_is_float(to);
-  return floats && literal_double(literal, &real) ? constant_scalar(l, to, real) : NULL;
-}
-
 static void lower_convert_element_type(Lowering *l) {
   Value *x = input(l, 0);
   DType from = x->type.dtype, to = output_type(l, 0).dtype;
@@ -50,11 +36,6 @@ static void lower_convert_element_type(Lowering *l) {
   }
   if (onnx_dtype(from) == 0 || onnx_dtype(to) == 0) {
     unsupported(l, "ONNX has no type for a conversion from %s to %s", dtype_name(from), dtype_name(to));
-  }
-  Value *literal = converted_literal(l, input_literal(l, 0), to);
-  if (literal) {
-    bind(l, 0, literal);
-    return;
   }
   bool saturates = dtype_is_float(from) && dtype_is_integer(to);
   bind(l, 0, saturates ? float_to_integer(l, x, to) : cast_to(l, x, to));

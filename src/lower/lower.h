@@ -111,6 +111,8 @@ Value *constant_scalar(Lowering *l, DType dtype, double value);     /* rank 0 */
 Value *constant_integer(Lowering *l, DType dtype, int64_t value);   /* rank 0; any type, exact for integers */
 Value *constant_ints(Lowering *l, const int64_t *values, size_t count); /* int64[count] */
 Value *constant_like(Lowering *l, Type type, double value);         /* rank 0 of type's dtype */
+/* A scalar in another element type; NULL when it is none, or a parameter, or the cast is not exact or rounded once. */
+Value *constant_cast(Lowering *l, const Tensor *tensor, DType to);
 const Tensor *tensor_new(Lowering *l, DType dtype, const int64_t *dims, uint32_t rank, const void *data, size_t size);
 const Tensor *tensor_scalar(Lowering *l, DType dtype, double value);
 /* The value as a double / int64 when it is a constant scalar (or all elements equal). */

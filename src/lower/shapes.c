@@ -8,6 +8,8 @@ static bool same_dims(Type type, const Dim *dims, size_t rank) {
 
 Value *cast_to(Lowering *l, Value *value, DType dtype) {
   if (value->type.dtype == dtype) return value;
+  Value *known = constant_cast(l, value->tensor, dtype);
+  if (known) return known;
   Value *cast = EMIT(l, "Cast", type_with(value->type, dtype), value);
   node_set_int(cast->producer, "to", onnx_dtype(dtype));
   return cast;
