@@ -184,7 +184,8 @@ static Value *outer_product(Lowering *l, const Dot *dot) {
   return cast_to(l, result, dot->type.dtype);
 }
 
-/* A product of vectors for each batch element: multiplied and summed, which needs no axes of size 1. */
+/* A product of vectors for each batch element: multiplied and summed, which needs no axes of size 1. Of floats only: see
+ * reductions.c on sums of integers. */
 static Value *vector_products(Lowering *l, const Dot *dot) {
   int64_t order[MAX_RANK], axes[MAX_RANK];
   size_t batch = dot->left.batch_count, contract = dot->left.contract_count;
@@ -218,7 +219,7 @@ static void lower_dot_general(Lowering *l) {
     bind(l, 0, filled(l, dot.type, tensor_scalar(l, dot.type.dtype, 0)));
   } else if (!dot.left.contract_count) {
     bind(l, 0, outer_product(l, &dot));
-  } else if (dot.left.batch_count && !dot.left.free_count && !dot.right.free_count) {
+  } else if (dot.left.batch_count && !dot.left.free_count && !dot.right.free_count && dtype_is_float(dot.dtype)) {
     bind(l, 0, vector_products(l, &dot));
   } else {
     bind(l, 0, matrix_product(l, &dot));

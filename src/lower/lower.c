@@ -10,7 +10,7 @@
 static const Plugin *const families[] = {
     call_plugins, elementwise_plugins, shape_plugins, reduction_plugins, dot_plugins, scan_plugins,
     while_plugins, cond_plugins, indexing_plugins, convolution_plugins, window_plugins,
-    convert_plugins, integer_plugins, special_plugins,
+    convert_plugins, integer_plugins, special_plugins, cumulative_plugins, padding_plugins,
 };
 
 static void register_plugins(Lowering *l) {

@@ -138,6 +138,8 @@ Value *cast_to(Lowering *l, Value *value, DType dtype); /* ONNX Cast; nothing wh
 /* A reducing operator over axes, which are dropped; cast around types it has no kernel for (reductions.c). */
 Value *reduce_along(Lowering *l, Here here, const char *op, Value *value, const int64_t *axes, size_t count);
 #define EMIT_REDUCED(l, op, value, axes, count) reduce_along((l), HERE, (op), (value), (axes), (count))
+/* Mul, Max or Min of all elements along an axis of any size, in order; the axis is dropped (cumulative.c). */
+Value *fold_by_scan(Lowering *l, const char *op, Value *value, int64_t axis);
 const Tensor *reduction_identity(Lowering *l, const char *op, DType dtype); /* of ReduceSum, -Prod, -Max and -Min */
 Value *filled(Lowering *l, Type type, const Tensor *scalar); /* every element is the scalar (shape_primitives.c) */
 
@@ -163,6 +165,6 @@ Model *lower_program(Program *program, const LowerOptions *options, UnsupportedL
 /* Families (each file ends with its table, closed by a row without a primitive). */
 extern const Plugin call_plugins[], elementwise_plugins[], shape_plugins[], reduction_plugins[], dot_plugins[],
     scan_plugins[], while_plugins[], cond_plugins[], indexing_plugins[], convolution_plugins[], window_plugins[],
-    convert_plugins[], integer_plugins[], special_plugins[];
+    convert_plugins[], integer_plugins[], special_plugins[], cumulative_plugins[], padding_plugins[];
 
 #endif

@@ -1,7 +1,8 @@
 /* Reductions and arg-reductions. cumulative.c has the running ones.
  *
  * ONNX Runtime's ReduceMax, ReduceMin, ArgMax and ArgMin skip NaN or not, depending on where it stands; JAX never skips
- * it. What is added for that costs no more than a second pass over the data.
+ * it. What is added for that costs no more than a second pass over the data. Its sums and products of integers go through
+ * double precision: they are used only where that is exact.
  */
 #include <math.h>
 
@@ -89,6 +90,82 @@ static Value *extreme(Lowering *l, const char *op, Value *value, const int64_t *
   return cast_to(l, from_ordered(l, result, dtype), dtype);
 }
 
+/* Can the sum of that many 32-bit integers be told exactly in double precision? Unknown sizes are taken to be smaller. */
+static bool sum_fits_double(Type type, const int64_t *axes, size_t count) {
+  int64_t elements = 1;
+  for (size_t i = 0; i < count; i++) {
+    Dim dim = type.dims[axes[i]];
+    if (dim_is_constant(dim) && __builtin_mul_overflow(elements, dim.constant, &elements)) return false;
+  }
+  return elements <= (int64_t)1 << 21;
+}
+
+/* The axes moved behind the others and made one. */
+static Value *one_last_axis(Lowering *l, Value *value, const int64_t *axes, size_t count) {
+  int64_t order[MAX_RANK];
+  bool last[MAX_RANK] = {false};
+  Type kept = reduced_type(l, value->type, axes, count);
+  Dim dims[MAX_RANK], size = dim_of(1);
+  uint32_t rank = 0;
+  for (size_t i = 0; i < count; i++) last[axes[i]] = true;
+  for (int moved = 0; moved < 2; moved++) {
+    for (uint32_t i = 0; i < value->type.rank; i++) {
+      if (last[i] != (moved != 0)) continue;
+      order[rank++] = i;
+      if (last[i]) size = dim_multiply(l->context, size, value->type.dims[i]);
+    }
+  }
+  memcpy(dims, kept.dims, kept.rank * sizeof *dims);
+  dims[kept.rank] = size;
+  return reshape_to(l, transpose_by(l, value, order), dims, kept.rank + 1);
+}
+
+/* Integers wrap around, and MatMul of integers does, too: a product with ones is an exact sum at any size. */
+static Value *integer_sum(Lowering *l, Value *value, const int64_t *axes, size_t count) {
+  DType dtype = value->type.dtype;
+  if (dtype_bits(dtype) <= 32 && sum_fits_double(value->type, axes, count)) {
+    Value *wide = cast_to(l, value, DTYPE_INT64);
+    return cast_to(l, reduce_along(l, ROW_HERE(l), "ReduceSum", wide, axes, count), dtype);
+  }
+  value = one_last_axis(l, value, axes, count);
+  DType compute = compute_dtype(l, "MatMul", dtype);
+  Dim size = value->type.dims[value->type.rank - 1];
+  Value *ones = filled(l, type_make(l->context, compute, &size, 1), tensor_scalar(l, compute, 1));
+  Type type = type_make(l->context, compute, value->type.dims, value->type.rank - 1);
+  return cast_to(l, EMIT_ROW(l, "MatMul", type, cast_to(l, value, compute), ones), dtype);
+}
+
+/* Halves an axis by multiplying one half with the other until one is left; odd ones out are multiplied separately. */
+static Value *halve_to_product(Lowering *l, Value *value, int64_t axis) {
+  Value *odd_ones = NULL;
+  for (int64_t size = value->type.dims[axis].constant; size > 1; size /= 2) {
+    Dim *half = arena_copy(&l->context->arena, value->type.dims, value->type.rank * sizeof *half);
+    half[axis] = dim_of(size / 2);
+    Type part = type_make(l->context, value->type.dtype, half, value->type.rank);
+    half[axis] = dim_of(1);
+    Type one = type_make(l->context, value->type.dtype, half, value->type.rank);
+    Value *sizes = constant_ints(l, (int64_t[]){size / 2, size / 2, 1}, size % 2 ? 3 : 2);
+    Node *parts = EMIT_NODE(l, "Split", ((Type[]){part, part, one}), size % 2 ? 3 : 2, value, sizes);
+    node_set_int(parts, "axis", axis);
+    value = EMIT_ROW(l, "Mul", part, parts->outputs[0], parts->outputs[1]);
+    if (size % 2 == 0) continue;
+    odd_ones = odd_ones ? EMIT_ROW(l, "Mul", one, odd_ones, parts->outputs[2]) : parts->outputs[2];
+  }
+  if (odd_ones) value = EMIT_ROW(l, "Mul", value->type, value, odd_ones);
+  return squeeze_at(l, value, &axis, 1);
+}
+
+static Value *integer_product(Lowering *l, Value *value, const int64_t *axes, size_t count) {
+  bool reduced[MAX_RANK] = {false};
+  for (size_t i = 0; i < count; i++) reduced[axes[i]] = true;
+  for (int64_t axis = value->type.rank; axis-- > 0;) { /* from behind, so that dropping one does not move the others */
+    if (!reduced[axis]) continue;
+    bool known = dim_is_constant(value->type.dims[axis]);
+    value = known ? halve_to_product(l, value, axis) : fold_by_scan(l, "Mul", value, axis);
+  }
+  return value;
+}
+
 static void lower_reduce(Lowering *l) {
   size_t count;
   const int64_t *axes = param_ints(l->context, l->equation, "axes", &count);
@@ -101,6 +178,9 @@ static void lower_reduce(Lowering *l) {
     bind(l, 0, filled(l, type, reduction_identity(l, op, type.dtype)));
   } else if (strcmp(op, "ReduceMax") == 0 || strcmp(op, "ReduceMin") == 0) {
     bind(l, 0, extreme(l, op, value, axes, count));
+  } else if (dtype_is_integer(type.dtype)) {
+    bool sum = strcmp(op, "ReduceSum") == 0;
+    bind(l, 0, sum ? integer_sum(l, value, axes, count) : integer_product(l, value, axes, count));
   } else {
     bind(l, 0, reduce_along(l, ROW_HERE(l), op, value, axes, count));
   }
@@ -131,9 +211,8 @@ static Value *reduce_bits(Lowering *l, const char *op, Value *value, const int64
   Value *reduced = reduce_along(l, ROW_HERE(l), op, cast_to(l, single, DTYPE_INT64), axes, count);
   bool parity = strcmp(op, "ReduceSum") == 0;
   if (parity) reduced = EMIT(l, "Mod", reduced->type, reduced, constant_integer(l, DTYPE_INT64, 2));
-  Value *placed = EMIT(l, "Mul", reduced->type, reduced, bit_numbers(l, DTYPE_INT64, bits, true));
-  last = placed->type.rank - 1;
-  return cast_to(l, EMIT_REDUCED(l, "ReduceSum", placed, &last, 1), dtype);
+  Type type = type_make(l->context, DTYPE_INT64, reduced->type.dims, reduced->type.rank - 1);
+  return cast_to(l, EMIT(l, "MatMul", type, reduced, bit_numbers(l, DTYPE_INT64, bits, true)), dtype);
 }
 
 /* and, or, xor: the row names what gives the same on zeros and ones. */

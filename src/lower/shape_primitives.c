@@ -41,7 +41,7 @@ static Value *align_axes(Lowering *l, Value *value, Type type, const int64_t *ax
   size_t count = 0;
   for (uint32_t axis = first_needed, from = 0; axis < type.rank; axis++) {
     if (from < value->type.rank && axis_of[from] == (int64_t)axis) from++;
-    else missing[count++] = axis;
+    else missing[count++] = axis - first_needed;
   }
   return unsqueeze_at(l, value, missing, count);
 }

@@ -1,0 +1,101 @@
+/* pad: edges that grow, edges that are cut, and gaps between elements, of any element type. */
+#include "lower/lower.h"
+
+typedef struct Padding {
+  Dim low[MAX_RANK], high[MAX_RANK];
+  int64_t gap[MAX_RANK]; /* padding elements between neighbours */
+  uint32_t rank;
+  bool gaps;
+} Padding;
+
+static Padding read_padding(Lowering *l, Type type) {
+  const Param *config = param_get(l->context, l->equation, "padding_config");
+  require(l->context, config->kind == PARAM_LIST && config->list.count == type.rank && type.rank <= MAX_RANK);
+  Padding padding = {.rank = type.rank};
+  for (uint32_t i = 0; i < type.rank; i++) {
+    size_t count;
+    const Dim *triple = param_dims(l->context, &config->list.items[i], &count);
+    require(l->context, count == 3);
+    padding.low[i] = triple[0];
+    padding.high[i] = triple[1];
+    if (!dim_is_constant(triple[2])) unsupported(l, "the padding between elements must be a constant");
+    bool neighbours = !dim_is_constant(type.dims[i]) || type.dims[i].constant > 1;
+    padding.gap[i] = neighbours ? triple[2].constant : 0;
+    padding.gaps = padding.gaps || padding.gap[i];
+  }
+  return padding;
+}
+
+/* Pads by low and high, none of which is negative (a symbolic one is taken for granted). */
+static Value *grow(Lowering *l, Value *value, const Dim *low, const Dim *high, Value *fill) {
+  uint32_t rank = value->type.rank;
+  Dim pads[2 * (2 * MAX_RANK)], dims[2 * MAX_RANK];
+  bool changes = false;
+  for (uint32_t i = 0; i < rank; i++) {
+    pads[i] = low[i];
+    pads[rank + i] = high[i];
+    dims[i] = dim_add(l->context, value->type.dims[i], dim_add(l->context, low[i], high[i]));
+    changes = changes || !dim_is(low[i], 0) || !dim_is(high[i], 0);
+  }
+  if (!changes) return value;
+  Type type = type_make(l->context, value->type.dtype, dims, rank);
+  return EMIT_AROUND(l, "Pad", type, value, shape_value(l, pads, 2 * (size_t)rank), fill);
+}
+
+/* Every element becomes itself and a gap behind it, on an axis of its own that is then merged. The gap behind the last
+ * element is taken off padding->high. */
+static Value *insert_gaps(Lowering *l, Value *value, Padding *padding, Value *fill) {
+  Dim low[2 * MAX_RANK], high[2 * MAX_RANK], merged[MAX_RANK];
+  int64_t axes[MAX_RANK];
+  size_t count = 0, rank = 0;
+  for (uint32_t i = 0; i < padding->rank; i++) {
+    low[rank] = high[rank] = dim_of(0);
+    rank++;
+    merged[i] = value->type.dims[i];
+    if (!padding->gap[i]) continue;
+    axes[count++] = (int64_t)rank;
+    low[rank] = dim_of(0);
+    high[rank++] = dim_of(padding->gap[i]);
+    merged[i] = dim_multiply(l->context, merged[i], dim_of(padding->gap[i] + 1));
+    padding->high[i] = dim_subtract(l->context, padding->high[i], dim_of(padding->gap[i]));
+  }
+  value = grow(l, unsqueeze_at(l, value, axes, count), low, high, fill);
+  return reshape_to(l, value, merged, padding->rank);
+}
+
+static bool is_cut(Dim edge) { return dim_is_constant(edge) && edge.constant < 0; }
+
+/* Cuts what negative padding takes away. */
+static Value *cut(Lowering *l, Value *value, Type type, const Padding *padding) {
+  Dim from[MAX_RANK], to[MAX_RANK];
+  int64_t axes[MAX_RANK];
+  size_t count = 0;
+  for (uint32_t i = 0; i < padding->rank; i++) {
+    bool low = is_cut(padding->low[i]), high = is_cut(padding->high[i]);
+    if (!low && !high) continue;
+    from[count] = dim_of(low ? -padding->low[i].constant : 0);
+    to[count] = high ? padding->high[i] : dim_of(INT64_MAX);
+    axes[count++] = i;
+  }
+  return slice_at(l, value, type, from, to, NULL, axes, count);
+}
+
+static void lower_pad(Lowering *l) {
+  Value *value = input(l, 0), *fill = input(l, 1);
+  Type type = output_type(l, 0);
+  Padding padding = read_padding(l, value->type);
+  if (padding.gaps) value = insert_gaps(l, value, &padding, fill);
+  Dim low[MAX_RANK] = {{0}}, high[MAX_RANK] = {{0}};
+  for (uint32_t i = 0; i < padding.rank; i++) {
+    low[i] = is_cut(padding.low[i]) ? dim_of(0) : padding.low[i];
+    high[i] = is_cut(padding.high[i]) ? dim_of(0) : padding.high[i];
+  }
+  /* Growing first: a cut may be longer than the array when the other side grows. */
+  value = grow(l, value, low, high, fill);
+  bind(l, 0, cut(l, value, type, &padding));
+}
+
+const Plugin padding_plugins[] = {
+    PLUGIN("pad", lower_pad, "Pad"),
+    {0},
+};
