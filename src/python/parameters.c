@@ -35,6 +35,8 @@ static ValueKind classify(Importer *in, PyObject *object) {
   if (is_instance(in, object, in->dim_class)) return VALUE_DIM;
   if (is_instance(in, object, in->array_class)) return VALUE_ARRAY;
   if (PyType_Check(object)) return VALUE_TYPE;
+  if (PyIndex_Check(object)) return VALUE_INT; /* NumPy's scalars are no Python numbers, but act as such */
+  if (type->tp_as_number && type->tp_as_number->nb_float) return VALUE_FLOAT;
   if (PyObject_HasAttr((PyObject *)type, in->names[NAME_dataclass_fields])) return VALUE_DATACLASS;
   if (PyObject_HasAttr((PyObject *)type, in->names[NAME_unpackable])) return VALUE_TREE;
   if (PyObject_HasAttr((PyObject *)type, in->names[NAME_axis_sizes])) return VALUE_MESH;
@@ -123,7 +125,7 @@ static Param import_integer(Importer *in, PyObject *object) {
   if (!PyLong_Check(object)) object = own(in, PyNumber_Index(object)); /* NumPy's */
   int64_t value = PyLong_AsLongLongAndOverflow(object, &overflow);
   if (value == -1 && PyErr_Occurred()) import_fail(in);
-  if (overflow) return (Param){.kind = PARAM_FLOAT, .real = PyLong_AsDouble(object)};
+  if (overflow) return (Param){.kind = PARAM_FLOAT, .real = PyFloat_AsDouble(object)};
   return (Param){.kind = PARAM_INT, .integer = value};
 }
 
