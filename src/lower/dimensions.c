@@ -166,3 +166,8 @@ Value *shape_value(Lowering *l, const Dim *dims, size_t count) {
   Dim length = dim_of((int64_t)count);
   return concat_at(l, pieces, piece_count, 0, type_make(l->context, DTYPE_INT64, &length, 1));
 }
+
+Dim data_dimension(Lowering *l) {
+  const char *name = arena_format(&l->context->arena, "data_size_%zu", l->data_sizes++);
+  return dim_symbol(l->context, str_intern(l->context, name));
+}

@@ -9,8 +9,9 @@
 
 static const Plugin *const families[] = {
     call_plugins, elementwise_plugins, shape_plugins, reduction_plugins, dot_plugins, scan_plugins,
-    while_plugins, cond_plugins, indexing_plugins, convolution_plugins, window_plugins,
+    while_plugins, cond_plugins, convolution_plugins, window_plugins,
     convert_plugins, integer_plugins, special_plugins, cumulative_plugins, padding_plugins,
+    gather_plugins, scatter_plugins, dynamic_slice_plugins, sort_plugins,
 };
 
 static void register_plugins(Lowering *l) {

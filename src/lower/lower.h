@@ -70,6 +70,7 @@ struct Lowering {
   Map dimensions;           /* DimExpr -> int64[1] value */
   Map symbols;              /* symbol -> SymbolSource */
   Node *last_dimension;     /* dimension arithmetic stands at the head of the main graph, up to here */
+  size_t data_sizes;        /* dimensions made by data_dimension so far */
   Map plugins;              /* primitive -> Plugin */
   UnsupportedList *problems; /* what unsupported() and the scan before lowering found */
 };
@@ -123,6 +124,7 @@ bool literal_int(const Tensor *tensor, int64_t *value);
 Value *dimension_value(Lowering *l, Dim dim);                      /* int64[1] */
 Value *dimension_scalar(Lowering *l, Dim dim, DType dtype);        /* rank 0 */
 Value *shape_value(Lowering *l, const Dim *dims, size_t count);    /* int64[count] */
+Dim data_dimension(Lowering *l); /* a size that depends on the data: a new symbol, known only to the value it is of */
 
 /* Shapes (shapes.c): nothing is emitted where nothing changes. */
 Value *reshape_to(Lowering *l, Value *value, const Dim *dims, size_t rank);
@@ -164,7 +166,8 @@ Model *lower_program(Program *program, const LowerOptions *options, UnsupportedL
 
 /* Families (each file ends with its table, closed by a row without a primitive). */
 extern const Plugin call_plugins[], elementwise_plugins[], shape_plugins[], reduction_plugins[], dot_plugins[],
-    scan_plugins[], while_plugins[], cond_plugins[], indexing_plugins[], convolution_plugins[], window_plugins[],
+    scan_plugins[], while_plugins[], cond_plugins[], gather_plugins[], scatter_plugins[], dynamic_slice_plugins[],
+    sort_plugins[], convolution_plugins[], window_plugins[],
     convert_plugins[], integer_plugins[], special_plugins[], cumulative_plugins[], padding_plugins[];
 
 #endif

@@ -1,0 +1,2 @@
+#include "lower/indexing.h"
+const Plugin scatter_plugins[] = {{0}};

@@ -1,0 +1,2 @@
+#include "lower/indexing.h"
+const Plugin sort_plugins[] = {{0}};
