@@ -313,12 +313,16 @@ Value *index_tuples(Lowering *l, Value *const *columns, size_t count, const Dim 
   tuple[rank] = dim_of(1);
   Value **pieces = arena_new_array(&l->context->arena, count, Value *);
   int64_t last = rank;
+  DType dtype = columns[0]->type.dtype;
+  for (size_t c = 1; c < count; c++) {
+    if (columns[c]->type.dtype != dtype) dtype = DTYPE_INT64;
+  }
   for (size_t c = 0; c < count; c++) {
-    Value *piece = unsqueeze_at(l, cast_to(l, columns[c], DTYPE_INT64), &last, 1);
+    Value *piece = unsqueeze_at(l, cast_to(l, columns[c], dtype), &last, 1);
     pieces[c] = expand_to(l, piece, tuple, rank + 1);
   }
   tuple[rank] = dim_of((int64_t)count);
-  return concat_at(l, pieces, count, last, type_make(l->context, DTYPE_INT64, tuple, rank + 1));
+  return cast_to(l, concat_at(l, pieces, count, last, type_make(l->context, dtype, tuple, rank + 1)), DTYPE_INT64);
 }
 
 Value *choose(Lowering *l, Value *condition, Value *yes, Value *no, Type type) {
