@@ -299,7 +299,9 @@ static const Tensor *known_tuples(Lowering *l, Value *const *columns, size_t cou
         if (size > 1) at += here * stride;
         stride *= size;
       }
-      numbers[t * (int64_t)count + (int64_t)c] = ((const int64_t *)columns[c]->tensor->data)[at];
+      const Tensor *column = columns[c]->tensor;
+      const char *element = (const char *)column->data + (size_t)at * dtype_bytes(column->dtype, 1);
+      numbers[t * (int64_t)count + (int64_t)c] = number_decode_int(column->dtype, element);
     }
   }
   return tensor_new(l, DTYPE_INT64, shape, rank + 1, numbers, (size_t)total * count * sizeof *numbers);
