@@ -4,8 +4,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "program/numbers.h"
-
 Program *program_new(Context *context, Provenance *provenance) {
   Program *program = arena_new(&context->arena, Program);
   program->context = context;
@@ -90,11 +88,7 @@ static bool as_int(const Param *param, int64_t *integer) {
     *integer = param->integer;
     return true;
   }
-  /* JAX leaves NumPy's integers in the parameters of mapped equations. */
-  if (param->kind != PARAM_TENSOR || param->tensor->rank != 0 || !dtype_is_integer(param->tensor->dtype)) return false;
-  if (param->tensor->size < dtype_bytes(param->tensor->dtype, 1)) return false;
-  *integer = number_decode_int(param->tensor->dtype, param->tensor->data);
-  return true;
+  return false;
 }
 
 int64_t param_int(Context *context, const Equation *equation, const char *name) {
