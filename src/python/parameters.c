@@ -168,8 +168,11 @@ static Param import_record(Importer *in, PyObject *object, PyObject *field_names
 
 /* JAX's flat trees (from 0.11 on): a tuple of trees is the list of its parts, any other the list of its leaves. */
 static Param import_tree(Importer *in, PyObject *object) {
-  bool tuple = PyObject_HasAttr(object, in->names[NAME_elts]);
-  return import_list(in, attribute(in, object, in->names[tuple ? NAME_elts : NAME_vals]));
+  PyObject *parts = PyObject_CallMethodNoArgs(object, in->names[NAME_unpack]);
+  if (parts) return import_list(in, own(in, parts));
+  if (!PyErr_ExceptionMatches(PyExc_TypeError)) import_fail(in);
+  PyErr_Clear();
+  return import_list(in, attribute(in, object, in->names[NAME_vals]));
 }
 
 /* Of a device mesh only its axes matter. */
