@@ -170,7 +170,7 @@ static Param import_record(Importer *in, PyObject *object, PyObject *field_names
 static Param import_tree(Importer *in, PyObject *object) {
   PyObject *parts = PyObject_CallMethodNoArgs(object, in->names[NAME_unpack]);
   if (parts) return import_list(in, own(in, parts));
-  if (!PyErr_ExceptionMatches(PyExc_TypeError)) import_fail(in);
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) import_fail(in);
   PyErr_Clear();
   return import_list(in, attribute(in, object, in->names[NAME_vals]));
 }
