@@ -143,6 +143,12 @@ void node_remove(Node *node) {
 void node_move(Node *node, Node *before) {
   if (node == before) return;
   take_out(node);
+  if (before && before->graph != node->graph) {
+    node->graph = before->graph;
+    for (uint32_t i = 0; i < node->output_count; i++) {
+      if (node->outputs[i]) node->outputs[i]->graph = node->graph;
+    }
+  }
   insert(node, before);
 }
 

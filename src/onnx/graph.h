@@ -128,7 +128,7 @@ void value_replace(Value *old, Value *replacement); /* every use of old becomes 
 bool value_is_output(const Value *value);         /* of any graph */
 size_t value_use_count(const Value *value);
 void node_remove(Node *node);                     /* its outputs must be unused */
-void node_move(Node *node, Node *before);         /* within one graph */
+void node_move(Node *node, Node *before);         /* into before's graph; within its own to the end when NULL */
 Value *node_input(const Node *node, size_t index); /* NULL past the end */
 
 /* Attributes replace one of the same name. */

@@ -35,7 +35,7 @@ static bool sweep_nodes(Graph *graph) {
     bool used = is_used(node);
     if (used) changed = drop_unused_results(node) || changed;
     changed = sweep_subgraphs(node, used) || changed;
-    if (used && drop_unused_carries(node)) {
+    if (used && drop_unused_inputs(node)) {
       sweep_subgraphs(node, used);
       changed = true;
     }

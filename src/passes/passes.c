@@ -2,6 +2,7 @@
 #include "passes/passes.h"
 
 const Pass all_passes[] = {
+    {"hoist_from_loops", "computes before a loop what every step repeats", hoist_from_loops},
     {"remove_dead_code", "removes nodes and initializers that no output needs", remove_dead_code},
     {NULL, NULL, NULL},
 };

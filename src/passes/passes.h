@@ -28,6 +28,7 @@ typedef struct PassOptions {
 void run_passes(Model *model, const PassOptions *options);
 
 /* One file each. */
+bool hoist_from_loops(Model *model);
 bool remove_dead_code(Model *model);
 bool merge_common_nodes(Model *model);
 bool fold_constants(Model *model);
@@ -35,7 +36,7 @@ bool remove_no_ops(Model *model);
 
 /* Parts of remove_dead_code (unused_results.c): what the node's bodies compute for it in vain. True when changed. */
 bool drop_unused_results(Node *node);
-bool drop_unused_carries(Node *node);
+bool drop_unused_inputs(Node *node);
 
 /* The emitter of what a pass makes. */
 #define PASS_EMITTER(model) \

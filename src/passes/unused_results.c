@@ -1,5 +1,5 @@
-/* Results that nobody uses: stacked outputs of Scan and Loop, outputs of If, and carried values that only feed
- * themselves (the counter of a loop whose body does not look at it). What computed them in the bodies is then dead. */
+/* Results that nobody uses: stacked outputs of Scan and Loop, outputs of If, carried values that only feed themselves
+ * (the counter of a loop whose body does not look at it), and slices that no step looks at. What computed them in the bodies is then dead. */
 #include "passes/passes.h"
 
 static bool is_unused(const Node *node, size_t output) { return !node->outputs[output] || !node->outputs[output]->uses; }
@@ -109,7 +109,29 @@ static bool feeds_only(const Value *value, const Graph *body, const Use *output,
   return true;
 }
 
-bool drop_unused_carries(Node *node) {
+static void drop_graph_input(Graph *graph, size_t index) {
+  graph->inputs.count--;
+  for (size_t i = index; i < graph->inputs.count; i++) graph->inputs.items[i] = graph->inputs.items[i + 1];
+}
+
+/* Scan inputs whose slices no step looks at. One must stay: it gives the number of steps. */
+static bool drop_unused_slices(Node *node) {
+  LoopShape shape;
+  bool changed = false;
+  if (!node_is(node, "Scan") || !loop_shape(node, &shape) || shape.body->inputs.count != node->input_count) return false;
+  for (size_t i = node->input_count; i-- > shape.carried;) {
+    if (shape.body->inputs.items[i]->uses || node->input_count - shape.carried == 1) continue;
+    drop_node_input(node, i);
+    drop_graph_input(shape.body, i);
+    drop_entry(node, "scan_input_directions", i - shape.carried);
+    drop_entry(node, "scan_input_axes", i - shape.carried);
+    node_set_int(node, "num_scan_inputs", (int64_t)(node->input_count - shape.carried));
+    changed = true;
+  }
+  return changed;
+}
+
+static bool drop_unused_carried(Node *node) {
   enum { LOOKED_AT = 8 };
   LoopShape shape;
   bool changed = false;
@@ -123,9 +145,13 @@ bool drop_unused_carries(Node *node) {
     drop_node_output(node, i);
     drop_node_input(node, shape.first_input + i);
     drop_graph_output(body, shape.lead + i);
-    body->inputs.count--;
-    for (size_t k = at; k < body->inputs.count; k++) body->inputs.items[k] = body->inputs.items[k + 1];
+    drop_graph_input(body, at);
     changed = true;
   }
   return changed;
+}
+
+bool drop_unused_inputs(Node *node) {
+  bool carried = drop_unused_carried(node);
+  return drop_unused_slices(node) || carried;
 }

@@ -64,7 +64,7 @@ def test_scan_of_each_type(name: str) -> None:
     dtype = jnp.dtype(name)
 
     def body(carry, x):
-        result = carry ^ x if dtype == bool else carry + x
+        result = carry ^ x if name == "bool" else carry + x
         return result, carry
 
     check_export(lambda start, xs: lax.scan(body, start, xs), [rows(3, dtype=dtype), rows(4, 3, dtype=dtype)])
@@ -415,7 +415,8 @@ def test_cond_in_scan_and_switch_in_switch() -> None:
     def fn(xs):
         def body(carry, x):
             inner = lax.switch(jnp.int32(x), [lambda c: c, lambda c: c + 1, lambda c: c * 2], carry)
-            return lax.cond(x > 0, lambda c: lax.cond(x > 1, lambda d: d * 3, lambda d: -d, c), lambda c: c, inner), inner
+            positive = lambda c: lax.cond(x > 1, lambda d: d * 3, lambda d: -d, c)  # noqa: E731
+            return lax.cond(x > 0, positive, lambda c: c, inner), inner
 
         return lax.scan(body, jnp.float32(1), xs)
 
@@ -665,6 +666,33 @@ def test_the_counter_of_a_loop_goes_when_the_body_does_not_look_at_it() -> None:
     assert "Add" not in op_types(model)
     loop = next(node for node in model.graph.node if node.op_type == "Loop")
     assert len(loop.input) == 3 and len(loop.output) == 1
+
+
+def test_what_every_step_repeats_is_computed_before_the_loop() -> None:
+    weights = rows(3, 4)
+
+    def fn(start, scale, xs):
+        def body(carry, x):
+            inner, _ = lax.scan(lambda c, _: (c + jnp.exp(scale), None), carry, x)
+            return jnp.tanh(inner + x @ weights), jnp.sin(scale) * carry
+
+        return lax.scan(body, start, xs, reverse=True)
+
+    model = check_export(fn, [rows(2, 4), rows(4), rows(5, 2, 3)])
+    top = [node.op_type for node in model.graph.node]
+    assert {"Exp", "Sin", "MatMul"} <= set(top) and op_types(model).count("MatMul") == 1
+    (product,) = [metadata(node) for node in model.graph.node if node.op_type == "MatMul"]
+    assert "body" in product["pkg.jax2onnx.callsite"], "what is hoisted keeps its line"
+
+
+def test_products_of_one_slice_with_several_matrices() -> None:
+    first, second = rows(3, 3), rows(3, 3) + 1
+
+    def fn(start, xs):
+        return lax.scan(lambda c, x: (c * 0.5 + x @ first, (x @ second) * x), start, xs)
+
+    model = check_export(fn, [rows(3), rows(5, 3)])
+    assert [node.op_type for node in model.graph.node].count("MatMul") == 2
 
 
 def test_a_recurrent_layer_is_at_most_one_scan_deep() -> None:

@@ -1,0 +1,120 @@
+/* Work that need not be repeated leaves a loop's body.
+ *
+ * What depends on nothing inside Loop or Scan is computed once, before it. And where every step of a Scan multiplies its
+ * slice of an input by the same matrix, as recurrent layers do, all steps are multiplied at once: one large MatMul is
+ * several times faster than many small ones. */
+#include "passes/passes.h"
+
+static bool is_loop(const Node *node) { return node && (node_is(node, "Loop") || node_is(node, "Scan")); }
+
+static bool has_subgraph(const Node *node) {
+  for (size_t i = 0; i < node->attributes.count; i++) {
+    if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) return true;
+  }
+  return false;
+}
+
+/* All inputs come from outside, and no output is the body's (which must produce its outputs itself). */
+static bool is_invariant(const Node *node, const Graph *body) {
+  if (has_subgraph(node) || strncmp(node->op, "Random", 6) == 0 || node_is(node, "Bernoulli")) return false;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Value *value = node->inputs[i].value;
+    if (value && value->graph == body) return false;
+  }
+  for (uint32_t i = 0; i < node->output_count; i++) {
+    if (node->outputs[i] && value_is_output(node->outputs[i])) return false;
+  }
+  return true;
+}
+
+static bool hoist_invariants(Graph *body) {
+  bool changed = false;
+  for (Node *node = body->first, *next; node; node = next) {
+    next = node->next;
+    if (!is_invariant(node, body)) continue;
+    node_move(node, body->owner);
+    changed = true;
+  }
+  return changed;
+}
+
+/* Adds an input at the end of the node's list. */
+static void add_input(Node *node, Value *value) {
+  Use *inputs = arena_new_array(&node->graph->model->context->arena, node->input_count + 1, Use);
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    Value *old = node->inputs[i].value;
+    inputs[i].node = node;
+    use_set(&node->inputs[i], NULL);
+    use_set(&inputs[i], old);
+  }
+  inputs[node->input_count].node = node;
+  use_set(&inputs[node->input_count], value);
+  node->inputs = inputs;
+  node->input_count++;
+}
+
+/* The step's product of a slice and an outer matrix, or NULL. */
+static Node *product_of(const Value *slice) {
+  for (const Use *use = slice->uses; use; use = use->next) {
+    Node *node = use->node;
+    if (!node || node->graph != slice->graph || !node_is(node, "MatMul") || node_input(node, 0) != slice) continue;
+    const Value *matrix = node_input(node, 1);
+    if (matrix->graph == slice->graph || matrix->type.rank != 2) continue;
+    if (!value_is_output(node->outputs[0])) return node;
+  }
+  return NULL;
+}
+
+/* product becomes one more scan input: the slices of MatMul(all, matrix). */
+static void multiply_before(Node *scan, Node *product, Value *all) {
+  Model *model = scan->graph->model;
+  Graph *body = product->graph;
+  Value *result = product->outputs[0];
+  Dim dims[MAX_RANK];
+  dims[0] = all->type.dims[0];
+  for (uint32_t i = 0; i < result->type.rank; i++) dims[i + 1] = result->type.dims[i];
+  Type type = type_make(model->context, result->type.dtype, dims, result->type.rank + 1);
+  const Origin *origin =
+      product->origin ? origin_with_emitter(model->provenance, product->origin, PASS_EMITTER(model)) : NULL;
+  Value *factors[] = {all, node_input(product, 1)};
+  Node *before = graph_node(scan->graph, origin, "MatMul", "", factors, 2, &type, 1, scan);
+  Value *slice = graph_input(body, result->type, NULL);
+  value_replace(result, slice);
+  node_remove(product);
+  add_input(scan, before->outputs[0]);
+  node_set_int(scan, "num_scan_inputs", node_int_or(scan, "num_scan_inputs", 0) + 1);
+  const Attribute *directions = node_attribute(scan, "scan_input_directions");
+  if (!directions) return;
+  int64_t *longer = arena_new_array(&model->context->arena, directions->count + 1, int64_t);
+  memcpy(longer, directions->integers, directions->count * sizeof *longer);
+  longer[directions->count] = longer[0]; /* a scan runs one way */
+  node_set_ints(scan, "scan_input_directions", longer, directions->count + 1);
+}
+
+static bool multiply_slices_at_once(Node *scan) {
+  const Attribute *attribute = node_attribute(scan, "body");
+  size_t scanned = (size_t)node_int_or(scan, "num_scan_inputs", 0);
+  if (!attribute || attribute->kind != ATTRIBUTE_GRAPH || node_attribute(scan, "scan_input_axes")) return false;
+  if (scanned == 0 || scanned > scan->input_count || attribute->graph->inputs.count != scan->input_count) return false;
+  bool changed = false;
+  for (size_t i = scan->input_count - scanned, end = scan->input_count; i < end; i++) {
+    for (Node *product; (product = product_of(attribute->graph->inputs.items[i]));) {
+      if (product->outputs[0]->type.rank + 1 > MAX_RANK) break;
+      multiply_before(scan, product, scan->inputs[i].value);
+      changed = true;
+    }
+  }
+  return changed;
+}
+
+static void hoist_from(Graph *graph, void *data) {
+  bool *changed = data;
+  if (is_loop(graph->owner)) *changed = hoist_invariants(graph) || *changed;
+  if (graph->owner && node_is(graph->owner, "Scan")) *changed = multiply_slices_at_once(graph->owner) || *changed;
+}
+
+bool hoist_from_loops(Model *model) {
+  bool changed = false;
+  model_each_graph(model, hoist_from, &changed);
+  return changed;
+}
