@@ -14,9 +14,17 @@ static bool has_subgraph(const Node *node) {
   return false;
 }
 
+/* Integer division by zero ends the process; a loop that takes no step may be there to prevent it. */
+static bool may_trap(const Node *node) {
+  if (!node_is(node, "Div") && !node_is(node, "Mod")) return false;
+  const Value *divisor = node_input(node, 1);
+  return !divisor || !dtype_is_float(divisor->type.dtype);
+}
+
 /* All inputs come from outside, and no output is the body's (which must produce its outputs itself). */
 static bool is_invariant(const Node *node, const Graph *body) {
   if (has_subgraph(node) || strncmp(node->op, "Random", 6) == 0 || node_is(node, "Bernoulli")) return false;
+  if (may_trap(node) && node_is(body->owner, "Loop")) return false;
   for (uint32_t i = 0; i < node->input_count; i++) {
     const Value *value = node->inputs[i].value;
     if (value && value->graph == body) return false;

@@ -685,6 +685,13 @@ def test_what_every_step_repeats_is_computed_before_the_loop() -> None:
     assert "body" in product["pkg.jax2onnx.callsite"], "what is hoisted keeps its line"
 
 
+def test_a_loop_that_takes_no_step_does_not_divide_by_zero() -> None:
+    def fn(n, d):
+        return lax.while_loop(lambda c: c * d > 1, lambda c: c - lax.div(lax.mul(d, d), d), n)
+
+    check_export(fn, [np.int32(9), np.int32(2)], more_args=[[np.int32(9), np.int32(0)]])
+
+
 def test_products_of_one_slice_with_several_matrices() -> None:
     first, second = rows(3, 3), rows(3, 3) + 1
 
