@@ -1,0 +1,308 @@
+"""The command ``jax2onnx``: what it exports, what it says, and its exit codes."""
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+import textwrap
+
+import onnx
+import pytest
+from export_check import metadata, op_types
+
+import jax2onnx
+from jax2onnx.__main__ import FAILED, OK, USAGE, main
+from jax2onnx._progress import Progress, progress_on
+from jax2onnx._target import UsageError, parse_input, parse_target
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(jax2onnx.__file__)))
+PROGRAM = """\
+import time
+import jax
+import jax.numpy as jnp
+
+def scaled_sine(x):
+    return jnp.sin(x) * 2.0
+
+def scaled(x, *, factor):
+    return x * factor
+
+class Model:
+    def __call__(self, x):
+        return jnp.sin(x)
+    def encode(self, x):
+        return jnp.cos(x)
+
+def make_model():
+    return Model()
+
+model = Model()
+number = 3
+
+def failing(x):
+    raise ValueError("the user's own words")
+
+def unsupported(x):
+    return jax.lax.linalg.eigh(x)
+
+def slow(x):
+    time.sleep(1.6)
+    return jnp.sin(x)
+
+def image(x):
+    return x * 2.0
+"""
+
+
+@pytest.fixture(autouse=True)
+def program(tmp_path, monkeypatch):
+    (tmp_path / "program_under_test.py").write_text(PROGRAM)
+    package = tmp_path / "package_under_test"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "layers.py").write_text("import jax.numpy as jnp\ndef sine(x):\n    return jnp.sin(x)\n")
+    (tmp_path / "broken_under_test.py").write_text("import no_such_module_at_all\n")
+    (tmp_path / "syntax_under_test.py").write_text("def f(:\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in [name for name in sys.modules if "_under_test" in name]:
+        monkeypatch.delitem(sys.modules, name)
+    yield
+    for name in [name for name in sys.modules if "_under_test" in name]:
+        del sys.modules[name]
+
+
+def export(target, *options, code=OK):
+    assert main(["export", target, "-o", "m.onnx", *options]) == code
+    return onnx.load("m.onnx") if code == OK else None
+
+
+@pytest.mark.parametrize(
+    ("target", "operator"),
+    [
+        ("program_under_test:model", "Sin"),
+        ("program_under_test.py:model", "Sin"),
+        ("./program_under_test.py:model.encode", "Cos"),
+        ("program_under_test:make_model()", "Sin"),
+        ("program_under_test:make_model().encode", "Cos"),
+        ("program_under_test:Model()", "Sin"),
+        ("package_under_test.layers:sine", "Sin"),
+        ("package_under_test/layers.py:sine", "Sin"),
+    ],
+)
+def test_targets(target, operator):
+    assert op_types(export(target, "--input", "f32[2]")) == [operator]
+
+
+def test_inputs_names_and_options(capsys):
+    model = export(
+        "program_under_test:scaled",
+        *("--input", "x:f16[B,3]", "--param", "factor:f16[]", "--output-name", "product"),
+        *("--name", "scaling", "--opset", "21"),
+    )
+    assert [value.name for value in model.graph.input] == ["x", "factor"]
+    assert model.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT16
+    assert [dim.dim_param or dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim] == ["B", 3]
+    assert [value.name for value in model.graph.output] == ["product"]
+    assert model.graph.name == "scaling"
+    assert model.opset_import[0].version == 21
+    assert capsys.readouterr() == ("m.onnx\n", "")
+
+
+def test_the_graph_is_named_after_the_function():
+    assert export("program_under_test:make_model().encode", "--input", "f32[2]").graph.name == "encode"
+
+
+def test_double_precision_and_layout():
+    model = export(
+        "program_under_test:image", "--input", "f64[1,2,3,4]", "--x64", "--nchw-input", "0", "--nchw-output=-1"
+    )
+    value = model.graph.input[0]
+    assert value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE
+    assert [dim.dim_value for dim in value.type.tensor_type.shape.dim] == [1, 4, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "keys"),
+    [
+        ([], 0),
+        (["--stacktrace"], 2),
+        (["--stacktrace=minimal"], 2),
+        (["--stacktrace=full"], 4),
+        (["--stacktrace=off"], 0),
+    ],
+)
+def test_stacktrace(options, keys, monkeypatch):
+    monkeypatch.delenv("JAX2ONNX_ENABLE_STACKTRACE_METADATA", raising=False)
+    model = export("program_under_test:scaled_sine", *options, "--input", "f32[2]")
+    for node in model.graph.node:
+        assert len(metadata(node)) == keys
+        if keys:
+            assert metadata(node)["pkg.jax2onnx.callsite"] == "scaled_sine:6"
+
+
+def test_a_bare_stacktrace_before_the_target():
+    assert main(["export", "--stacktrace", "program_under_test:scaled_sine", "-i", "f32[2]", "-o", "m.onnx"]) == OK
+    assert len(metadata(onnx.load("m.onnx").graph.node[0])) == 2
+
+
+def test_quiet_and_record(capsys):
+    export("program_under_test:scaled_sine", "--input", "f32[2]", "--quiet", "--record", "calls.txt")
+    assert capsys.readouterr() == ("", "")
+    with open("calls.txt") as file:
+        assert "sin" in file.read()
+
+
+# Failures
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["nothing", "-i", "f32[2]"], USAGE, "'nothing' does not name a function; expected pkg.module:fn"),
+        (["no_such_module:fn"], USAGE, "there is no module 'no_such_module'"),
+        (["no_such_file.py:fn"], USAGE, "there is no file 'no_such_file.py'"),
+        (["program_under_test:scaled_sin"], USAGE, "has no attribute 'scaled_sin'; did you mean 'scaled_sine'"),
+        (["program_under_test:number"], USAGE, "is not callable but of type int"),
+        (["program_under_test:model", "-i", "q32[2]"], USAGE, "'q32[2]' is not an input; expected [NAME:]TYPE"),
+        (["program_under_test:model", "-i", "i64[2]"], USAGE, "int64 needs --x64"),
+        (["program_under_test:model", "-i", "f32[2,]"], USAGE, "a dimension is empty"),
+        (["program_under_test:model", "--param", "f32[2]"], USAGE, "needs the argument's name"),
+        (["program_under_test:model", "--stacktrace=loud"], USAGE, "invalid choice"),
+        (["program_under_test:model", "--opset", "new"], USAGE, "invalid int value"),
+        (["program_under_test:model", "-i", "f32[2]", "--opset", "3"], FAILED, "opset must be between 17"),
+        (["program_under_test:model"], FAILED, "missing 1 required positional argument"),
+        (["broken_under_test:fn"], FAILED, "No module named 'no_such_module_at_all'"),
+        (["syntax_under_test:fn"], FAILED, "SyntaxError"),
+        (["program_under_test:unsupported", "-i", "f32[2,2]"], FAILED, "eigh: there is no lowering"),
+    ],
+)
+def test_failures(arguments, code, message, capsys):
+    assert main(["export", *arguments, "-o", "m.onnx"]) == code
+    out, err = capsys.readouterr()
+    assert message in err
+    assert "Traceback" not in err
+    assert out == ""
+    assert not os.path.exists("m.onnx")
+
+
+def test_the_users_error_comes_with_its_line(capsys):
+    export("program_under_test:failing", "--input", "f32[2]", code=FAILED)
+    assert capsys.readouterr().err == textwrap.dedent(f"""\
+        jax2onnx: ValueError: the user's own words
+          File "{os.getcwd()}/program_under_test.py", line 24, in failing
+            raise ValueError("the user's own words")
+        --debug shows the whole traceback
+        """)
+    export("program_under_test:failing", "--input", "f32[2]", "--debug", code=FAILED)
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_a_missing_folder(capsys):
+    assert main(["export", "program_under_test:model", "-i", "f32[2]", "-o", "nowhere/m.onnx"]) == FAILED
+    assert "cannot write 'nowhere/m.onnx': No such file or directory" in capsys.readouterr().err
+
+
+def test_help_and_version(capsys):
+    for arguments, word in (
+        (["--help"], "export"),
+        (["-h"], "inspect"),
+        (["export", "--help"], "x:i32[B,128]"),
+        (["--version"], jax2onnx.__version__),
+    ):
+        assert main(arguments) == OK
+        out, err = capsys.readouterr()
+        assert word in out
+        assert err == ""
+    assert main([]) == USAGE
+    assert "usage" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "a:", ":fn", "a:b.", "a:b(1)", "a:b()()", "a:1"])
+def test_what_is_no_target(text):
+    with pytest.raises(UsageError, match="does not name a function"):
+        parse_target(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("f32", (None, (), "float32")),
+        ("f32[]", (None, (), "float32")),
+        ("bf16[2, 3]", (None, (2, 3), "bfloat16")),
+        ("x:u8[B,2*N+1]", ("x", ("B", "2*N+1"), "uint8")),
+        ("flag:bool[]", ("flag", (), "bool")),
+        ("layer/0.x:float64[0]", ("layer/0.x", (0,), "float64")),
+    ],
+)
+def test_inputs(text, expected):
+    assert parse_input(text) == expected
+
+
+# The command as a program of its own
+
+
+def run(*arguments, **options):
+    environment = {**os.environ, "PYTHONPATH": ROOT}
+    return subprocess.run([sys.executable, "-m", "jax2onnx", *arguments], env=environment, **options)
+
+
+def test_export_then_inspect():
+    target = ["export", "program_under_test.py:scaled_sine", "--input", "x:f32[B]", "--stacktrace=full", "-o", "m.onnx"]
+    done = run(*target, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "m.onnx\n", "")
+    done = run("inspect", "m.onnx", capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "at scaled_sine:6" in done.stdout
+    done = run("inspect", "m.onnx", "--json", capture_output=True, text=True)
+    json.loads(done.stdout)
+    done = run("text", "m.onnx", capture_output=True, text=True)
+    assert "Sin (x)" in done.stdout
+    assert run("inspect", "no.onnx", capture_output=True).returncode == FAILED
+    assert run("no-such-command", capture_output=True).returncode == USAGE
+
+
+def test_the_commands_own_frames_are_not_the_users():
+    run("export", "program_under_test.py:scaled_sine", "--input", "f32[2]", "--stacktrace=full", "-o", "m.onnx")
+    (first, *_) = metadata(onnx.load("m.onnx").graph.node[0])["pkg.jax2onnx.stacktrace"].splitlines()
+    assert first.startswith("src/"), "nothing but the lowering: no line of the user's called to_onnx"
+
+
+def on_terminal(*arguments):
+    """Standard error is a terminal; returns what was written there."""
+    ours, theirs = pty.openpty()
+    try:
+        run(*arguments, stderr=theirs, check=True, stdout=subprocess.DEVNULL)
+        os.write(theirs, b"END")
+        text = b""
+        while not text.endswith(b"END"):
+            text += os.read(ours, 10_000)
+        return text.removesuffix(b"END").decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_progress_on_a_terminal_only():
+    arguments = ["export", "program_under_test.py:slow", "--input", "f32[2]", "-o", "m.onnx"]
+    shown = on_terminal(*arguments)
+    assert "tracing … " in shown
+    assert shown.endswith("\r\x1b[K"), "the line is erased at the end"
+    assert run(*arguments, capture_output=True).stderr == b""
+    assert on_terminal(*arguments, "--quiet") == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_short_export_shows_nothing():
+    stream = Terminal()
+    progress = Progress(stream, patience=60)
+    progress.close()
+    with progress_on(stream):
+        pass
+    assert stream.getvalue() == ""
