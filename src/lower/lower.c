@@ -12,6 +12,7 @@ static const Plugin *const families[] = {
     while_plugins, cond_plugins, convolution_plugins, window_plugins,
     convert_plugins, integer_plugins, special_plugins, cumulative_plugins, padding_plugins,
     gather_plugins, scatter_plugins, dynamic_slice_plugins, sort_plugins,
+    bit_plugins,
 };
 
 static void register_plugins(Lowering *l) {

@@ -168,6 +168,7 @@ Model *lower_program(Program *program, const LowerOptions *options, UnsupportedL
 extern const Plugin call_plugins[], elementwise_plugins[], shape_plugins[], reduction_plugins[], dot_plugins[],
     scan_plugins[], while_plugins[], cond_plugins[], gather_plugins[], scatter_plugins[], dynamic_slice_plugins[],
     sort_plugins[], convolution_plugins[], window_plugins[],
-    convert_plugins[], integer_plugins[], special_plugins[], cumulative_plugins[], padding_plugins[];
+    convert_plugins[], integer_plugins[], special_plugins[], cumulative_plugins[], padding_plugins[],
+    bit_plugins[];
 
 #endif
