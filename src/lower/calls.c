@@ -4,28 +4,26 @@
  * program: only the plain callee matters. */
 #include "lower/lower.h"
 
-/* The callee takes the call's inputs from `skipped` on. */
-static void inline_call(Lowering *l, Here here, const Jaxpr *jaxpr, uint32_t skipped) {
+static void inline_call(Lowering *l, Here here, const Jaxpr *jaxpr) {
   const Equation *equation = l->equation;
-  require(l->context, jaxpr->output_count == equation->output_count);
-  require(l->context, skipped <= equation->input_count && jaxpr->input_count <= equation->input_count - skipped);
-  uint32_t count = equation->input_count - skipped;
+  require(l->context, jaxpr->output_count == equation->output_count && jaxpr->input_count <= equation->input_count);
+  uint32_t count = equation->input_count;
   Value **arguments = arena_new_array(&l->context->arena, count, Value *);
   Value **results = arena_new_array(&l->context->arena, jaxpr->output_count, Value *);
-  for (uint32_t i = 0; i < count; i++) arguments[i] = input(l, skipped + i);
+  for (uint32_t i = 0; i < count; i++) arguments[i] = input(l, i);
   lower_call(l, here, jaxpr, arguments, results);
   for (uint32_t i = 0; i < equation->output_count; i++) bind(l, i, results[i]);
 }
 
 /* The parameter that holds the callee differs by primitive; the row names it. */
 static void lower_inlined_call(Lowering *l) {
-  inline_call(l, HERE, param_jaxpr(l->context, l->equation, l->plugin->op), 0);
+  inline_call(l, HERE, param_jaxpr(l->context, l->equation, l->plugin->op));
 }
 
-/* Up to JAX 0.10 the decomposition is `jaxpr`, later `call_jaxpr`. */
-static void lower_composite(Lowering *l) {
+/* Up to JAX 0.10 the callee of these is `jaxpr`, later `call_jaxpr`. */
+static void lower_renamed_call(Lowering *l) {
   const char *name = param_find(l->equation, "call_jaxpr") ? "call_jaxpr" : "jaxpr";
-  inline_call(l, HERE, param_jaxpr(l->context, l->equation, name), 0);
+  inline_call(l, HERE, param_jaxpr(l->context, l->equation, name));
 }
 
 /* Inputs: the constants of matvec, vecmat, solve and transpose_solve, then the right-hand sides. */
@@ -54,6 +52,15 @@ static void lower_custom_linear_solve(Lowering *l) {
   for (uint32_t i = 0; i < l->equation->output_count; i++) bind(l, i, results[i]);
 }
 
+/* From JAX 0.11 on a primitive may be an object with parameters of its own. Of JAX's, custom_root holds a jaxpr: it
+ * takes the first of the inputs, the others belong to rules for derivatives. */
+static void lower_call_hi_primitive(Lowering *l) {
+  const Param *primitive = param_get(l->context, l->equation, "_prim");
+  const Param *solve = param_field(primitive, "solve_jaxpr");
+  if (!solve || solve->kind != PARAM_JAXPR) unsupported(l, "it is a primitive of its own kind that holds no jaxpr");
+  inline_call(l, HERE, solve->jaxpr);
+}
+
 static void require_single_device(Lowering *l) {
   const Param *mesh = param_get(l->context, l->equation, "mesh");
   const Param *sizes = mesh->kind == PARAM_RECORD ? param_field(mesh, "axis_sizes") : NULL;
@@ -66,7 +73,7 @@ static void require_single_device(Lowering *l) {
 
 static void lower_shard_map(Lowering *l) {
   require_single_device(l);
-  inline_call(l, HERE, param_jaxpr(l->context, l->equation, "jaxpr"), 0);
+  inline_call(l, HERE, param_jaxpr(l->context, l->equation, "jaxpr"));
 }
 
 /* Collectives over the axes of a mesh, which all have size one (shard_map above): nothing to exchange. */
@@ -89,17 +96,18 @@ const Plugin call_plugins[] = {
     PLUGIN("closed_call", lower_inlined_call, "call_jaxpr", CALLS_ONE),
     PLUGIN("core_call", lower_inlined_call, "call_jaxpr", CALLS_ONE),
     PLUGIN("call", lower_inlined_call, "call_jaxpr", CALLS_ONE),
-    PLUGIN("eval_jaxpr", lower_inlined_call, "jaxpr", CALLS_ONE),
+    PLUGIN("eval_jaxpr", lower_renamed_call),
     PLUGIN("remat", lower_inlined_call, "jaxpr", CALLS_ONE),
     PLUGIN("remat2", lower_inlined_call, "jaxpr", CALLS_ONE),
     PLUGIN("checkpoint", lower_inlined_call, "jaxpr", CALLS_ONE),
-    PLUGIN("composite", lower_composite),
+    PLUGIN("composite", lower_renamed_call),
     PLUGIN("custom_jvp_call", lower_inlined_call, "call_jaxpr", CALLS_ONE),
     PLUGIN("custom_vjp_call", lower_inlined_call, "call_jaxpr", CALLS_ONE),
     PLUGIN("custom_vjp_call_jaxpr", lower_inlined_call, "fun_jaxpr", CALLS_ONE),
     PLUGIN("custom_vmap_call", lower_inlined_call, "call", CALLS_ONE),
     PLUGIN("linear_call", lower_inlined_call, "callee", CALLS_ONE),
     PLUGIN("custom_linear_solve", lower_custom_linear_solve, "solve", CALLS_ONE),
+    PLUGIN("call_hi_primitive", lower_call_hi_primitive, "solve_jaxpr", CALLS_ONE),
     PLUGIN("remat_opt", lower_inlined_call, "fwd_jaxpr", CALLS_ONE),
     PLUGIN("shard_map", lower_shard_map, "jaxpr", CALLS_ONE),
     PLUGIN("psum", lower_collective),

@@ -16,7 +16,8 @@ static bool names_platform(const Param *platforms, const char *name) {
   return false;
 }
 
-/* Models are for any machine: what a program has for the CPU, else for the rest. Entries: names, or None for the rest. */
+/* Models are for any machine: take what a program has for the CPU, else for the rest. Entries are names; None is the
+ * rest. */
 int64_t platform_choice(const Param *platforms) {
   if (!platforms || platforms->kind != PARAM_LIST) return -1;
   int64_t rest = -1;

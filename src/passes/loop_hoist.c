@@ -1,8 +1,8 @@
 /* Work that need not be repeated leaves a loop's body.
  *
- * What depends on nothing inside Loop or Scan is computed once, before it. And where every step of a Scan multiplies its
- * slice of an input by the same matrix, as recurrent layers do, all steps are multiplied at once: one large MatMul is
- * several times faster than many small ones. */
+ * What depends on nothing inside Loop or Scan is computed once, before it. And where every step of a Scan multiplies
+ * its slice of an input by the same matrix, as recurrent layers do, the slices of all steps are multiplied at once: one
+ * large MatMul in place of many small ones. */
 #include "passes/passes.h"
 
 static bool is_loop(const Node *node) { return node && (node_is(node, "Loop") || node_is(node, "Scan")); }

@@ -1,8 +1,11 @@
 /* Results that nobody uses: stacked outputs of Scan and Loop, outputs of If, carried values that only feed themselves
- * (the counter of a loop whose body does not look at it), and slices that no step looks at. What computed them in the bodies is then dead. */
+ * (the counter of a loop whose body does not look at it), and slices that no step looks at. What computed them in the
+ * bodies is then dead. */
 #include "passes/passes.h"
 
-static bool is_unused(const Node *node, size_t output) { return !node->outputs[output] || !node->outputs[output]->uses; }
+static bool is_unused(const Node *node, size_t output) {
+  return !node->outputs[output] || !node->outputs[output]->uses;
+}
 
 static Graph *subgraph_of(const Node *node, const char *name) {
   const Attribute *attribute = node_attribute(node, name);
@@ -81,10 +84,11 @@ static bool drop_unused_stacked(Node *node) {
 
 static bool drop_unused_branches(Node *node) {
   Graph *then_branch = subgraph_of(node, "then_branch"), *else_branch = subgraph_of(node, "else_branch");
+  size_t count = node->output_count;
   bool changed = false;
   if (!node_is(node, "If") || !then_branch || !else_branch) return false;
-  if (then_branch->outputs.count != node->output_count || else_branch->outputs.count != node->output_count) return false;
-  for (size_t i = node->output_count; i--;) {
+  if (then_branch->outputs.count != count || else_branch->outputs.count != count) return false;
+  for (size_t i = count; i--;) {
     if (!is_unused(node, i)) continue;
     drop_node_output(node, i);
     drop_graph_output(then_branch, i);
@@ -118,7 +122,8 @@ static void drop_graph_input(Graph *graph, size_t index) {
 static bool drop_unused_slices(Node *node) {
   LoopShape shape;
   bool changed = false;
-  if (!node_is(node, "Scan") || !loop_shape(node, &shape) || shape.body->inputs.count != node->input_count) return false;
+  if (!node_is(node, "Scan") || !loop_shape(node, &shape)) return false;
+  if (shape.body->inputs.count != node->input_count) return false;
   for (size_t i = node->input_count; i-- > shape.carried;) {
     if (shape.body->inputs.items[i]->uses || node->input_count - shape.carried == 1) continue;
     drop_node_input(node, i);

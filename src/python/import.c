@@ -320,6 +320,7 @@ Jaxpr *import_jaxpr(Importer *in, PyObject *object) {
   PyObject *consts = PyObject_GetAttr(object, in->names[NAME_consts]);
   if (consts) own(in, consts);
   else PyErr_Clear();
+  if (consts == Py_None) consts = NULL;
   uint64_t scope = ++in->scope_count;
   Jaxpr *jaxpr = arena_new(&in->context->arena, Jaxpr);
   jaxpr->name = import_jaxpr_name(in, open);

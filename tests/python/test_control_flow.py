@@ -370,7 +370,7 @@ def test_switch_clamps_its_index(count: int) -> None:
 
 
 def test_switch_with_known_index_is_inlined() -> None:
-    model = check_export(lambda x: lax.switch(1, [jnp.sin, jnp.cos, jnp.tan], x), [rows(3)])
+    model = check_export(lambda x: lax.switch(1, [jnp.sin, jnp.cos, jnp.tanh], x), [rows(3)])
     assert "If" not in op_types(model)
 
 
@@ -584,6 +584,15 @@ def solve_with_constants_and_extra_result(x):
     )
 
 
+def square_root(x):
+    start = lax.stop_gradient(x) + 1
+
+    def newton(residual, guess):
+        return lax.fori_loop(0, 20, lambda _, y: y - residual(y) / (2 * y), guess)
+
+    return lax.custom_root(lambda y: y * y - x * x - 1, start, newton, lambda linear, y: y / linear(jnp.ones_like(y)))
+
+
 CALLS = {
     "jit": lambda x: jax.jit(lambda y: jnp.sin(y) + 1)(x),
     "jit in jit": lambda x: jax.jit(lambda y: jax.jit(jnp.sin)(y) + jax.jit(jnp.sin)(y + 1))(x),
@@ -604,6 +613,7 @@ CALLS = {
     "custom_linear_solve": solve_diagonal,
     "custom_linear_solve with constants": solve_with_constants_and_extra_result,
     "gradient of custom_linear_solve": jax.grad(lambda x: jnp.sum(solve_diagonal(x * x))),
+    "custom_root": square_root,
     "relu": lambda x: jax.nn.relu(x),
     "named call": lambda x: jax.named_call(lambda y: jnp.sin(y), name="inner")(x),
     "call inside scan": lambda x: lax.scan(lambda c, a: (with_jvp(c, a), with_vjp(a)), x[0], x),
