@@ -73,6 +73,24 @@ static int64_t dim_at(Dim dim, int64_t symbol) {
   return sum;
 }
 
+/* The largest number in a dimension: beyond a few times that, it repeats a pattern. */
+static int64_t largest_number(Dim dim) {
+  if (!dim.expr) return dim.constant < 0 ? -dim.constant : dim.constant;
+  int64_t largest = 0;
+  for (size_t t = 0; t < dim.expr->term_count; t++) {
+    const DimTerm *term = &dim.expr->terms[t];
+    int64_t numbers[] = {term->coefficient < 0 ? -term->coefficient : term->coefficient, 0, 0};
+    for (size_t f = 0; f < term->factor_count; f++) {
+      if (term->factors[f].op == DIM_SYMBOL) continue;
+      numbers[1] = largest_number(term->factors[f].left);
+      numbers[2] = largest_number(term->factors[f].right);
+      for (int i = 1; i < 3; i++) largest = numbers[i] > largest ? numbers[i] : largest;
+    }
+    largest = numbers[0] > largest ? numbers[0] : largest;
+  }
+  return largest;
+}
+
 static bool same_padding_at(const WindowAxis *axis, AutoPad kind, int64_t symbol) {
   int64_t size = dim_at(axis->size, symbol), window = axis->window.constant;
   if (size < 1) return true;
@@ -84,15 +102,18 @@ static bool same_padding_at(const WindowAxis *axis, AutoPad kind, int64_t symbol
 }
 
 /* Padding is a function of the size that repeats with the stride once the size has outgrown the window: agreement over
- * a few such periods is agreement everywhere. */
+ * a few such periods is agreement everywhere. Windows that leave gaps are left out: ONNX Runtime fails on some. */
 static bool axis_same_padding(const WindowAxis *axis, AutoPad kind) {
   if (axis->dilation != 1 || axis->base_dilation != 1 || !dim_is_constant(axis->window)) return false;
+  if (axis->stride > axis->window.constant) return padding_is_zero(axis) && axis->window.constant == 1;
   Str symbol = NULL;
   if (!only_symbol(axis->size, &symbol) || !only_symbol(axis->low, &symbol) || !only_symbol(axis->high, &symbol)) {
     return false;
   }
-  int64_t last = symbol ? 4 * (axis->stride + axis->window.constant) + 64 : 1;
-  if (last > 4096) return false;
+  int64_t largest = largest_number(axis->low), other = largest_number(axis->high);
+  if (other > largest) largest = other;
+  if (largest > 1024 || axis->window.constant > 1024) return false;
+  int64_t last = symbol ? 4 * (axis->window.constant + largest) + 64 : 1;
   for (int64_t value = 1; value <= last; value++) {
     if (!same_padding_at(axis, kind, value)) return false;
   }

@@ -7,7 +7,7 @@ typedef enum ValueKind {
   VALUE_UNKNOWN,
   VALUE_NONE, VALUE_BOOL, VALUE_INT, VALUE_FLOAT, VALUE_STRING, VALUE_LIST, VALUE_SET, VALUE_DICT,
   VALUE_NAMED_TUPLE, VALUE_DATACLASS, VALUE_ENUM, VALUE_DTYPE, VALUE_TYPE, VALUE_JAXPR, VALUE_DIM, VALUE_ARRAY,
-  VALUE_TREE, VALUE_MESH, VALUE_PRIMITIVE, VALUE_OPAQUE,
+  VALUE_TREE, VALUE_MESH, VALUE_PRIMITIVE, VALUE_PRIMITIVE_NAME, VALUE_OPAQUE,
 } ValueKind;
 
 static bool is_instance(Importer *in, PyObject *object, PyObject *class_or_tuple) {
@@ -41,6 +41,7 @@ static ValueKind classify(Importer *in, PyObject *object) {
   if (PyObject_HasAttr((PyObject *)type, in->names[NAME_unpackable])) return VALUE_TREE;
   if (PyObject_HasAttr((PyObject *)type, in->names[NAME_axis_sizes])) return VALUE_MESH;
   if (PyObject_HasAttr((PyObject *)type, in->names[NAME_pp_params])) return VALUE_PRIMITIVE;
+  if (PyObject_HasAttr((PyObject *)type, in->names[NAME_multiple_results])) return VALUE_PRIMITIVE_NAME;
   return VALUE_OPAQUE;
 }
 
@@ -235,6 +236,8 @@ static Param import_value(Importer *in, PyObject *object) {
     case VALUE_TREE: return import_tree(in, object);
     case VALUE_MESH: return import_mesh(in, object);
     case VALUE_PRIMITIVE: return import_value(in, attribute(in, object, in->names[NAME_params]));
+    case VALUE_PRIMITIVE_NAME:
+      return (Param){.kind = PARAM_STRING, .text = import_text(in, attribute(in, object, in->names[NAME_name]))};
     case VALUE_UNKNOWN:
     case VALUE_OPAQUE: break;
   }
