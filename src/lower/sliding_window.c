@@ -105,7 +105,7 @@ static bool same_padding_at(const WindowAxis *axis, AutoPad kind, int64_t symbol
  * a few such periods is agreement everywhere. Windows that leave gaps are left out: ONNX Runtime fails on some. */
 static bool axis_same_padding(const WindowAxis *axis, AutoPad kind) {
   if (axis->dilation != 1 || axis->base_dilation != 1 || !dim_is_constant(axis->window)) return false;
-  if (axis->stride > axis->window.constant) return padding_is_zero(axis) && axis->window.constant == 1;
+  if (axis->stride > axis->window.constant) return false;
   Str symbol = NULL;
   if (!only_symbol(axis->size, &symbol) || !only_symbol(axis->low, &symbol) || !only_symbol(axis->high, &symbol)) {
     return false;

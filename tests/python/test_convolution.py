@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+import onnxruntime
 import pytest
 from export_check import check_export, op_types
 from jax import lax
@@ -173,3 +174,31 @@ def test_gradients(name):
     fn = convolution(strides, padding, **options)
     gradient = jax.grad(lambda *args: jnp.sum(fn(*args) ** 2), (0, 1))
     check_export(gradient, [numbers(*x), numbers(*kernel, seed=1)], rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_with_symbolic_sizes():
+    fn = convolution((2, 1), ((1, 1), (0, 2)), NHWC)
+    gradient = jax.grad(lambda *args: jnp.sum(fn(*args)), (0, 1))
+    kernel = numbers(3, 3, 2, 4, seed=1)
+    args = [[numbers(*shape, 2), kernel] for shape in ((1, 7, 6), (2, 9, 5), (7, 11, 12))]
+    spec = [("B", "2*H + 1", "W", 2), kernel.shape]
+    check_export(gradient, args[0], specs=spec, more_args=args[1:], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("padding", [((-1, 2), (3, -2)), ((2, -1), (-3, 4))])
+def test_single_precision_agrees_with_double_where_edges_are_cut(padding):
+    """JAX is no reference here (see above), but the same model in double precision is."""
+    args = [numbers(1, 2, 8, 9), numbers(3, 2, 3, 3, seed=1)]
+    fn = convolution((1, 2), padding)
+    single = onnxruntime.InferenceSession(check_export(fn, args, runs=False).SerializeToString())
+    with jax.enable_x64(True):
+        expected = np.asarray(fn(*(value.astype(np.float64) for value in args)))
+    names = [value.name for value in single.get_inputs()]
+    np.testing.assert_allclose(single.run(None, dict(zip(names, args, strict=True)))[0], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [17, 21, 26])
+def test_opsets(opset):
+    for name in ("same strided", "negative", "grouped input dilation", "batch groups"):
+        x, kernel, strides, padding, options = CASES[name]
+        check_export(convolution(strides, padding, **options), [numbers(*x), numbers(*kernel, seed=1)], opset=opset)
