@@ -1,12 +1,5 @@
 /* pad: edges that grow, edges that are cut, and gaps between elements, of any element type. */
-#include "lower/lower.h"
-
-typedef struct Padding {
-  Dim low[MAX_RANK], high[MAX_RANK];
-  int64_t gap[MAX_RANK]; /* padding elements between neighbours */
-  uint32_t rank;
-  bool gaps;
-} Padding;
+#include "lower/padding.h"
 
 static Padding read_padding(Lowering *l, Type type) {
   const Param *config = param_get(l->context, l->equation, "padding_config");
@@ -19,9 +12,7 @@ static Padding read_padding(Lowering *l, Type type) {
     padding.low[i] = triple[0];
     padding.high[i] = triple[1];
     if (!dim_is_constant(triple[2])) unsupported(l, "the padding between elements must be a constant");
-    bool neighbours = !dim_is_constant(type.dims[i]) || type.dims[i].constant > 1;
-    padding.gap[i] = neighbours ? triple[2].constant : 0;
-    padding.gaps = padding.gaps || padding.gap[i];
+    padding.gap[i] = triple[2].constant;
   }
   return padding;
 }
@@ -63,6 +54,17 @@ static Value *insert_gaps(Lowering *l, Value *value, Padding *padding, Value *fi
   return reshape_to(l, value, merged, padding->rank);
 }
 
+/* An axis of one element or none has no gaps. */
+static bool find_gaps(Type type, Padding *padding) {
+  bool any = false;
+  for (uint32_t i = 0; i < padding->rank; i++) {
+    bool neighbours = !dim_is_constant(type.dims[i]) || type.dims[i].constant > 1;
+    if (!neighbours) padding->gap[i] = 0;
+    any = any || padding->gap[i];
+  }
+  return any;
+}
+
 static bool is_cut(Dim edge) { return dim_is_constant(edge) && edge.constant < 0; }
 
 /* Cuts what negative padding takes away. */
@@ -80,19 +82,23 @@ static Value *cut(Lowering *l, Value *value, Type type, const Padding *padding) 
   return slice_at(l, value, type, from, to, NULL, axes, count);
 }
 
-static void lower_pad(Lowering *l) {
-  Value *value = input(l, 0), *fill = input(l, 1);
-  Type type = output_type(l, 0);
-  Padding padding = read_padding(l, value->type);
-  if (padding.gaps) value = insert_gaps(l, value, &padding, fill);
-  Dim low[MAX_RANK] = {{0}}, high[MAX_RANK] = {{0}};
+Value *pad_array(Lowering *l, Value *value, Padding padding, const Dim *result, Value *fill) {
+  Dim low[MAX_RANK] = {{0}}, high[MAX_RANK] = {{0}}, dims[MAX_RANK];
+  if (find_gaps(value->type, &padding)) value = insert_gaps(l, value, &padding, fill);
   for (uint32_t i = 0; i < padding.rank; i++) {
+    Dim change = dim_add(l->context, padding.low[i], padding.high[i]);
+    dims[i] = result ? result[i] : dim_add(l->context, value->type.dims[i], change);
     low[i] = is_cut(padding.low[i]) ? dim_of(0) : padding.low[i];
     high[i] = is_cut(padding.high[i]) ? dim_of(0) : padding.high[i];
   }
   /* Growing first: a cut may be longer than the array when the other side grows. */
   value = grow(l, value, low, high, fill);
-  bind(l, 0, cut(l, value, type, &padding));
+  return cut(l, value, type_make(l->context, value->type.dtype, dims, padding.rank), &padding);
+}
+
+static void lower_pad(Lowering *l) {
+  Value *value = input(l, 0);
+  bind(l, 0, pad_array(l, value, read_padding(l, value->type), output_type(l, 0).dims, input(l, 1)));
 }
 
 const Plugin padding_plugins[] = {

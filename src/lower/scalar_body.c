@@ -3,7 +3,7 @@
 
 /* Families whose primitives mean the same on arrays as on scalars. */
 static const Plugin *const elementwise_families[] = {
-    elementwise_plugins, convert_plugins, integer_plugins, special_plugins, call_plugins,
+    elementwise_plugins, convert_plugins, integer_plugins, special_plugins, bit_plugins, call_plugins,
 };
 
 static bool is_elementwise(const Plugin *plugin) {

@@ -1,6 +1,8 @@
 /* Sliding windows: padding, spreading, and views of the windows as arrays. */
 #include "lower/sliding_window.h"
 
+#include "lower/padding.h"
+
 const int64_t *read_window_ints(Lowering *l, const char *name, size_t count) {
   size_t found;
   const int64_t *values = param_ints(l->context, l->equation, name, &found);
@@ -133,74 +135,21 @@ void set_auto_pad(Node *node, AutoPad kind) {
   node_set_string(node, "auto_pad", kind == AUTO_PAD_SAME_UPPER ? "SAME_UPPER" : "SAME_LOWER");
 }
 
-/* Only cuts, known at export: a Slice. */
-static Value *cut_edges(Lowering *l, Value *value, Type type, const Dim *low, const Dim *high) {
-  Dim starts[MAX_RANK], limits[MAX_RANK];
-  int64_t axes[MAX_RANK];
-  size_t count = 0;
-  for (uint32_t i = 0; i < value->type.rank; i++) {
-    if (dim_is(low[i], 0) && dim_is(high[i], 0)) continue;
-    starts[count] = dim_of(-low[i].constant);
-    limits[count] = dim_is(high[i], 0) ? dim_of(INT64_MAX) : dim_of(high[i].constant);
-    axes[count++] = i;
-  }
-  return slice_at(l, value, type, starts, limits, NULL, axes, count);
-}
-
 Value *pad_edges(Lowering *l, Value *value, const Dim *low, const Dim *high, Value *fill) {
-  uint32_t rank = value->type.rank;
-  Dim dims[MAX_RANK], pads[2 * MAX_RANK];
-  bool nothing = true, only_cuts = true;
-  for (uint32_t i = 0; i < rank; i++) {
-    dims[i] = dim_add(l->context, value->type.dims[i], dim_add(l->context, low[i], high[i]));
-    pads[i] = low[i];
-    pads[rank + i] = high[i];
-    nothing = nothing && dim_is(low[i], 0) && dim_is(high[i], 0);
-    only_cuts = only_cuts && dim_is_constant(low[i]) && dim_is_constant(high[i]) && low[i].constant <= 0 &&
-                high[i].constant <= 0;
-  }
-  if (nothing) return value;
-  Type type = type_make(l->context, value->type.dtype, dims, rank);
-  if (only_cuts) return cut_edges(l, value, type, low, high);
-  return EMIT_AROUND(l, "Pad", type, value, shape_value(l, pads, 2 * rank), fill);
-}
-
-/* [n] -> [n, 1] -> [n, factor] -> [n * factor]: the fill behind the last element is for the caller to cut. */
-static Value *spread(Lowering *l, Value *value, int64_t first, const WindowAxis *axes, size_t count, Value *fill) {
-  Dim split[2 * MAX_RANK], merged[MAX_RANK], low[2 * MAX_RANK], high[2 * MAX_RANK];
-  size_t rank = 0;
-  bool needed = false;
-  for (uint32_t i = 0; i < value->type.rank; i++) {
-    bool windowed = (int64_t)i >= first && i < (size_t)first + count;
-    int64_t factor = windowed ? axes[(int64_t)i - first].base_dilation : 1;
-    split[rank] = value->type.dims[i];
-    high[rank] = low[rank] = dim_of(0);
-    rank++;
-    merged[i] = dim_multiply(l->context, value->type.dims[i], dim_of(factor));
-    if (factor == 1) continue;
-    needed = true;
-    split[rank] = dim_of(1);
-    low[rank] = dim_of(0);
-    high[rank++] = dim_of(factor - 1);
-  }
-  if (!needed) return value;
-  uint32_t original = value->type.rank;
-  require(l->context, rank <= MAX_RANK);
-  value = pad_edges(l, reshape_to(l, value, split, rank), low, high, fill);
-  return reshape_to(l, value, merged, original);
+  Padding padding = {.rank = value->type.rank};
+  memcpy(padding.low, low, padding.rank * sizeof *low);
+  memcpy(padding.high, high, padding.rank * sizeof *high);
+  return pad_array(l, value, padding, NULL, fill);
 }
 
 Value *apply_padding(Lowering *l, Value *value, int64_t first, WindowAxis *axes, size_t count, Value *fill) {
-  Dim low[MAX_RANK] = {0}, high[MAX_RANK] = {0};
+  Padding padding = {.rank = value->type.rank};
   for (size_t i = 0; i < count; i++) {
-    if (dim_is(axes[i].size, 0)) axes[i].base_dilation = 1; /* nothing to spread */
+    padding.low[(size_t)first + i] = axes[i].low;
+    padding.high[(size_t)first + i] = axes[i].high;
+    padding.gap[(size_t)first + i] = axes[i].base_dilation - 1;
   }
-  value = spread(l, value, first, axes, count, fill);
-  for (size_t i = 0; i < count; i++) {
-    low[(size_t)first + i] = axes[i].low;
-    high[(size_t)first + i] = dim_subtract(l->context, axes[i].high, dim_of(axes[i].base_dilation - 1));
-  }
-  value = pad_edges(l, value, low, high, fill);
+  value = pad_array(l, value, padding, NULL, fill);
   for (size_t i = 0; i < count; i++) {
     axes[i].size = value->type.dims[(size_t)first + i];
     axes[i].low = axes[i].high = dim_of(0);

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "program/numbers.h"
+
 Program *program_new(Context *context, Provenance *provenance) {
   Program *program = arena_new(&context->arena, Program);
   program->context = context;
@@ -88,7 +90,10 @@ static bool as_int(const Param *param, int64_t *integer) {
     *integer = param->integer;
     return true;
   }
-  return false;
+  /* NumPy's integers are arrays of one element. */
+  if (param->kind != PARAM_TENSOR || param->tensor->rank != 0 || !dtype_is_integer(param->tensor->dtype)) return false;
+  *integer = number_decode_int(param->tensor->dtype, param->tensor->data);
+  return true;
 }
 
 int64_t param_int(Context *context, const Equation *equation, const char *name) {

@@ -87,7 +87,7 @@ EQUINOX = {
     "ConvTranspose1d": (lambda key: eqx.nn.ConvTranspose1d(3, 4, 3, stride=2, key=key), (3, 5)),
     "ConvTranspose2d": (lambda key: eqx.nn.ConvTranspose2d(3, 4, 3, 2, output_padding=1, padding=1, key=key), (3, 5, 4)),
     "MaxPool2d": (lambda key: eqx.nn.MaxPool2d(2, 2), (3, 6, 7)),
-    "MaxPool2d ceil": (lambda key: eqx.nn.MaxPool2d(2, 2, padding=1, use_ceil=True), (3, 6, 7)),
+    "MaxPool2d ceil": (lambda key: eqx.nn.MaxPool2d(3, 2, padding=1, use_ceil=True), (3, 6, 7)),
     "AvgPool1d": (lambda key: eqx.nn.AvgPool1d(3, 2, padding=1), (3, 9)),
     "AvgPool3d": (lambda key: eqx.nn.AvgPool3d(2, 2), (3, 4, 5, 6)),
     "AdaptiveAvgPool2d": (lambda key: eqx.nn.AdaptiveAvgPool2d(2), (3, 6, 8)),
