@@ -81,6 +81,16 @@ static void lower_range(Lowering *l, const Switch *choice, size_t first, size_t 
   for (uint32_t i = 0; i < output_count; i++) results[i] = node->outputs[i];
 }
 
+/* lax.switch clamps the index to the branches, which the tests do anyway. */
+static Value *without_clamp(Value *index, size_t count) {
+  const Node *clip = index->producer;
+  int64_t least, most;
+  if (!clip || !node_is(clip, "Clip") || clip->input_count != 3) return index;
+  const Value *low = node_input(clip, 1), *high = node_input(clip, 2);
+  bool known = low && high && literal_int(low->tensor, &least) && literal_int(high->tensor, &most);
+  return known && least == 0 && most == (int64_t)count - 1 ? node_input(clip, 0) : index;
+}
+
 static void lower_cond(Lowering *l) {
   const Equation *equation = l->equation;
   Switch choice = {.branches = param_get(l->context, equation, "branches"), .index = input(l, 0)};
@@ -88,7 +98,8 @@ static void lower_cond(Lowering *l) {
   if (equation->output_count == 0) return;
   size_t first = 0, count = choice.branches->list.count;
   int64_t known;
-  if (literal_int(input_literal(l, 0), &known)) {
+  choice.index = without_clamp(choice.index, count);
+  if (literal_int(choice.index->tensor, &known)) {
     first = known < 0 ? 0 : (uint64_t)known < count ? (size_t)known : count - 1;
     count = 1;
   }
