@@ -3,6 +3,7 @@
  * Under vmap JAX gives the condition a batch of predicates: the loop then goes on while any holds, and only the
  * elements whose own predicate holds take the step. The predicates are carried along, first of the carried values.
  */
+#include "lower/arithmetic.h"
 #include "lower/lower.h"
 
 typedef struct WhileLoop {
@@ -58,16 +59,10 @@ static Value *any_of(Lowering *l, Value *predicates) {
 
 /* The step of an element counts only where its predicate holds. Predicates stand for the leading axes. */
 static Value *step_where(Lowering *l, Value *predicates, Value *after, Value *before) {
-  Type type = before->type;
-  uint32_t missing = type.rank - predicates->type.rank;
+  uint32_t missing = before->type.rank - predicates->type.rank;
   int64_t *axes = arena_new_array(&l->context->arena, missing, int64_t);
   for (uint32_t i = 0; i < missing; i++) axes[i] = predicates->type.rank + i;
-  Value *where = unsqueeze_at(l, predicates, axes, missing);
-  DType compute = compute_dtype(l, "Where", type.dtype);
-  if (compute == DTYPE_NONE) unsupported(l, "ONNX Runtime cannot select elements of %s", dtype_name(type.dtype));
-  Value *chosen = EMIT(l, "Where", type_with(type, compute), where, cast_to(l, after, compute),
-                       cast_to(l, before, compute));
-  return cast_to(l, chosen, type.dtype);
+  return emit_where(l, HERE, unsqueeze_at(l, predicates, axes, missing), after, before);
 }
 
 /* One step: the body, then the condition on what it returned. Adds all outputs of the subgraph. */
