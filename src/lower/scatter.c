@@ -142,13 +142,15 @@ static void neutralise(Lowering *l, Scatter *s) {
   s->access.in_bounds = NULL;
 }
 
+/* axis: of ScatterElements; ScatterND has none. */
 static Value *emit_scatter(Lowering *l, const Scatter *s, const char *op, Value *operand, Value *indices,
-                           Value *updates) {
+                           Value *updates, int64_t axis) {
   DType dtype = scatter_dtype(l, op, s->combiner, operand->type.dtype);
   Type type = type_with(operand->type, dtype);
   Value *result = EMIT_ROW(l, op, type, cast_to(l, operand, dtype), indices, cast_to(l, updates, dtype));
   const char *reduction = combiners[s->combiner].reduction;
   if (reduction) node_set_string(result->producer, "reduction", reduction);
+  if (axis) node_set_int(result->producer, "axis", axis);
   return cast_to(l, result, operand->type.dtype);
 }
 
@@ -172,10 +174,7 @@ static Value *scatter_along_axis(Lowering *l, Scatter *s) {
   if (alone && axis == 0 && (s->combiner == COMBINE_SET || s->unique)) return NULL; /* ScatterND takes whole rows */
   Value *index = align_axes(l, access->columns[0].value, axes, rank);
   index = expand_to(l, index, s->updates->type.dims, rank);
-  Value *result = emit_scatter(l, s, "ScatterElements", s->operand, index, s->updates);
-  node_set_int(result->producer->op[0] == 'S' ? result->producer : node_input(result->producer, 0)->producer, "axis",
-               axis);
-  return result;
+  return emit_scatter(l, s, "ScatterElements", s->operand, index, s->updates, axis);
 }
 
 /* The point form: one column of numbers per operand dimension up to the last that is not whole, over the axes of the
@@ -263,6 +262,8 @@ static Value *drop_points(Lowering *l, const Scatter *s, Points *points, const i
   tuples = reshape_to(l, tuples, dims, 2);
   for (uint32_t i = 0; i < row_rank; i++) dims[1 + i] = points->updates->type.dims[points->rank + i];
   Value *updates = reshape_to(l, points->updates, dims, row_rank + 1);
+  DType dtype = compute_dtype(l, "Compress", updates->type.dtype);
+  if (dtype != DTYPE_NONE) updates = cast_to(l, updates, dtype);
   Value *mask = align_axes(l, s->access.in_bounds, axis_of_batch, points->rank);
   mask = expand_to(l, mask, points->dims, points->rank);
   mask = reshape_to(l, mask, &count, 1);
@@ -277,10 +278,11 @@ static Value *drop_points(Lowering *l, const Scatter *s, Points *points, const i
 
 /* Dimensions addressed become one, so that ScatterElements can go through the updates in order. */
 static Value *scatter_flat(Lowering *l, const Scatter *s, const Points *points) {
-  const Access *access = &s->access;
   Type type = s->operand->type;
   Value *flat = NULL;
-  Dim dims[2] = {product(l, type.dims, points->prefix), product(l, type.dims + points->prefix, type.rank - points->prefix)};
+  Dim rows = product(l, type.dims, points->prefix);
+  Dim row = product(l, type.dims + points->prefix, type.rank - points->prefix);
+  Dim dims[2] = {rows, row};
   Dim count = product(l, points->dims, points->rank);
   for (uint32_t d = 0; d < points->prefix; d++) {
     Dim stride = product(l, type.dims + d + 1, points->prefix - d - 1);
@@ -298,11 +300,10 @@ static Value *scatter_flat(Lowering *l, const Scatter *s, const Points *points) 
   }
   flat = expand_to(l, flat, points->dims, points->rank);
   Value *operand = reshape_to(l, s->operand, dims, 2);
-  Dim update_dims[2] = {count, dims[1]}, column[2] = {count, dim_of(1)};
+  Dim update_dims[2] = {count, row}, column[2] = {count, dim_of(1)};
   Value *updates = reshape_to(l, points->updates, update_dims, 2);
   flat = expand_to(l, reshape_to(l, flat, column, 2), update_dims, 2);
-  (void)access;
-  return reshape_to(l, emit_scatter(l, s, "ScatterElements", operand, flat, updates), type.dims, type.rank);
+  return reshape_to(l, emit_scatter(l, s, "ScatterElements", operand, flat, updates, 0), type.dims, type.rank);
 }
 
 /* Does ONNX Runtime do this much in one thread? (It divides work from about 100 thousand cycles on.) */
@@ -326,7 +327,7 @@ static Value *scatter_points(Lowering *l, Scatter *s) {
   Value *tuples = access->tuples && leading ? cast_to(l, access->tuples, DTYPE_INT64)
                                             : index_tuples(l, points.columns, points.prefix, points.dims, points.rank);
   if (access->in_bounds) tuples = drop_points(l, s, &points, axis_of_batch, tuples);
-  return emit_scatter(l, s, "ScatterND", s->operand, tuples, points.updates);
+  return emit_scatter(l, s, "ScatterND", s->operand, tuples, points.updates, 0);
 }
 
 static bool has_nothing(Type type) {
