@@ -127,6 +127,7 @@ static void lower_equation(Lowering *l, const Equation *equation) {
 }
 
 static void lower_jaxpr(Lowering *l, const Jaxpr *jaxpr, Value *const *arguments, Value **results) {
+  l->jaxpr = jaxpr;
   for (uint32_t i = 0; i < jaxpr->const_count; i++) {
     if (!jaxpr->consts[i]->literal) l->values[jaxpr->consts[i]->id] = *arguments++;
   }
@@ -143,6 +144,7 @@ void lower_call(Lowering *l, Here here, const Jaxpr *jaxpr, Value *const *argume
   l->caller = l->site;
   l->calls = frame;
   lower_jaxpr(l, jaxpr, arguments, results);
+  l->jaxpr = saved.jaxpr;
   l->equation = saved.equation;
   l->plugin = saved.plugin;
   l->site = saved.site;

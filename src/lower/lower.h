@@ -59,7 +59,8 @@ struct Lowering {
   const LowerOptions *options;
   Graph *graph;             /* where nodes go */
   Value **values;           /* by Var id: what the variable is bound to in the current scope */
-  const Equation *equation; /* being lowered */
+  const Jaxpr *jaxpr;       /* being lowered */
+  const Equation *equation; /* of it, being lowered */
   const Plugin *plugin;     /* lowering it */
   const Site *site;         /* its joined site */
   const Site *caller;       /* the site of the enclosing call, or NULL at the top */
