@@ -11,17 +11,28 @@ static bool asks(const char *op) {
   return false;
 }
 
-static Type widest_shape(Value *const *values, size_t count) {
+/* The shape that the operands broadcast to. */
+static Type broadcast_shape(Lowering *l, Value *const *values, size_t count) {
   Type type = values[0]->type;
   for (size_t i = 1; i < count; i++) {
     if (values[i]->type.rank > type.rank) type = values[i]->type;
   }
-  return type;
+  Dim dims[MAX_RANK];
+  bool stretched = false;
+  for (uint32_t axis = 0; axis < type.rank; axis++) {
+    dims[axis] = type.dims[axis];
+    for (size_t i = 0; i < count && dim_is(dims[axis], 1); i++) {
+      uint32_t missing = type.rank - values[i]->type.rank;
+      if (axis >= missing) dims[axis] = values[i]->type.dims[axis - missing];
+    }
+    stretched = stretched || !dim_equal(dims[axis], type.dims[axis]);
+  }
+  return stretched ? type_make(l->context, type.dtype, dims, type.rank) : type;
 }
 
 Value *emit_math(Lowering *l, Here here, const char *op, Value *const *inputs, size_t count) {
   DType dtype = asks(op) ? DTYPE_BOOL : inputs[0]->type.dtype;
-  return emit_around(l, here, op, type_with(widest_shape(inputs, count), dtype), inputs, count);
+  return emit_around(l, here, op, type_with(broadcast_shape(l, inputs, count), dtype), inputs, count);
 }
 
 static bool known_bool(const Value *value, bool *known) {
@@ -49,7 +60,7 @@ Value *emit_where(Lowering *l, Here here, Value *condition, Value *a, Value *b) 
   DType compute = compute_dtype(l, "Where", dtype);
   if (compute == DTYPE_NONE) unsupported(l, "ONNX Runtime cannot select between values of type %s", dtype_name(dtype));
   Value *const values[] = {condition, cast_to(l, a, compute), cast_to(l, b, compute)};
-  Type type = type_with(widest_shape(values, 3), compute);
+  Type type = type_with(broadcast_shape(l, values, 3), compute);
   return cast_to(l, emit_value(l, here, "Where", type, values, 3), dtype);
 }
 
