@@ -1,11 +1,29 @@
 /* The list of passes, and how they are run. */
 #include "passes/passes.h"
 
+#include <errno.h>
+#include <stdio.h>
+
+#include "onnx/print.h"
+#include "passes/check_provenance.h"
+
 const Pass all_passes[] = {
     {"hoist_from_loops", "computes before a loop what every step repeats", hoist_from_loops},
     {"remove_dead_code", "removes nodes and initializers that no output needs", remove_dead_code},
+    {"remove_no_ops", "removes nodes that give back what they were given, and shortens chains", remove_no_ops},
+    {"fold_constants", "computes what is known at export", fold_constants},
+    {"merge_common_nodes", "computes once what is computed twice", merge_common_nodes},
     {NULL, NULL, NULL},
 };
+
+/* What one pass leaves may be something for another; most programs are done in two rounds. */
+enum { MOST_ROUNDS = 5 };
+
+typedef struct PassRun {
+  Model *model;
+  const PassOptions *options;
+  int step; /* of the dumps */
+} PassRun;
 
 const char *pass_source_path(const char *file) {
   const char *found = strstr(file, "src/");
@@ -19,10 +37,48 @@ static bool is_disabled(const PassOptions *options, const char *name) {
   return false;
 }
 
-void run_passes(Model *model, const PassOptions *options) {
-  for (const Pass *pass = all_passes; pass->name; pass++) {
-    if (is_disabled(options, pass->name)) continue;
-    pass->run(model);
-    if (options->after) options->after(model, pass->name, options->data);
+static void check_names(const Model *model, const PassOptions *options) {
+  for (size_t i = 0; i < options->disabled_count; i++) {
+    const Pass *pass = all_passes;
+    while (pass->name && strcmp(pass->name, options->disabled[i]) != 0) pass++;
+    if (!pass->name) fail(model->context, ERROR_VALUE, "there is no pass '%s' to disable", options->disabled[i]);
   }
+}
+
+/* The model in ONNX's text syntax, numbered in the order of the steps. */
+static void dump(PassRun *run, const char *name) {
+  Context *context = run->model->context;
+  if (!run->options->dump_folder) return;
+  Builder out;
+  builder_init(&out, context);
+  model_print(&out, run->model);
+  const char *path = arena_format(&context->arena, "%s/%02d_%s.onnx.txt", run->options->dump_folder, run->step++, name);
+  FILE *file = fopen(path, "w");
+  if (!file) fail(context, ERROR_IO, "cannot write '%s': %s", path, strerror(errno));
+  bool written = fputs(builder_text(&out), file) >= 0;
+  if (fclose(file) != 0 || !written) fail(context, ERROR_IO, "cannot write '%s': %s", path, strerror(errno));
+}
+
+static bool run_pass(PassRun *run, const Pass *pass) {
+  const PassOptions *options = run->options;
+  if (is_disabled(options, pass->name)) return false;
+  bool check = options->check && run->model->provenance;
+  ProvenanceSnapshot *before = check ? provenance_snapshot(run->model) : NULL;
+  bool changed = pass->run(run->model);
+  if (check) provenance_check(run->model, before, pass->name);
+  if (options->after) options->after(run->model, pass->name, options->data);
+  if (changed) dump(run, pass->name);
+  return changed;
+}
+
+void run_passes(Model *model, const PassOptions *options) {
+  PassRun run = {.model = model, .options = options};
+  check_names(model, options);
+  dump(&run, "lowered");
+  bool changed = true;
+  for (int round = 0; changed && round < MOST_ROUNDS; round++) {
+    changed = false;
+    for (const Pass *pass = all_passes; pass->name; pass++) changed = run_pass(&run, pass) || changed;
+  }
+  if (changed) run_pass(&run, &all_passes[0]); /* what the last round left dead */
 }

@@ -15,14 +15,15 @@ typedef struct Pass {
   bool (*run)(Model *model); /* true when it changed something */
 } Pass;
 
-extern const Pass all_passes[]; /* in the order they run, closed by a row without a name */
+extern const Pass all_passes[]; /* in the order they run, round after round; closed by a row without a name */
 
 typedef struct PassOptions {
   const char *const *disabled; /* names, or NULL */
   size_t disabled_count;
   bool check; /* run the provenance checker after every pass */
-  void (*after)(Model *model, const char *pass, void *data); /* for dumps, or NULL */
+  void (*after)(Model *model, const char *pass, void *data); /* called after every pass, or NULL */
   void *data;
+  const char *dump_folder; /* receives the model as lowered and after every pass that changed it, or NULL */
 } PassOptions;
 
 void run_passes(Model *model, const PassOptions *options);

@@ -45,3 +45,39 @@ const Origin *origin_merge(Provenance *provenance, const Origin *a, const Origin
   merged->site_count = count;
   return merged;
 }
+
+typedef struct SiteSet {
+  ARRAY(const Site *) sites; /* in the order they came */
+  Map known;                 /* of the same, once there are many */
+} SiteSet;
+
+enum { FEW = 16 };
+
+static bool site_set_has(Context *context, SiteSet *set, const Site *site) {
+  if (set->sites.count <= FEW) {
+    for (size_t i = 0; i < set->sites.count; i++) {
+      if (set->sites.items[i] == site) return true;
+    }
+    return false;
+  }
+  for (size_t i = set->known.count; i < set->sites.count; i++) {
+    *map_slot_pointer(context, &set->known, set->sites.items[i]) = set;
+  }
+  return map_get_pointer(&set->known, site) != NULL;
+}
+
+const Origin *origin_unite(Provenance *provenance, const Origin *origin, const Origin *const *others, size_t count) {
+  Context *context = provenance->context;
+  SiteSet set = {0};
+  for (size_t o = 0; o <= count; o++) {
+    const Origin *next = o == 0 ? origin : others[o - 1];
+    for (uint32_t i = 0; i < next->site_count; i++) {
+      if (!site_set_has(context, &set, next->sites[i])) array_push(context, &set.sites, next->sites[i]);
+    }
+  }
+  if (set.sites.count == origin->site_count) return origin;
+  Origin *united = arena_copy(&context->arena, origin, sizeof *origin);
+  united->sites = set.sites.items;
+  united->site_count = (uint32_t)set.sites.count;
+  return united;
+}

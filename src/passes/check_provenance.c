@@ -1,0 +1,99 @@
+/* The provenance checker. */
+#include "passes/check_provenance.h"
+
+struct ProvenanceSnapshot {
+  Model *model;
+  Map origins;  /* Node -> its Origin */
+  Map readings; /* Use -> the Value it read */
+  Map constants; /* initializers that were there */
+};
+
+static void remember_use(ProvenanceSnapshot *snapshot, const Use *use) {
+  if (use->value) *map_slot_pointer(snapshot->model->context, &snapshot->readings, use) = use->value;
+}
+
+static void remember(Graph *graph, void *data) {
+  ProvenanceSnapshot *snapshot = data;
+  Context *context = snapshot->model->context;
+  FOR_EACH_NODE(node, graph) {
+    if (node->origin) *map_slot_pointer(context, &snapshot->origins, node) = (void *)(uintptr_t)node->origin;
+    for (uint32_t i = 0; i < node->input_count; i++) remember_use(snapshot, &node->inputs[i]);
+  }
+  for (size_t i = 0; i < graph->outputs.count; i++) remember_use(snapshot, graph->outputs.items[i]);
+  for (size_t i = 0; i < graph->initializers.count; i++) {
+    *map_slot_pointer(context, &snapshot->constants, graph->initializers.items[i]) = snapshot;
+  }
+}
+
+ProvenanceSnapshot *provenance_snapshot(Model *model) {
+  ProvenanceSnapshot *snapshot = arena_new(&model->context->arena, ProvenanceSnapshot);
+  snapshot->model = model;
+  model_each_graph(model, remember, snapshot);
+  return snapshot;
+}
+
+typedef struct Check {
+  const ProvenanceSnapshot *before;
+  Model *model;
+  const char *pass;
+} Check;
+
+static bool has_site(const Origin *origin, const Site *site) {
+  for (uint32_t i = 0; origin && i < origin->site_count; i++) {
+    if (origin->sites[i] == site) return true;
+  }
+  return false;
+}
+
+static _Noreturn void lost(const Check *check, const Node *node, const Site *site) {
+  Builder text;
+  builder_init(&text, check->model->context);
+  const Origin alone = {.sites = &site, .site_count = 1};
+  render_traceback(check->model->provenance, &text, &alone);
+  fail(check->model->context, ERROR_INTERNAL, "the pass %s lost a trace of %s:\n%s", check->pass, node->op,
+       builder_text(&text));
+}
+
+/* Sites of an origin are few, or the same origin is on both sides: looking them up one by one is fast enough for a
+ * checker, up to here. */
+enum { MOST_COMPARED = 256 };
+
+static void check_kept(const Check *check, const Node *node, const Origin *old, const Origin *now, const Origin *other) {
+  if (old == now || old == other) return;
+  for (uint32_t i = 0; i < old->site_count && i < MOST_COMPARED; i++) {
+    if (!has_site(now, old->sites[i]) && !has_site(other, old->sites[i])) lost(check, node, old->sites[i]);
+  }
+}
+
+static const Origin *origin_before(const Check *check, const Node *node) {
+  return map_get_pointer(&check->before->origins, node);
+}
+
+static void check_use(const Check *check, const Use *use) {
+  const Value *old = map_get_pointer(&check->before->readings, use), *now = use->value;
+  if (!old || !now || old == now || !old->producer) return;
+  const Origin *origin = origin_before(check, old->producer);
+  if (!origin) return;
+  bool was_there = !now->producer && (!now->tensor || map_get_pointer(&check->before->constants, now));
+  if (was_there) return;
+  check_kept(check, old->producer, origin, now->producer ? now->producer->origin : now->origin,
+             use->node ? use->node->origin : NULL);
+}
+
+static void check_graph(Graph *graph, void *data) {
+  const Check *check = data;
+  FOR_EACH_NODE(node, graph) {
+    if (!node->origin || !node->origin->site_count) {
+      fail(graph->model->context, ERROR_INTERNAL, "the pass %s left a node %s without an origin", check->pass, node->op);
+    }
+    const Origin *old = origin_before(check, node);
+    if (old) check_kept(check, node, old, node->origin, NULL);
+    for (uint32_t i = 0; i < node->input_count; i++) check_use(check, &node->inputs[i]);
+  }
+  for (size_t i = 0; i < graph->outputs.count; i++) check_use(check, graph->outputs.items[i]);
+}
+
+void provenance_check(Model *model, const ProvenanceSnapshot *before, const char *pass) {
+  Check check = {before, model, pass};
+  model_each_graph(model, check_graph, &check);
+}

@@ -1,0 +1,122 @@
+/* Constant folding: what is known at export is computed at export.
+ *
+ * The result takes the place of the node as a constant that keeps the node's origin. A fold never makes the model much
+ * larger: a large result is allowed only in place of inputs that nothing else uses.
+ */
+#include "onnx/evaluate.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+enum {
+  SMALL_RESULT = 1 << 16,       /* bytes that any fold may add to the model */
+  LARGEST_RESULT = 8 << 20,     /* bytes of a computed result */
+  LARGEST_TRANSPOSED = 64 << 20 /* bytes of a weight that is only moved */
+};
+
+static bool is_only_moved(const Node *node) {
+  return node_is(node, "Transpose") || node_is(node, "Reshape") || node_is(node, "Squeeze") ||
+         node_is(node, "Unsqueeze") || node_is(node, "Flatten");
+}
+
+static bool shares_data(const Node *node) { return is_only_moved(node) && !node_is(node, "Transpose"); }
+
+static bool only_use(const Value *value) { return value->uses && !value->uses->next; }
+
+static size_t largest_result(const Node *node) {
+  size_t replaced = SMALL_RESULT;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Value *value = node->inputs[i].value;
+    if (value && only_use(value) && constant_of(value)) replaced += constant_of(value)->size;
+  }
+  size_t bound = shares_data(node) ? SIZE_MAX : is_only_moved(node) ? LARGEST_TRANSPOSED : LARGEST_RESULT;
+  return replaced < bound ? replaced : bound;
+}
+
+/* Shape looks at the type alone: constant where the sizes asked for are. */
+static const Tensor *fold_shape(Rewriter *rewriter, const Node *node) {
+  const Value *value = node_input(node, 0);
+  if (!value || value->type.dtype == DTYPE_NONE) return NULL;
+  int64_t rank = value->type.rank, start = node_int_or(node, "start", 0), end = node_int_or(node, "end", rank);
+  if (start < 0) start += rank;
+  if (end < 0) end += rank;
+  start = start < 0 ? 0 : start > rank ? rank : start;
+  end = end < start ? start : end > rank ? rank : end;
+  int64_t length = end - start;
+  Arena *arena = &rewriter->context->arena;
+  int64_t *sizes = arena_new_array(arena, (size_t)length, int64_t);
+  for (int64_t i = 0; i < length; i++) {
+    Dim dim = value->type.dims[start + i];
+    if (!dim_is_constant(dim)) return NULL;
+    sizes[i] = dim.constant;
+  }
+  Tensor *result = arena_new(arena, Tensor);
+  *result = (Tensor){.dtype = DTYPE_INT64, .rank = 1, .data = sizes, .size = (size_t)length * sizeof length};
+  result->dims = arena_copy(arena, &length, sizeof length);
+  return result;
+}
+
+static const Tensor *fold_node(Rewriter *rewriter, const Node *node) {
+  const Tensor **inputs = arena_new_array(&rewriter->context->arena, node->input_count, const Tensor *);
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Value *value = node->inputs[i].value;
+    inputs[i] = constant_of(value);
+    if (value && !inputs[i]) return NULL;
+  }
+  Evaluation evaluation = {.context = rewriter->context,
+                           .node = node,
+                           .inputs = inputs,
+                           .input_count = node->input_count,
+                           .opset = rewriter->model->opset,
+                           .largest = largest_result(node)};
+  const Tensor *result = evaluate_node(&evaluation);
+  return result && result->size <= evaluation.largest ? result : NULL;
+}
+
+/* A weight that is only moved keeps a name that tells which it is. */
+static const Tensor *named_after_input(Rewriter *rewriter, const Node *node, const Tensor *result) {
+  const Tensor *from = constant_of(node_input(node, 0));
+  if (!is_only_moved(node) || !from || !from->name) return result;
+  Arena *arena = &rewriter->context->arena;
+  Tensor *named = arena_copy(arena, result, sizeof *result);
+  const char *how = shares_data(node) ? "reshaped" : "transposed";
+  named->name = str_intern(rewriter->context, arena_format(arena, "%s_%s", from->name, how));
+  return named;
+}
+
+static const Origin *folded_origin(Rewriter *rewriter, const Node *node) {
+  const Origin *origin = node->origin;
+  if (!origin) return NULL;
+  origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Value *value = node->inputs[i].value;
+    if (value && only_use(value)) origin = constant_origin(rewriter->model, origin, value->origin);
+  }
+  return origin;
+}
+
+static bool has_constant_inputs(const Node *node) {
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Value *value = node->inputs[i].value;
+    if (value && !value->tensor && !(value->producer && node_is(value->producer, "Constant"))) return false;
+  }
+  return node->input_count > 0;
+}
+
+static void fold(Rewriter *rewriter, Node *node) {
+  if (node->output_count != 1 || !node->outputs[0] || node->domain[0]) return;
+  const Tensor *result = NULL;
+  if (node_is(node, "Shape")) result = fold_shape(rewriter, node);
+  else if (has_constant_inputs(node)) result = fold_node(rewriter, node);
+  if (!result) return;
+  Type type = node->outputs[0]->type;
+  if (type.dtype != DTYPE_NONE && !type_equal(type, tensor_type(rewriter->context, result))) return;
+  result = named_after_input(rewriter, node, result);
+  rewrite_replace(rewriter, node, rewrite_constant(rewriter, node, result, folded_origin(rewriter, node)));
+}
+
+bool fold_constants(Model *model) {
+  Rewriter rewriter;
+  rewrite_begin(&rewriter, model, __func__);
+  rewrite_each_node(&rewriter, fold);
+  return rewrite_end(&rewriter);
+}

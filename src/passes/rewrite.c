@@ -1,0 +1,181 @@
+/* Rewriting. */
+#include "passes/rewrite.h"
+
+/* Sites that were handed over: a leaf holds an origin, an inner node two ropes. Joining costs nothing. */
+struct SiteRope {
+  const Origin *origin;
+  const SiteRope *left, *right;
+};
+
+void rewrite_begin(Rewriter *rewriter, Model *model, const char *pass) {
+  *rewriter = (Rewriter){.model = model, .context = model->context, .pass = pass};
+}
+
+static const SiteRope *rope_new(Rewriter *rewriter, const Origin *origin, const SiteRope *left, const SiteRope *right) {
+  if (!origin && !left) return right;
+  if (!origin && !right) return left;
+  SiteRope *rope = arena_new(&rewriter->context->arena, SiteRope);
+  *rope = (SiteRope){origin, left, right};
+  return rope;
+}
+
+void rewrite_hand_over(Rewriter *rewriter, Node *receiver, Node *giver) {
+  if (!receiver || !rewriter->model->provenance || receiver == giver || !giver->origin) return;
+  const SiteRope *given = map_get_pointer(&rewriter->received, giver);
+  const SiteRope *leaf = rope_new(rewriter, giver->origin, NULL, NULL);
+  void **slot = map_slot_pointer(rewriter->context, &rewriter->received, receiver);
+  if (!*slot) array_push(rewriter->context, &rewriter->receivers, receiver);
+  const SiteRope *more = rope_new(rewriter, NULL, leaf, given);
+  *slot = (void *)(uintptr_t)rope_new(rewriter, NULL, *slot, more);
+}
+
+/* Left to right without recursion: a rope may be as deep as the program is long. */
+static void unite(Rewriter *rewriter, Node *node, const SiteRope *rope) {
+  ARRAY(const SiteRope *) stack = {0};
+  ARRAY(const Origin *) origins = {0};
+  array_push(rewriter->context, &stack, rope);
+  while (stack.count) {
+    const SiteRope *top = stack.items[--stack.count];
+    if (top->origin) array_push(rewriter->context, &origins, top->origin);
+    if (top->right) array_push(rewriter->context, &stack, top->right);
+    if (top->left) array_push(rewriter->context, &stack, top->left);
+  }
+  node->origin = origin_unite(rewriter->model->provenance, node->origin, origins.items, origins.count);
+}
+
+bool rewrite_end(Rewriter *rewriter) {
+  for (size_t i = 0; i < rewriter->receivers.count; i++) {
+    Node *node = rewriter->receivers.items[i];
+    unite(rewriter, node, map_get_pointer(&rewriter->received, node));
+  }
+  return rewriter->changed;
+}
+
+bool rewrite_can_replace(const Value *old, const Value *replacement) {
+  if (!value_is_output(old)) return true;
+  return replacement->producer && replacement->graph == old->graph && !replacement->name_fixed &&
+         type_equal(replacement->type, old->type) && !value_is_output(replacement);
+}
+
+static bool move_inner_uses(Value *old, Value *replacement) {
+  bool moved = false;
+  for (Use *use = old->uses, *next; use; use = next) {
+    next = use->next;
+    if (!use->node) continue;
+    use_set(use, replacement);
+    moved = true;
+  }
+  return moved;
+}
+
+/* The outputs that the node's value is stay; an Identity takes the node's place under the same name. */
+static Node *keep_output(Rewriter *rewriter, Node *node, Value *source) {
+  Value *old = node->outputs[0];
+  const Origin *origin = node->origin;
+  if (origin) origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  Node *copy = graph_node(node->graph, origin, "Identity", "", &source, 1, &old->type, 1, node);
+  copy->outputs[0]->name = old->name;
+  copy->outputs[0]->name_fixed = old->name_fixed;
+  value_replace(old, copy->outputs[0]);
+  rewrite_hand_over(rewriter, copy, node);
+  node_remove(node);
+  rewriter->changed = true;
+  return copy;
+}
+
+Node *rewrite_replace(Rewriter *rewriter, Node *node, Value *replacement) {
+  Value *old = node->outputs[0];
+  if (!rewrite_can_replace(old, replacement)) {
+    bool moved = move_inner_uses(old, replacement);
+    rewriter->changed = rewriter->changed || moved;
+    if (!node_is(node, "Identity")) return keep_output(rewriter, node, replacement);
+    if (moved) rewrite_hand_over(rewriter, replacement->producer, node);
+    return node;
+  }
+  if (old->name_fixed) {
+    replacement->name = old->name;
+    replacement->name_fixed = true;
+  }
+  value_replace(old, replacement);
+  rewrite_hand_over(rewriter, replacement->producer, node);
+  node_remove(node);
+  rewriter->changed = true;
+  return replacement->producer;
+}
+
+void rewrite_drop_unused(Rewriter *rewriter, Node *node, Node *receiver) {
+  for (uint32_t i = 0; i < node->output_count; i++) {
+    if (node->outputs[i] && node->outputs[i]->uses) return;
+  }
+  for (size_t i = 0; i < node->attributes.count; i++) {
+    if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) return; /* dead code removal knows how */
+  }
+  rewrite_hand_over(rewriter, receiver, node);
+  node_remove(node);
+  rewriter->changed = true;
+}
+
+static bool readable(const Tensor *tensor) { return tensor && (tensor->data || tensor->size == 0); }
+
+const Tensor *constant_of(const Value *value) {
+  if (!value) return NULL;
+  const Tensor *tensor = value->tensor;
+  if (value->producer && node_is(value->producer, "Constant")) {
+    const Attribute *attribute = node_attribute(value->producer, "value");
+    tensor = attribute && attribute->kind == ATTRIBUTE_TENSOR ? attribute->tensor : NULL;
+  }
+  return readable(tensor) && dtype_bits(tensor->dtype) ? tensor : NULL;
+}
+
+static const Graph *root_of(const Graph *graph) {
+  while (graph->owner) graph = graph->owner->graph;
+  return graph;
+}
+
+Value *rewrite_constant(Rewriter *rewriter, Node *before, const Tensor *tensor, const Origin *origin) {
+  Model *model = rewriter->model;
+  if (root_of(before->graph) == model->graph) {
+    Value *value = graph_initializer(model->graph, tensor);
+    value->origin = origin;
+    return value;
+  }
+  Type type = tensor_type(rewriter->context, tensor);
+  Node *node = graph_node(before->graph, origin, "Constant", "", NULL, 0, &type, 1, before);
+  node_set_tensor(node, "value", tensor);
+  return node->outputs[0];
+}
+
+Value *rewrite_constant_ints(Rewriter *rewriter, Node *before, const int64_t *values, size_t count,
+                             const Origin *origin) {
+  Arena *arena = &rewriter->context->arena;
+  Tensor *tensor = arena_new(arena, Tensor);
+  int64_t length = (int64_t)count;
+  *tensor = (Tensor){.dtype = DTYPE_INT64, .rank = 1, .size = count * sizeof *values};
+  tensor->dims = arena_copy(arena, &length, sizeof length);
+  tensor->data = arena_copy(arena, values, tensor->size);
+  return rewrite_constant(rewriter, before, tensor, origin);
+}
+
+const Origin *constant_origin(Model *model, const Origin *first, const Origin *second) {
+  enum { MOST_SITES = 16 };
+  if (!first || !second) return first ? first : second;
+  if (first->site_count + second->site_count > MOST_SITES) return first;
+  return origin_unite(model->provenance, first, &second, 1);
+}
+
+static void visit_graph(Rewriter *rewriter, Graph *graph, void (*visit)(Rewriter *, Node *)) {
+  for (Node *node = graph->first, *next; node; node = next) {
+    for (size_t i = 0; i < node->attributes.count; i++) {
+      if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) visit_graph(rewriter, node->attributes.items[i].graph, visit);
+    }
+    next = node->next;
+    visit(rewriter, node);
+  }
+}
+
+void rewrite_each_node(Rewriter *rewriter, void (*visit)(Rewriter *rewriter, Node *node)) {
+  for (size_t i = 0; i < rewriter->model->functions.count; i++) {
+    visit_graph(rewriter, rewriter->model->functions.items[i]->body, visit);
+  }
+  visit_graph(rewriter, rewriter->model->graph, visit);
+}

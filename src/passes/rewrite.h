@@ -1,0 +1,60 @@
+/* Rewriting: what every pass needs to replace one value by another without losing where it came from.
+ *
+ * A rewriter lives for one run of one pass. Sites of what is taken out are handed to the node that stays and united
+ * with its own once, in rewrite_end, so that a chain of any length costs no more than its length.
+ */
+#ifndef J2O_REWRITE_H
+#define J2O_REWRITE_H
+
+#include "passes/passes.h"
+
+typedef struct SiteRope SiteRope;
+
+typedef struct Rewriter {
+  Model *model;
+  Context *context;
+  const char *pass; /* its name, the emitter of what it makes */
+  bool changed;
+  Map received;            /* Node -> SiteRope: what was handed to it */
+  ARRAY(Node *) receivers; /* its keys, in the order of their first reception */
+} Rewriter;
+
+void rewrite_begin(Rewriter *rewriter, Model *model, const char *pass);
+bool rewrite_end(Rewriter *rewriter); /* true when something changed */
+
+/* The sites of giver, and all that was handed to it, belong to receiver from now on. Nothing when receiver is NULL. */
+void rewrite_hand_over(Rewriter *rewriter, Node *receiver, Node *giver);
+
+/* Can every use of old, also as a graph's output, become one of replacement? */
+bool rewrite_can_replace(const Value *old, const Value *replacement);
+
+/* Moves the uses of node's only output to replacement, hands the sites over to its producer and removes the node. An
+ * output of a graph that must keep a node of its own gets an Identity. Returns what makes the value now: the
+ * Identity, or the producer, or NULL when there is none. */
+Node *rewrite_replace(Rewriter *rewriter, Node *node, Value *replacement);
+
+/* Removes node when nothing uses it, its sites going to receiver (which may be NULL). */
+void rewrite_drop_unused(Rewriter *rewriter, Node *node, Node *receiver);
+
+/* The data of an initializer or of a Constant node; NULL when there are none to be read. */
+const Tensor *constant_of(const Value *value);
+
+/* A constant that graph can use: an initializer of the main graph, or inside a function a Constant node before
+ * `before`. The origin is that of what the constant stands for. */
+Value *rewrite_constant(Rewriter *rewriter, Node *before, const Tensor *tensor, const Origin *origin);
+Value *rewrite_constant_ints(Rewriter *rewriter, Node *before, const int64_t *values, size_t count,
+                             const Origin *origin);
+
+/* What a constant that stands for both says about where it came from. Bounded: a long chain of folds stays linear. */
+const Origin *constant_origin(Model *model, const Origin *first, const Origin *second);
+
+/* Calls visit on each node of the functions and of the main graph in order, those of its subgraphs before a node. The
+ * node visited may be removed, and any before it. */
+void rewrite_each_node(Rewriter *rewriter, void (*visit)(Rewriter *rewriter, Node *node));
+
+/* The emitter of a node that the pass makes. */
+#define REWRITE_EMITTER(rewriter)                                                                                 \
+  ((Emitter){.name = str_intern((rewriter)->context, (rewriter)->pass), .file = pass_source_path(__FILE__), \
+             .line = __LINE__})
+
+#endif
