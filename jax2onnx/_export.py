@@ -20,7 +20,7 @@ from jax2onnx._inputs import input_names as names_of_inputs
 from jax2onnx._jax_types import core_types, is_users_file, jax_folders, library_folders
 from jax2onnx._parameters import name_parameters
 from jax2onnx._progress import stage
-from jax2onnx._settings import external_threshold, metadata_level
+from jax2onnx._settings import check_passes, disabled_passes, dump_passes, external_threshold, metadata_level
 
 OLDEST_OPSET = 17
 
@@ -116,7 +116,9 @@ def to_onnx(
             single_file=export_mode == "web",
             root=_definition(fn),
             entry_frames=entry,
-            disabled_passes=[],
+            disabled_passes=disabled_passes(),
+            check_passes=check_passes(),
+            dump_passes=dump_passes(),
         )
     except _core.UnsupportedError as error:
         raise with_source(error) from None

@@ -101,3 +101,21 @@ def external_threshold(environment: Mapping[str, str] = os.environ) -> int:
     if not text.isdigit():
         raise ValueError(f"JAX2ONNX_EXTERNAL_DATA_THRESHOLD must be a number of bytes; got {text!r}")
     return int(text)
+
+
+def disabled_passes(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Passes that shall not run, for finding out which one is to blame."""
+    return [name.strip() for name in environment.get("JAX2ONNX_DISABLE_PASSES", "").split(",") if name.strip()]
+
+
+def check_passes(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether every pass is checked to have kept all provenance."""
+    return environment.get("JAX2ONNX_CHECK_PASSES", "").strip().lower() not in _OFF
+
+
+def dump_passes(environment: Mapping[str, str] = os.environ) -> str | None:
+    """The folder that receives the model's text as lowered and after every pass that changed it."""
+    folder = environment.get("JAX2ONNX_DUMP_PASSES", "").strip()
+    if folder:
+        os.makedirs(folder, exist_ok=True)
+    return folder or None

@@ -3,10 +3,15 @@
 
 struct ProvenanceSnapshot {
   Model *model;
-  Map origins;  /* Node -> its Origin */
+  Map nodes;    /* Node -> NodeBefore */
   Map readings; /* Use -> the Value it read */
   Map constants; /* initializers that were there */
 };
+
+typedef struct NodeBefore {
+  const Origin *origin;
+  uint32_t input_count;
+} NodeBefore;
 
 static void remember_use(ProvenanceSnapshot *snapshot, const Use *use) {
   if (use->value) *map_slot_pointer(snapshot->model->context, &snapshot->readings, use) = use->value;
@@ -16,7 +21,9 @@ static void remember(Graph *graph, void *data) {
   ProvenanceSnapshot *snapshot = data;
   Context *context = snapshot->model->context;
   FOR_EACH_NODE(node, graph) {
-    if (node->origin) *map_slot_pointer(context, &snapshot->origins, node) = (void *)(uintptr_t)node->origin;
+    NodeBefore *before = arena_new(&context->arena, NodeBefore);
+    *before = (NodeBefore){node->origin, node->input_count};
+    *map_slot_pointer(context, &snapshot->nodes, node) = before;
     for (uint32_t i = 0; i < node->input_count; i++) remember_use(snapshot, &node->inputs[i]);
   }
   for (size_t i = 0; i < graph->outputs.count; i++) remember_use(snapshot, graph->outputs.items[i]);
@@ -65,18 +72,18 @@ static void check_kept(const Check *check, const Node *node, const Origin *old, 
   }
 }
 
-static const Origin *origin_before(const Check *check, const Node *node) {
-  return map_get_pointer(&check->before->origins, node);
+static const NodeBefore *node_before(const Check *check, const Node *node) {
+  return map_get_pointer(&check->before->nodes, node);
 }
 
 static void check_use(const Check *check, const Use *use) {
   const Value *old = map_get_pointer(&check->before->readings, use), *now = use->value;
   if (!old || !now || old == now || !old->producer) return;
-  const Origin *origin = origin_before(check, old->producer);
-  if (!origin) return;
+  const NodeBefore *before = node_before(check, old->producer);
+  if (!before || !before->origin) return;
   bool was_there = !now->producer && (!now->tensor || map_get_pointer(&check->before->constants, now));
   if (was_there) return;
-  check_kept(check, old->producer, origin, now->producer ? now->producer->origin : now->origin,
+  check_kept(check, old->producer, before->origin, now->producer ? now->producer->origin : now->origin,
              use->node ? use->node->origin : NULL);
 }
 
@@ -86,8 +93,9 @@ static void check_graph(Graph *graph, void *data) {
     if (!node->origin || !node->origin->site_count) {
       fail(graph->model->context, ERROR_INTERNAL, "the pass %s left a node %s without an origin", check->pass, node->op);
     }
-    const Origin *old = origin_before(check, node);
-    if (old) check_kept(check, node, old, node->origin, NULL);
+    const NodeBefore *before = node_before(check, node);
+    if (before && before->origin) check_kept(check, node, before->origin, node->origin, NULL);
+    if (before && before->input_count != node->input_count) continue; /* inputs that were dropped moved the others */
     for (uint32_t i = 0; i < node->input_count; i++) check_use(check, &node->inputs[i]);
   }
   for (size_t i = 0; i < graph->outputs.count; i++) check_use(check, graph->outputs.items[i]);

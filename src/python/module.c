@@ -165,21 +165,23 @@ static PyObject *run_conversion(PyObject *module, Conversion *c) {
 static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *keywords) {
   static char *names[] = {"jaxpr", "types", "name_parameters", "jax_folders", "library_folders", "model_name", "opset",
                           "input_names", "output_names", "input_nchw", "output_nchw", "metadata", "path", "record",
-                          "external_threshold", "single_file", "root", "entry_frames", "disabled_passes", NULL};
+                          "external_threshold", "single_file", "root", "entry_frames", "disabled_passes",
+                          "check_passes", "dump_passes", NULL};
   Conversion c = {0};
   long long opset;
-  int metadata, single_file;
+  int metadata, single_file, check_passes = 0;
   Py_ssize_t threshold;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "$OO!OO!O!sLO!O!OOizznpO!O!O!", names, &c.request.jaxpr,
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "$OO!OO!O!sLO!O!OOizznpO!O!O!pz", names, &c.request.jaxpr,
                                    &PyDict_Type, &c.request.types, &c.request.name_parameters,
                                    &PyTuple_Type, &c.request.jax_folders, &PyTuple_Type, &c.request.library_folders,
                                    &c.model_name, &opset, &PyList_Type, &c.input_names, &PyList_Type, &c.output_names,
                                    &c.input_nchw, &c.output_nchw, &metadata, &c.path, &c.options.record, &threshold, &single_file,
                                    &PyTuple_Type, &c.root, &PyList_Type, &c.entry_frames, &PyList_Type,
-                                   &c.disabled_passes)) {
+                                   &c.disabled_passes, &check_passes, &c.options.passes.dump_folder)) {
     return NULL;
   }
   c.options.lower.opset = opset;
+  c.options.passes.check = check_passes;
   c.write = (WriteOptions){.metadata = (MetadataLevel)metadata,
                            .external_threshold = threshold > 0 ? (size_t)threshold : 0,
                            .single_file = single_file};
@@ -209,9 +211,22 @@ static PyObject *core_tool(PyObject *module, PyObject *list) {
   return PyLong_FromLong(code);
 }
 
+/* pass_names() -> the names of the passes, in the order they run. */
+static PyObject *core_pass_names(PyObject *module, PyObject *nothing) {
+  (void)module, (void)nothing;
+  PyObject *names = PyList_New(0);
+  for (const Pass *pass = all_passes; names && pass->name; pass++) {
+    PyObject *name = PyUnicode_FromString(pass->name);
+    if (!name || PyList_Append(names, name) != 0) Py_CLEAR(names);
+    Py_XDECREF(name);
+  }
+  return names;
+}
+
 static PyMethodDef methods[] = {
     {"convert", (PyCFunction)(void (*)(void))core_convert, METH_VARARGS | METH_KEYWORDS,
      "Converts a jaxpr to an ONNX model: writes it to path, or returns it as bytes when path is None."},
+    {"pass_names", core_pass_names, METH_NOARGS, "The names of the passes over the graph, in the order they run."},
     {"tool", core_tool, METH_O, "Runs the j2o program with these arguments; returns its exit code."},
     {NULL, NULL, 0, NULL},
 };

@@ -1,6 +1,10 @@
 """Tests run against the package in this tree."""
 
+import os
 import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+# Every export of every test proves that its passes lost no provenance.
+os.environ.setdefault("JAX2ONNX_CHECK_PASSES", "1")
