@@ -80,5 +80,7 @@ void run_passes(Model *model, const PassOptions *options) {
     changed = false;
     for (const Pass *pass = all_passes; pass->name; pass++) changed = run_pass(&run, pass) || changed;
   }
-  if (changed) run_pass(&run, &all_passes[0]); /* what the last round left dead */
+  for (const Pass *pass = all_passes; changed && pass->name; pass++) {
+    if (pass->run == remove_dead_code) run_pass(&run, pass); /* what the last round left */
+  }
 }
