@@ -8,7 +8,7 @@
 #include "passes/rewrite.h"
 
 enum {
-  SMALL_RESULT = 1 << 16,       /* bytes that any fold may add to the model */
+  SMALL_RESULT = 1 << 12,       /* bytes that any fold may add to the model */
   LARGEST_RESULT = 8 << 20,     /* bytes of a computed result */
   LARGEST_TRANSPOSED = 64 << 20 /* bytes of a weight that is only moved */
 };

@@ -133,20 +133,17 @@ static bool keeps_order(const Node *node) {
   return node_is(node, "Reshape") || node_is(node, "Squeeze") || node_is(node, "Unsqueeze") || node_is(node, "Flatten");
 }
 
-/* What to tell Reshape: -1 for one size known only at run time, 0 for one that stays in its place. */
+/* What to tell Reshape: 0 for a size known only at run time that stays in its place, -1 for one alone among constants
+ * (beside another that turns out to be 0 it would be ambiguous). */
 static bool reshape_numbers(Type from, Type to, int64_t *numbers) {
-  bool left_over = false;
+  uint32_t symbolic = 0;
+  for (uint32_t i = 0; i < to.rank; i++) symbolic += !dim_is_constant(to.dims[i]);
   for (uint32_t i = 0; i < to.rank; i++) {
-    if (dim_is_constant(to.dims[i])) {
-      numbers[i] = to.dims[i].constant;
-      if (numbers[i] <= 0) return false;
-    } else if (i < from.rank && dim_equal(from.dims[i], to.dims[i])) {
-      numbers[i] = 0;
-    } else {
-      if (left_over) return false;
-      left_over = true;
-      numbers[i] = -1;
-    }
+    if (dim_is_constant(to.dims[i])) numbers[i] = to.dims[i].constant;
+    else if (i < from.rank && dim_equal(from.dims[i], to.dims[i])) numbers[i] = 0;
+    else if (symbolic == 1) numbers[i] = -1;
+    else return false;
+    if (dim_is(to.dims[i], 0)) return false; /* 0 has a meaning of its own */
   }
   return true;
 }
@@ -178,14 +175,21 @@ static void reshape_at_once(Rewriter *rewriter, Node *node, Node *inner) {
   rewrite_drop_unused(rewriter, inner, reshape);
 }
 
+/* A Loop that takes no step gives its stacked results shapes that a Reshape after it must mend. */
+static bool has_certain_shape(const Value *value) {
+  return value && !(value->producer && node_is(value->producer, "Loop"));
+}
+
 static void simplify_reshape(Rewriter *rewriter, Node *node) {
   Type to = output_type(node);
+  if (!has_certain_shape(node_input(node, 0))) return;
   if (same_type(input_type(node, 0), to)) {
     rewrite_replace(rewriter, node, node_input(node, 0));
     return;
   }
   Node *inner = producer(node, 0);
   if (!inner || !keeps_order(inner) || !known(input_type(inner, 0)) || !known(to)) return;
+  if (!has_certain_shape(node_input(inner, 0))) return;
   if (same_type(input_type(inner, 0), to)) cancel(rewriter, node, inner);
   else reshape_at_once(rewriter, node, inner);
 }
