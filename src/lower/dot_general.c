@@ -42,7 +42,7 @@ static const Param *pair_item(Lowering *l, const Param *pair, size_t index) {
   return &pair->list.items[index];
 }
 
-/* Integers wrap, so they may be computed in any type at least as wide as the result's; floats in the widest there is. */
+/* Integers wrap, so any type as wide as the result's will do; floats are computed in the widest of the three. */
 static DType dot_dtype(Lowering *l, DType lhs, DType rhs, DType result) {
   DType dtype = result;
   if (dtype_is_float(result)) {
@@ -118,10 +118,15 @@ static Dim product(Lowering *l, Type type, size_t start, size_t count) {
   return size;
 }
 
-/* Transposes the operand into batch, first group, second group, and makes one axis of each group that has more than one
- * (and of an empty one, when an axis is wanted there). */
-static Value *arrange(Lowering *l, Value *value, const int64_t *order, size_t batch, size_t first, size_t second,
-                      bool merge_first, bool merge_second) {
+/* An operand as MatMul wants it: batch axes, then two groups, each as it is or as one axis (of size 1 when empty). */
+typedef struct Layout {
+  size_t batch, first, second; /* how many axes */
+  bool merge_first, merge_second;
+} Layout;
+
+static Value *arrange(Lowering *l, Value *value, const int64_t *order, Layout layout) {
+  size_t batch = layout.batch, first = layout.first, second = layout.second;
+  bool merge_first = layout.merge_first, merge_second = layout.merge_second;
   value = transpose_by(l, value, order);
   Type type = value->type;
   Dim dims[MAX_RANK + 2];
@@ -145,9 +150,10 @@ static Value *matrix_product(Lowering *l, const Dot *dot) {
   size_t batch = left->batch_count, contract = left->contract_count;
   int64_t order[MAX_RANK];
   lhs_order(left, order);
-  Value *lhs = arrange(l, dot->lhs, order, batch, left->free_count, contract, batch > 0, true);
+  Value *lhs = arrange(l, dot->lhs, order, (Layout){batch, left->free_count, contract, batch > 0, true});
   rhs_order(right, order);
-  Value *rhs = arrange(l, dot->rhs, order, batch, contract, right->free_count, true, batch > 0 || right->free_count > 0);
+  bool columns = batch > 0 || right->free_count > 0;
+  Value *rhs = arrange(l, dot->rhs, order, (Layout){batch, contract, right->free_count, true, columns});
   lhs = cast_to(l, lhs, dot->dtype);
   rhs = cast_to(l, rhs, dot->dtype);
   Dim dims[2 * MAX_RANK];
@@ -184,8 +190,8 @@ static Value *outer_product(Lowering *l, const Dot *dot) {
   return cast_to(l, result, dot->type.dtype);
 }
 
-/* A product of vectors for each batch element: multiplied and summed, which needs no axes of size 1. Of floats only: see
- * reductions.c on sums of integers. */
+/* A product of vectors for each batch element: multiplied and summed, which needs no axes of size 1. Of floats only:
+ * see reductions.c on sums of integers. */
 static Value *vector_products(Lowering *l, const Dot *dot) {
   int64_t order[MAX_RANK], axes[MAX_RANK];
   size_t batch = dot->left.batch_count, contract = dot->left.contract_count;

@@ -1,8 +1,9 @@
 /* Reductions and arg-reductions. cumulative.c has the running ones.
  *
- * ONNX Runtime's ReduceMax, ReduceMin, ArgMax and ArgMin skip NaN or not, depending on where it stands; JAX never skips
- * it. What is added for that costs no more than a second pass over the data. Its sums and products of integers go through
- * double precision: they are used only where that is exact.
+ * What ONNX Runtime's operators give was measured, and is worked around where JAX gives something else:
+ * - ReduceMax, ReduceMin, ArgMax and ArgMin skip NaN or not, depending on where it stands; JAX never skips it.
+ * - ReduceSum and ReduceProd of integers go through double precision; JAX's wrap around.
+ * - Max, Min, ReduceMax and ReduceMin of int64 take the lower halves for signed numbers when the upper ones are equal.
  */
 #include <math.h>
 
@@ -76,30 +77,6 @@ static Value *from_ordered(Lowering *l, Value *value, DType dtype) {
   return dtype == DTYPE_UINT64 ? cast_to(l, turn_sign(l, value), dtype) : value;
 }
 
-/* The sum of magnitudes is NaN exactly when an element is, and else no smaller than any of them, however it is rounded:
- * the smaller of it and the extreme is the extreme or NaN. */
-static Value *extreme(Lowering *l, const char *op, Value *value, const int64_t *axes, size_t count) {
-  DType dtype = value->type.dtype;
-  if (dtype == DTYPE_BFLOAT16) value = cast_to(l, value, DTYPE_FLOAT32);
-  value = to_ordered(l, value);
-  Value *result = reduce_along(l, ROW_HERE(l), op, value, axes, count);
-  if (dtype_is_float(dtype)) {
-    Value *magnitude = EMIT_REDUCED(l, "ReduceL1", value, axes, count);
-    result = EMIT_AROUND(l, "Min", result->type, result, magnitude);
-  }
-  return cast_to(l, from_ordered(l, result, dtype), dtype);
-}
-
-/* Can the sum of that many 32-bit integers be told exactly in double precision? Unknown sizes are taken to be smaller. */
-static bool sum_fits_double(Type type, const int64_t *axes, size_t count) {
-  int64_t elements = 1;
-  for (size_t i = 0; i < count; i++) {
-    Dim dim = type.dims[axes[i]];
-    if (dim_is_constant(dim) && __builtin_mul_overflow(elements, dim.constant, &elements)) return false;
-  }
-  return elements <= (int64_t)1 << 21;
-}
-
 /* The axes moved behind the others and made one. */
 static Value *one_last_axis(Lowering *l, Value *value, const int64_t *axes, size_t count) {
   int64_t order[MAX_RANK];
@@ -118,6 +95,49 @@ static Value *one_last_axis(Lowering *l, Value *value, const int64_t *axes, size
   memcpy(dims, kept.dims, kept.rank * sizeof *dims);
   dims[kept.rank] = size;
   return reshape_to(l, transpose_by(l, value, order), dims, kept.rank + 1);
+}
+
+/* The first of the sorted elements. */
+static Value *extreme_by_order(Lowering *l, const char *op, Value *value, const int64_t *axes, size_t count) {
+  int64_t axis = axes[0];
+  if (count > 1) {
+    value = one_last_axis(l, value, axes, count);
+    axis = value->type.rank - 1;
+  }
+  Dim *dims = arena_copy(&l->context->arena, value->type.dims, value->type.rank * sizeof *dims);
+  dims[axis] = dim_of(1);
+  Type one = type_make(l->context, value->type.dtype, dims, value->type.rank);
+  int64_t k = 1;
+  Node *node = EMIT_NODE(l, "TopK", ((Type[]){one, type_with(one, DTYPE_INT64)}), 2, value, constant_ints(l, &k, 1));
+  node_set_int(node, "axis", axis);
+  node_set_int(node, "largest", strcmp(op, "ReduceMax") == 0);
+  return squeeze_at(l, node->outputs[0], &axis, 1);
+}
+
+/* The sum of magnitudes is NaN exactly when an element is, and else no smaller than any of them, however it is rounded:
+ * the smaller of it and the extreme is the extreme or NaN. */
+static Value *extreme(Lowering *l, const char *op, Value *value, const int64_t *axes, size_t count) {
+  DType dtype = value->type.dtype;
+  if (dtype == DTYPE_BFLOAT16) value = cast_to(l, value, DTYPE_FLOAT32);
+  if (dtype == DTYPE_UINT32) value = cast_to(l, value, DTYPE_FLOAT64);
+  value = to_ordered(l, value);
+  if (value->type.dtype == DTYPE_INT64) return from_ordered(l, extreme_by_order(l, op, value, axes, count), dtype);
+  Value *result = reduce_along(l, ROW_HERE(l), op, value, axes, count);
+  if (dtype_is_float(dtype)) {
+    Value *magnitude = EMIT_REDUCED(l, "ReduceL1", value, axes, count);
+    result = EMIT_AROUND(l, "Min", result->type, result, magnitude);
+  }
+  return cast_to(l, result, dtype);
+}
+
+/* Is the sum of that many 32-bit integers exact in double precision? Unknown sizes are taken to be small. */
+static bool sum_fits_double(Type type, const int64_t *axes, size_t count) {
+  int64_t elements = 1;
+  for (size_t i = 0; i < count; i++) {
+    Dim dim = type.dims[axes[i]];
+    if (dim_is_constant(dim) && __builtin_mul_overflow(elements, dim.constant, &elements)) return false;
+  }
+  return elements <= (int64_t)1 << 21;
 }
 
 /* Integers wrap around, and MatMul of integers does, too: a product with ones is an exact sum at any size. */

@@ -209,8 +209,8 @@ static void lower_split(Lowering *l) {
   for (uint32_t i = 0; i < count; i++) bind(l, i, node->outputs[i]);
 }
 
-/* Joining along the axis itself and splitting it by Reshape takes two nodes for any number of operands. It needs an axis
- * at that place, and no size behind it that Reshape cannot find out by itself. */
+/* Joining along the axis itself and splitting it by Reshape takes two nodes for any number of operands. It needs an
+ * axis at that place, and no size behind it that Reshape cannot find out by itself. */
 static bool can_stack_by_reshape(Type operand, int64_t axis) {
   uint32_t symbolic = 0;
   for (uint32_t i = (uint32_t)axis; i < operand.rank; i++) symbolic += !dim_is_constant(operand.dims[i]);

@@ -26,21 +26,56 @@ LAYOUTS = {
     "transposed_left": ((((0,), (0,)), ((), ())), (3, 2), (3, 4), ["Transpose", "MatMul"]),
     "batched": ((((2,), (1,)), ((0,), (0,))), (5, 2, 3), (5, 3, 4), ["MatMul"]),
     "two_batch_axes": ((((3,), (2,)), ((0, 1), (0, 1))), (2, 5, 2, 3), (2, 5, 3, 4), ["MatMul"]),
-    "attention_scores": ((((3,), (3,)), ((0, 2), (0, 2))), (2, 5, 3, 4), (2, 6, 3, 4), ["Transpose", "Transpose", "MatMul"]),
-    "batch_axes_crossed": ((((0,), (2,)), ((2, 1), (0, 1))), (4, 3, 2), (2, 3, 4, 5), ["Transpose", "Unsqueeze", "MatMul", "Squeeze"]),
+    "attention_scores": (
+        (((3,), (3,)), ((0, 2), (0, 2))),
+        (2, 5, 3, 4),
+        (2, 6, 3, 4),
+        ["Transpose", "Transpose", "MatMul"],
+    ),
+    "batch_axes_crossed": (
+        (((0,), (2,)), ((2, 1), (0, 1))),
+        (4, 3, 2),
+        (2, 3, 4, 5),
+        ["Transpose", "Unsqueeze", "MatMul", "Squeeze"],
+    ),
     "split_heads": ((((2,), (0,)), ((), ())), (2, 5, 3), (3, 4, 2), ["Reshape", "MatMul", "Reshape"]),
     "join_heads": ((((2, 3), (0, 1)), ((), ())), (2, 5, 4, 2), (4, 2, 3), ["Reshape", "Reshape", "MatMul"]),
-    "contracted_in_other_order": ((((3, 2), (1, 0)), ((), ())), (2, 5, 4, 2), (4, 2, 3), ["Reshape", "Reshape", "MatMul"]),
-    "several_free_axes_in_a_batch": ((((3,), (1,)), ((0,), (0,))), (2, 3, 4, 5), (2, 5, 3, 2), ["Reshape", "Reshape", "MatMul", "Reshape"]),
-    "batched_matrix_times_vector": ((((2,), (1,)), ((0,), (0,))), (5, 2, 3), (5, 3), ["Unsqueeze", "MatMul", "Squeeze"]),
-    "batched_vector_times_matrix": ((((1,), (1,)), ((0,), (0,))), (5, 3), (5, 3, 4), ["Unsqueeze", "MatMul", "Squeeze"]),
+    "contracted_in_other_order": (
+        (((3, 2), (1, 0)), ((), ())),
+        (2, 5, 4, 2),
+        (4, 2, 3),
+        ["Reshape", "Reshape", "MatMul"],
+    ),
+    "several_free_axes_in_a_batch": (
+        (((3,), (1,)), ((0,), (0,))),
+        (2, 3, 4, 5),
+        (2, 5, 3, 2),
+        ["Reshape", "Reshape", "MatMul", "Reshape"],
+    ),
+    "batched_matrix_times_vector": (
+        (((2,), (1,)), ((0,), (0,))),
+        (5, 2, 3),
+        (5, 3),
+        ["Unsqueeze", "MatMul", "Squeeze"],
+    ),
+    "batched_vector_times_matrix": (
+        (((1,), (1,)), ((0,), (0,))),
+        (5, 3),
+        (5, 3, 4),
+        ["Unsqueeze", "MatMul", "Squeeze"],
+    ),
     "batched_vectors": ((((1,), (1,)), ((0,), (0,))), (5, 3), (5, 3), ["Mul", "ReduceSum"]),
     "outer_product": ((((), ()), ((), ())), (2, 3), (4,), ["Unsqueeze", "Mul"]),
     "batched_outer_product": ((((), ()), ((0,), (0,))), (2, 3), (2, 4), ["Unsqueeze", "Unsqueeze", "Mul"]),
     "elementwise": ((((), ()), ((0, 1), (0, 1))), (2, 3), (2, 3), ["Mul"]),
     "scalar_times_array": ((((), ()), ((), ())), (), (2, 3), ["Mul"]),
     "array_times_scalar": ((((), ()), ((), ())), (2, 3), (), ["Mul"]),
-    "everything_contracted": ((((0, 1, 2), (2, 0, 1)), ((), ())), (2, 3, 4), (3, 4, 2), ["Transpose", "Reshape", "Reshape", "MatMul"]),
+    "everything_contracted": (
+        (((0, 1, 2), (2, 0, 1)), ((), ())),
+        (2, 3, 4),
+        (3, 4, 2),
+        ["Transpose", "Reshape", "Reshape", "MatMul"],
+    ),
     "nothing_to_sum": ((((1,), (0,)), ((), ())), (2, 0), (0, 4), None),
     "no_rows": ((((1,), (0,)), ((), ())), (0, 3), (3, 4), ["MatMul"]),
 }
@@ -75,12 +110,13 @@ def test_element_type(dtype, preferred):
     def matrix(a, b):
         return lax.dot_general(a, b, (((1,), (0,)), ((), ())), preferred_element_type=preferred)
 
-    def vectors(a, b):
-        return lax.dot_general(a, b[:, :1].reshape(1, -1).repeat(3, 0), (((1,), (1,)), ((0,), (0,))), preferred_element_type=preferred)
-
     check_export(matrix, [lhs, rhs], x64=True)
     if dtype is not bool:
-        check_export(lambda a: lax.dot_general(a, a, (((1,), (1,)), ((0,), (0,))), preferred_element_type=preferred), [lhs], x64=True)
+        check_export(
+            lambda a: lax.dot_general(a, a, (((1,), (1,)), ((0,), (0,))), preferred_element_type=preferred),
+            [lhs],
+            x64=True,
+        )
 
 
 def test_weight_is_not_transposed_when_it_need_not_be():

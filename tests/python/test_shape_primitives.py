@@ -26,7 +26,7 @@ MOVES = {
     "broadcast_leading_axis": (lambda x: jnp.broadcast_to(x, (5, 2, 3, 4)), ["Expand"]),
     "broadcast_axis_of_size_1": (lambda x: lax.broadcast_in_dim(x, (2, 1, 3, 4), (0, 2, 3)), ["Unsqueeze"]),
     "broadcast_inner_axis": (lambda x: lax.broadcast_in_dim(x, (2, 6, 3, 4), (0, 2, 3)), ["Unsqueeze", "Expand"]),
-    "broadcast_leading_and_last": (lambda x: lax.broadcast_in_dim(x, (5, 2, 3, 4, 6), (1, 2, 3)), ["Unsqueeze", "Expand"]),
+    "broadcast_around": (lambda x: lax.broadcast_in_dim(x, (5, 2, 3, 4, 6), (1, 2, 3)), ["Unsqueeze", "Expand"]),
     "broadcast_grown_axis": (lambda x: lax.broadcast_in_dim(x[:1], (9, 3, 4), (0, 1, 2)), ["Slice", "Expand"]),
     "broadcast_nothing": (lambda x: lax.broadcast_in_dim(x, (2, 3, 4), (0, 1, 2)), ["Identity"]),
     "reshape": (lambda x: x.reshape(6, 4), ["Reshape"]),
@@ -91,7 +91,13 @@ def test_empty_arrays():
 def test_iota(dtype):
     def fn(x):
         ones = [lax.broadcasted_iota(dtype, (3, 4, 2), axis) for axis in range(3)]
-        return x + 1, lax.iota(dtype, 300), *ones, lax.broadcasted_iota(dtype, (50, 3, 60), 1), lax.iota(dtype, 5000)[-200:]
+        return (
+            x + 1,
+            lax.iota(dtype, 300),
+            *ones,
+            lax.broadcasted_iota(dtype, (50, 3, 60), 1),
+            lax.iota(dtype, 5000)[-200:],
+        )
 
     check_export(fn, [np.float32(1)], x64=True)
 
@@ -99,7 +105,11 @@ def test_iota(dtype):
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint32, np.float16, BF16, np.float32, np.float64])
 def test_iota_of_symbolic_size(dtype):
     def fn(x):
-        return lax.iota(dtype, x.shape[0]), lax.broadcasted_iota(dtype, (2, x.shape[0], 3), 1), lax.broadcasted_iota(dtype, (x.shape[0], 3), 1)
+        return (
+            lax.iota(dtype, x.shape[0]),
+            lax.broadcasted_iota(dtype, (2, x.shape[0], 3), 1),
+            lax.broadcasted_iota(dtype, (x.shape[0], 3), 1),
+        )
 
     more = [[numbers(7, 2, dtype=np.float64)], [numbers(1, 2, dtype=np.float64)]]
     model = check_export(fn, [numbers(4, 2, dtype=np.float64)], specs=[("B", 2)], more_args=more, x64=True)
@@ -107,7 +117,9 @@ def test_iota_of_symbolic_size(dtype):
 
 
 def test_small_constants_are_stored_and_large_ones_computed():
-    model = check_export(lambda x: x + jnp.full((2, 3), 2.5) * lax.broadcasted_iota(jnp.float32, (2, 3), 1), [numbers(2, 3)])
+    model = check_export(
+        lambda x: x + jnp.full((2, 3), 2.5) * lax.broadcasted_iota(jnp.float32, (2, 3), 1), [numbers(2, 3)]
+    )
     assert not {"Expand", "Range"} & set(op_types(model))
     model = check_export(lambda x: x + jnp.zeros((100, 100)), [numbers(100)])
     assert op_types(model).count("Expand") == 1
@@ -177,7 +189,12 @@ def test_two_symbolic_sizes():
     def fn(x):
         b, t = x.shape[:2]
         heads = x.reshape(b, t, 2, 3).transpose(0, 2, 1, 3)
-        return heads, heads.transpose(0, 2, 1, 3).reshape(b * t, 6), jnp.stack([x, x]), jnp.broadcast_to(x[:, None], (b, 4, t, 6))
+        return (
+            heads,
+            heads.transpose(0, 2, 1, 3).reshape(b * t, 6),
+            jnp.stack([x, x]),
+            jnp.broadcast_to(x[:, None], (b, 4, t, 6)),
+        )
 
     check_export(fn, [numbers(2, 5, 6)], specs=[("B", "T", 6)], more_args=[[numbers(3, 1, 6)], [numbers(1, 4, 6)]])
 
@@ -186,11 +203,19 @@ def test_two_symbolic_sizes():
 def test_opset(opset):
     def fn(x):
         parts = jnp.split(jnp.tile(lax.rev(x, (0,)), (1, 1, 2)), [1, 3], axis=2)
-        return *parts, lax.pad(x, np.float32(1), ((1, 1, 1), (0, -1, 0), (0, 0, 0))), jnp.stack([x, x]), x[:, None, ..., None], jnp.arange(6000)
+        return (
+            *parts,
+            lax.pad(x, np.float32(1), ((1, 1, 1), (0, -1, 0), (0, 0, 0))),
+            jnp.stack([x, x]),
+            x[:, None, ..., None],
+            jnp.arange(6000),
+        )
 
     check_export(fn, [X], opset=opset)
 
 
 def test_shapes_of_a_constant():
     table = jnp.asarray(numbers(4, 6))
-    check_export(lambda x: x + table.T.reshape(6, 2, 2)[:, 1], [numbers(6, 2)], specs=[jax.ShapeDtypeStruct((6, 2), np.float32)])
+    check_export(
+        lambda x: x + table.T.reshape(6, 2, 2)[:, 1], [numbers(6, 2)], specs=[jax.ShapeDtypeStruct((6, 2), np.float32)]
+    )
