@@ -175,21 +175,22 @@ static void reshape_at_once(Rewriter *rewriter, Node *node, Node *inner) {
   rewrite_drop_unused(rewriter, inner, reshape);
 }
 
-/* A Loop that takes no step gives its stacked results shapes that a Reshape after it must mend. */
-static bool has_certain_shape(const Value *value) {
-  return value && !(value->producer && node_is(value->producer, "Loop"));
+/* A Loop that takes no step gives its stacked results shapes that are not what their types say; a Reshape to sizes
+ * computed at run time, zeros among them, mends that. */
+static bool mends_shape(const Node *node) {
+  return node_is(node, "Reshape") && node_int_or(node, "allowzero", 0) && !constant_of(node_input(node, 1));
 }
 
 static void simplify_reshape(Rewriter *rewriter, Node *node) {
   Type to = output_type(node);
-  if (!has_certain_shape(node_input(node, 0))) return;
+  if (mends_shape(node)) return;
   if (same_type(input_type(node, 0), to)) {
     rewrite_replace(rewriter, node, node_input(node, 0));
     return;
   }
   Node *inner = producer(node, 0);
   if (!inner || !keeps_order(inner) || !known(input_type(inner, 0)) || !known(to)) return;
-  if (!has_certain_shape(node_input(inner, 0))) return;
+  if (mends_shape(inner)) return;
   if (same_type(input_type(inner, 0), to)) cancel(rewriter, node, inner);
   else reshape_at_once(rewriter, node, inner);
 }
