@@ -34,20 +34,19 @@ class InputSpecs:
         return {name: self._tree(value, f"input_params[{name!r}]") for name, value in params.items()}
 
     def _tree(self, spec: Any, where: str) -> Any:
+        """Every leaf of a tree as an abstract value; containers keep their kind, and None stays, as in JAX."""
+        leaves, structure = jax.tree_util.tree_flatten_with_path(spec, is_leaf=_is_leaf)
+        return structure.unflatten(self._leaf(leaf, where + jax.tree_util.keystr(path)) for path, leaf in leaves)
+
+    def _leaf(self, spec: Any, where: str) -> jax.ShapeDtypeStruct:
         if _has_shape(spec):
             if isinstance(spec, np.ndarray) and spec.dtype.kind not in "biufcV":
                 raise TypeError(f"{where} holds {spec.dtype}, which JAX has no type for")
             return self._abstract(spec.shape, spec.dtype, where)
-        if isinstance(spec, (bool, int, float, complex, np.generic)):
-            array = np.asarray(spec) if isinstance(spec, np.generic) else jnp.asarray(spec)
-            return self._abstract(array.shape, array.dtype, where)
+        if isinstance(spec, (bool, int, float, complex)):
+            return self._abstract((), jnp.asarray(spec).dtype, where)
         if _is_shape(spec):
-            return self._abstract(tuple(spec), self._default_dtype, where)
-        if isinstance(spec, Mapping):
-            return {key: self._tree(value, f"{where}[{key!r}]") for key, value in spec.items()}
-        if isinstance(spec, (list, tuple)):
-            items = [self._tree(value, f"{where}[{index}]") for index, value in enumerate(spec)]
-            return type(spec)(*items) if hasattr(spec, "_fields") else type(spec)(items)
+            return self._abstract(spec, self._default_dtype, where)
         raise TypeError(
             f"{where} must be a jax.ShapeDtypeStruct, an array, or a shape tuple of integers and dimension names; "
             f"got {spec!r} of type {type(spec).__name__}"
@@ -80,6 +79,10 @@ class NamedShape:
     def __init__(self, shape: tuple[int | str, ...], dtype: str) -> None:
         self.shape = shape
         self.dtype = jnp.dtype(dtype)
+
+
+def _is_leaf(spec: Any) -> bool:
+    return _has_shape(spec) or _is_shape(spec)
 
 
 def _has_shape(spec: Any) -> bool:

@@ -68,15 +68,16 @@ def library_folders() -> tuple[str, ...]:
     folders.add(site.getusersitepackages())
     # A virtual environment runs the standard library of the interpreter it was made from.
     folders.add(os.path.dirname(os.path.abspath(os.__file__)))
-    # Programs that packages install (a test runner, our own command) start from here.
-    folders.add(paths["scripts"])
     return tuple(sorted(os.path.abspath(folder) for folder in folders))
 
 
 @cache
 def _hidden() -> tuple[str, ...]:
-    return ("<frozen", *(folder + os.sep for folder in (*jax_folders(), *library_folders())))
+    # Programs that packages install (a test runner, our own command) start from the scripts' folder.
+    folders = (*jax_folders(), *library_folders(), sysconfig.get_path("scripts"))
+    return ("<frozen", *(folder + os.sep for folder in folders))
 
 
 def is_users_file(path: str) -> bool:
+    """Whether a frame of this file belongs to the program that calls us."""
     return not path.startswith(_hidden())

@@ -278,6 +278,12 @@ def test_parameters_keep_their_paths(name, expected):
     assert len(parameters) == LAYERS * 12 + 2
 
 
+@pytest.mark.parametrize("opset", [17, 18, 20, 21, 22, 24, 26])
+def test_other_opsets(opset):
+    x = tokens("float32")
+    check_export(made("NNX attention block", "float32"), [x], opset=opset, rtol=2e-5, atol=2e-5)
+
+
 # Attention as the frameworks themselves offer it
 
 

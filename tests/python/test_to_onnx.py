@@ -1,7 +1,9 @@
 """The door: every kind of callable, input, output and name; and what wrong arguments are told."""
 
+import dataclasses
 import functools
-from collections import namedtuple
+import threading
+from collections import OrderedDict, namedtuple
 
 import equinox as eqx
 import flax.linen as linen
@@ -12,8 +14,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from export_check import check_export, check_model, metadata, op_types
+from export_check import check_export, check_model, metadata, op_types, stripped
 from flax import nnx
+from flax.core import FrozenDict
 
 import jax2onnx
 from jax2onnx import _core, allclose, to_onnx
@@ -165,6 +168,33 @@ def test_trees_in_and_out_are_flattened_in_order():
     sizes = [value.type.tensor_type.shape.dim[0].dim_value for value in model.graph.input]
     assert sizes == [3, 2, 4, 5, 6], "leaves in JAX's order: dicts by key"
     assert [value.type.tensor_type.shape.dim[0].dim_value for value in model.graph.output] == [5, 6, 2]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class State:
+    position: object
+    speed: object
+
+
+def test_containers_keep_their_kind():
+    def fn(state, ordered, frozen, nothing):
+        assert type(state) is State
+        assert type(ordered) is OrderedDict
+        assert type(frozen) is FrozenDict
+        assert nothing is None
+        return state.position * state.speed * ordered["b"] * frozen["w"]
+
+    specs = [State((3,), jnp.zeros(3)), OrderedDict(b=(3,), a=[(2,), 1.0]), FrozenDict(w=(3,)), None]
+    model = to_onnx(fn, specs)
+    assert [len(value.type.tensor_type.shape.dim) for value in model.graph.input] == [1, 1, 1, 1, 0, 1]
+
+
+def test_errors_name_the_place_in_the_tree():
+    with pytest.raises(TypeError, match=r"inputs\[0\]\['a'\]\[1\] must be a jax.ShapeDtypeStruct"):
+        to_onnx(lambda tree: tree["a"][0], [{"a": [np.zeros(2), "text"]}])
+    with pytest.raises(ValueError, match=r"inputs\[0\]\.speed: a dimension cannot be negative"):
+        to_onnx(lambda state: state.speed, [State((2,), (-2,))])
 
 
 def test_names_of_dimensions_pass_through():
@@ -451,6 +481,27 @@ def test_intermediate_values_have_types():
 def test_same_program_same_bytes():
     exports = {to_onnx(Stack(), [X], stacktrace_metadata="full").SerializeToString() for _ in range(3)}
     assert len(exports) == 1
+
+
+def test_exports_in_threads_do_not_see_each_other():
+    programs = [lambda x, n=n: functools.reduce(lambda y, _: jnp.sin(y) * 2.0, range(n), x) for n in range(1, 9)]
+    expected = [to_onnx(program, [X], stacktrace_metadata="full") for program in programs]
+    results = [None] * len(programs)
+
+    def work(index):
+        for _ in range(3):
+            results[index] = to_onnx(programs[index], [X], stacktrace_metadata="full")
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(len(programs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for model, alone in zip(results, expected, strict=True):
+        assert stripped(model) == stripped(alone)
+        assert [metadata(node)["pkg.jax2onnx.jax_traceback"] for node in model.graph.node] == [
+            metadata(node)["pkg.jax2onnx.jax_traceback"] for node in alone.graph.node
+        ]
 
 
 def test_record_of_the_traced_program(tmp_path):
