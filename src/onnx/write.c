@@ -258,10 +258,19 @@ static const Segment *encode(Writer *writer, Model *model, const WriteOptions *o
   return encoder_finish(&writer->encoder, count);
 }
 
+enum { PROTOBUF_LIMIT = INT_MAX, SMALL_TENSOR = 1024 };
+
+static _Noreturn void fail_too_large(const Writer *writer, const char *advice) {
+  fail(writer->context, ERROR_VALUE,
+       "the model takes %" PRIu64 " bytes in one piece, more than the 2 GiB that ONNX allows%s", writer->encoder.total,
+       advice);
+}
+
 const Segment *model_encode(Model *model, const WriteOptions *options, size_t *count, uint64_t *size) {
   Writer writer = {.threshold = SIZE_MAX};
   const Segment *segments = encode(&writer, model, options, count);
   *size = writer.encoder.total;
+  if (*size > PROTOBUF_LIMIT) fail_too_large(&writer, "; return_mode=\"file\" may use a second file for its tensors");
   return segments;
 }
 
@@ -329,8 +338,6 @@ static void write_external(Writer *writer, Pending *pending) {
   }
 }
 
-enum { PROTOBUF_LIMIT = INT_MAX, SMALL_TENSOR = 1024 };
-
 void model_write_file(Model *model, const WriteOptions *options, const char *path) {
   Context *context = model->context;
   const char *slash = strrchr(path, '/');
@@ -344,9 +351,7 @@ void model_write_file(Model *model, const WriteOptions *options, const char *pat
     segments = encode(&writer, model, options, &count);
   }
   if (writer.encoder.total > PROTOBUF_LIMIT) {
-    fail(context, ERROR_VALUE,
-         "the model takes %" PRIu64 " bytes in one file, more than the 2 GiB that ONNX allows%s",
-         writer.encoder.total, options->single_file ? "; export_mode=\"standard\" may use a second file" : "");
+    fail_too_large(&writer, options->single_file ? "; export_mode=\"standard\" may use a second file" : "");
   }
   bool external = writer.externals.count > 0;
   Pending data = {.descriptor = -1};

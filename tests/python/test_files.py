@@ -198,6 +198,19 @@ def test_a_threshold_that_is_no_number(tmp_path, monkeypatch, value):
         export(sine, tmp_path / "m.onnx")
 
 
+def test_what_must_be_in_one_piece_and_cannot(tmp_path):
+    weights = np.zeros((600, 1 << 20), np.float32)  # 2.3 GiB that nobody ever touches
+
+    def fn(x):
+        return weights * x
+
+    with pytest.raises(ValueError, match=r'more than the 2 GiB that ONNX allows; return_mode="file" may use a second'):
+        to_onnx(fn, [()])
+    with pytest.raises(ValueError, match=r'more than the 2 GiB that ONNX allows; export_mode="standard" may use'):
+        export(fn, tmp_path / "m.onnx", [()], export_mode="web")
+    assert list(tmp_path.iterdir()) == []
+
+
 KILLED = """
     import sys
     import numpy as np, jax.numpy as jnp
