@@ -90,8 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--stacktrace",
         metavar="LEVEL",
-        choices=("off", "minimal", "full"),
-        help="write on each node where it came from: minimal (also what --stacktrace alone means), full, or off",
+        choices=("off", "minimal", "full", "compact"),
+        help="write on each node where it came from: minimal (also what --stacktrace alone means), full, compact (full, each part once), or off",
     )
     parser.add_argument("--record", metavar="FILE", help="also write the traced program as text")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors, show no progress")

@@ -64,7 +64,8 @@ def to_onnx(
         export_mode: ``"web"`` keeps everything in one file.
         normalization_mode: whether normalisations become ONNX's own operators.
         stacktrace_metadata: how much provenance each node carries: ``False``, ``True`` or ``"minimal"``,
-            ``"full"``. None: what ``with stacktrace_metadata(...)``, the command line, ``config``, or the environment
+            ``"full"``, ``"compact"`` (as much as full, with every part stored once). None: what
+            ``with stacktrace_metadata(...)``, the command line, ``config``, or the environment
             (``JAX2ONNX_ENABLE_STACKTRACE_METADATA``, ``JAX2ONNX_STACKTRACE_DETAIL``) says.
 
     Raises:

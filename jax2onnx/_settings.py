@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-LEVELS = {"off": 0, "minimal": 1, "full": 2}
+LEVELS = {"off": 0, "minimal": 1, "full": 2, "compact": 3}
 _OFF = {"", "0", "false", "no", "off"}
 
 # What the innermost `with stacktrace_metadata(...)` says, and what the command line says; None: nothing.
@@ -44,7 +44,7 @@ config = Config()
 
 @contextmanager
 def stacktrace_metadata(level: bool | str) -> Iterator[None]:
-    """Exports inside this block write this much provenance: ``False``, ``True`` or ``"minimal"``, ``"full"``."""
+    """Exports inside this block write this much: ``False``, ``True`` or ``"minimal"``, ``"full"``, ``"compact"``."""
     token = _block.set(level_number(level))
     try:
         yield
@@ -63,7 +63,7 @@ def command_line_level(level: str | None) -> Iterator[None]:
 
 
 def metadata_level(argument: bool | str | None, environment: Mapping[str, str] = os.environ) -> int:
-    """How much provenance is written: 0 none, 1 minimal, 2 full. The first of the five places that speaks decides."""
+    """How much provenance is written: 0 none, 1 minimal, 2 full, 3 compact. The first of the five places that speaks decides."""
     if argument is not None:
         return level_number(argument)
     for said in (_block.get(), _command_line.get()):
@@ -87,9 +87,10 @@ def _level_from_environment(environment: Mapping[str, str]) -> int:
     if environment.get("JAX2ONNX_ENABLE_STACKTRACE_METADATA", "").strip().lower() in _OFF:
         return LEVELS["off"]
     detail = environment.get("JAX2ONNX_STACKTRACE_DETAIL", "").strip().lower() or "minimal"
-    if detail not in ("minimal", "full"):
+    if detail not in ("minimal", "full", "compact"):
         warnings.warn(
-            f"JAX2ONNX_STACKTRACE_DETAIL is 'minimal' or 'full', not {detail!r}; 'minimal' is used", stacklevel=4
+            f"JAX2ONNX_STACKTRACE_DETAIL is 'minimal', 'full' or 'compact', not {detail!r}; 'minimal' is used",
+            stacklevel=4,
         )
         detail = "minimal"
     return LEVELS[detail]

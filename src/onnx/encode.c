@@ -40,7 +40,7 @@ enum { WIRE_VARINT = 0, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
 
 static void put_tag(Encoder *encoder, int field, int wire) { put_varint(encoder, (uint64_t)field << 3 | (uint64_t)wire); }
 
-void put_bytes(Encoder *encoder, int field, const void *data, size_t size) {
+void put_verbatim(Encoder *encoder, const void *data, size_t size) {
   if (size >= BORROW) {
     flush(encoder);
     array_push(encoder->context, &encoder->segments, ((Segment){data, size}));
@@ -48,6 +48,10 @@ void put_bytes(Encoder *encoder, int field, const void *data, size_t size) {
   } else if (size) {
     memcpy(prepend(encoder, size), data, size);
   }
+}
+
+void put_bytes(Encoder *encoder, int field, const void *data, size_t size) {
+  put_verbatim(encoder, data, size);
   put_varint(encoder, size);
   put_tag(encoder, field, WIRE_BYTES);
 }

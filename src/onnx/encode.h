@@ -29,6 +29,8 @@ void put_int(Encoder *encoder, int field, int64_t value);
 void put_float(Encoder *encoder, int field, float value);
 /* A nested message: what was put since `mark` (an earlier encoder->total) becomes the body. */
 void put_message(Encoder *encoder, int field, uint64_t mark);
+/* Bytes that are encoded already. */
+void put_verbatim(Encoder *encoder, const void *data, size_t size);
 /* The segments in the order of the output. */
 const Segment *encoder_finish(Encoder *encoder, size_t *count);
 

@@ -11,8 +11,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "onnx/metadata.h"
 #include "onnx/schema.h"
 #include "onnx/schema_fields.h"
+#include "provenance/table.h"
 
 typedef struct External {
   const Tensor *tensor;
@@ -29,6 +31,8 @@ typedef struct Writer {
   Map offsets;            /* tensor -> External */
   ARRAY(External *) externals; /* in file order */
   Builder text;           /* scratch for metadata */
+  TableWriter *table;     /* of the compact level; else NULL */
+  Map emitters, references; /* what its origins are made of, so that equal ones are rendered once */
 } Writer;
 
 static void put_entry(Encoder *encoder, int field, const char *key, const char *value) {
@@ -47,16 +51,82 @@ static void put_node_metadata(Writer *writer, const Node *node) {
   put_stored_metadata(encoder, FIELD_NODE_METADATA_PROPS, node->metadata.items, node->metadata.count);
   if (!node->origin || writer->options->metadata == METADATA_OFF) return;
   Builder *text = &writer->text;
+  if (writer->table) {
+    text->length = 0;
+    builder_format(text, "%" PRIuPTR, (uintptr_t)node->scratch);
+    put_entry(encoder, FIELD_NODE_METADATA_PROPS, METADATA_REFERENCE, builder_text(text));
+    return;
+  }
   if (writer->options->metadata == METADATA_FULL) {
     render_traceback(writer->provenance, text, node->origin);
-    put_entry(encoder, FIELD_NODE_METADATA_PROPS, "pkg.jax2onnx.jax_traceback", builder_text(text));
+    put_entry(encoder, FIELD_NODE_METADATA_PROPS, METADATA_PREFIX "jax_traceback", builder_text(text));
     render_stacktrace(writer->provenance, text, node->origin);
-    put_entry(encoder, FIELD_NODE_METADATA_PROPS, "pkg.jax2onnx.stacktrace", builder_text(text));
+    put_entry(encoder, FIELD_NODE_METADATA_PROPS, METADATA_PREFIX "stacktrace", builder_text(text));
   }
   render_plugin(text, node->origin);
-  put_entry(encoder, FIELD_NODE_METADATA_PROPS, "pkg.jax2onnx.plugin", builder_text(text));
+  put_entry(encoder, FIELD_NODE_METADATA_PROPS, METADATA_PREFIX "plugin", builder_text(text));
   render_callsite(writer->provenance, text, node->origin);
-  put_entry(encoder, FIELD_NODE_METADATA_PROPS, "pkg.jax2onnx.callsite", builder_text(text));
+  put_entry(encoder, FIELD_NODE_METADATA_PROPS, METADATA_PREFIX "callsite", builder_text(text));
+}
+
+/* ---- the compact level ---- */
+
+static Str rendered(Writer *writer) {
+  return str_intern_sized(writer->context, builder_text(&writer->text), writer->text.length);
+}
+
+static uint32_t add_origin(Writer *writer, const Origin *origin) {
+  OriginTexts texts;
+  render_callsite(writer->provenance, &writer->text, origin);
+  texts.callsite = rendered(writer);
+  render_plugin(&writer->text, origin);
+  texts.plugin = rendered(writer);
+  render_stacktrace(writer->provenance, &writer->text, origin);
+  texts.stacktrace = rendered(writer);
+  render_traceback(writer->provenance, &writer->text, origin);
+  texts.traceback = rendered(writer);
+  return table_add(writer->table, texts);
+}
+
+/* Origins of one site whose emitter and calls are the same render the same. */
+static uint32_t reference_of(Writer *writer, const Origin *origin) {
+  if (origin->site_count != 1 || !origin->emitter.label) return add_origin(writer, origin);
+  void **emitter = map_slot(writer->context, &writer->emitters, (uint64_t)(uintptr_t)origin->emitter.frame,
+                            (uint64_t)(uintptr_t)origin->calls);
+  if (!*emitter) *emitter = (void *)(uintptr_t)writer->emitters.count;
+  uint64_t site = (uint64_t)(uintptr_t)origin->sites[0], by = (uint64_t)(uintptr_t)*emitter;
+  uint32_t known = (uint32_t)(uintptr_t)map_get(&writer->references, site, by);
+  if (known) return known;
+  uint32_t number = add_origin(writer, origin);
+  *map_slot(writer->context, &writer->references, site, by) = (void *)(uintptr_t)number;
+  return number;
+}
+
+/* In the order in which nodes end in the file, bodies before the node that holds them: what j2o compact meets too. */
+static void number_origins(Writer *writer, const Graph *graph) {
+  FOR_EACH_NODE(node, graph) {
+    for (size_t i = 0; i < node->attributes.count; i++) {
+      if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) number_origins(writer, node->attributes.items[i].graph);
+    }
+    if (node->origin) node->scratch = (void *)(uintptr_t)reference_of(writer, node->origin);
+  }
+}
+
+static void make_table(Writer *writer, const Model *model) {
+  writer->table = table_writer_new(writer->context);
+  number_origins(writer, model->graph);
+  for (size_t i = 0; i < model->functions.count; i++) number_origins(writer, model->functions.items[i]->body);
+}
+
+static void put_table(Writer *writer) {
+  if (!writer->table || table_is_empty(writer->table)) return;
+  Encoder *encoder = &writer->encoder;
+  uint64_t mark = encoder->total;
+  size_t length;
+  const char *text = table_text(writer->table, &length);
+  put_bytes(encoder, FIELD_ENTRY_VALUE, text, length);
+  put_text(encoder, FIELD_ENTRY_KEY, METADATA_TABLE);
+  put_message(encoder, FIELD_MODEL_METADATA_PROPS, mark);
 }
 
 static void put_external(Writer *writer, const Tensor *tensor) {
@@ -217,6 +287,7 @@ static void put_function(Writer *writer, const Model *model, const Function *fun
 static void put_model(Writer *writer, const Model *model) {
   Encoder *encoder = &writer->encoder;
   for (size_t i = model->functions.count; i--;) put_function(writer, model, model->functions.items[i]);
+  put_table(writer);
   put_stored_metadata(encoder, FIELD_MODEL_METADATA_PROPS, model->metadata.items, model->metadata.count);
   for (size_t i = model->opsets.count; i--;) put_opset(encoder, FIELD_MODEL_OPSET_IMPORT, &model->opsets.items[i]);
   put_graph(writer, FIELD_MODEL_GRAPH, model->graph);
@@ -254,6 +325,7 @@ static const Segment *encode(Writer *writer, Model *model, const WriteOptions *o
   encoder_init(&writer->encoder, context);
   builder_init(&writer->text, context);
   if (writer->threshold != SIZE_MAX) model_each_graph(model, place_external, writer);
+  if (options->metadata == METADATA_COMPACT) make_table(writer, model);
   put_model(writer, model);
   return encoder_finish(&writer->encoder, count);
 }
@@ -325,6 +397,13 @@ static void pending_close(Pending *pending) {
 
 static void pending_commit(Pending *pending) {
   if (rename(pending->temporary, pending->path) != 0) fail_io(pending, "rename to");
+}
+
+void segments_write_file(Context *context, const Segment *segments, size_t count, const char *path) {
+  Pending pending = pending_open(context, path, NULL);
+  pending_write(&pending, segments, count);
+  pending_close(&pending);
+  pending_commit(&pending);
 }
 
 static void write_external(Writer *writer, Pending *pending) {

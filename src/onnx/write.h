@@ -5,7 +5,7 @@
 #include "onnx/encode.h"
 #include "onnx/graph.h"
 
-typedef enum MetadataLevel { METADATA_OFF, METADATA_MINIMAL, METADATA_FULL } MetadataLevel;
+typedef enum MetadataLevel { METADATA_OFF, METADATA_MINIMAL, METADATA_FULL, METADATA_COMPACT } MetadataLevel;
 
 typedef struct WriteOptions {
   MetadataLevel metadata;
@@ -18,5 +18,8 @@ typedef struct WriteOptions {
 /* The whole model as segments, in order; *size receives their sum. */
 const Segment *model_encode(Model *model, const WriteOptions *options, size_t *count, uint64_t *size);
 void model_write_file(Model *model, const WriteOptions *options, const char *path);
+
+/* Encoded bytes to a file, which takes its name only when it is whole. Fails with ERROR_IO. */
+void segments_write_file(Context *context, const Segment *segments, size_t count, const char *path);
 
 #endif

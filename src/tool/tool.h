@@ -6,6 +6,7 @@
 
 #include "base/builder.h"
 #include "onnx/graph.h"
+#include "onnx/metadata.h"
 
 enum { EXIT_OK = 0, EXIT_FILE = 1, EXIT_USAGE = 2 };
 
@@ -30,7 +31,6 @@ void inspect_json(Report *report, const char *path, const Model *model);
 
 /* A node's metadata by key, whether it was read or is our own; NULL when absent. */
 Str node_metadata(const Node *node, const char *key);
-#define METADATA_PREFIX "pkg.jax2onnx."
 
 /* "f32[2,B]"; "?" when unknown. */
 void inspect_type(Report *report, Type type);

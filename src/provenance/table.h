@@ -1,0 +1,45 @@
+/* A table of origins: every distinct frame, call stack and trace of a model once, as lines of text. A node then needs
+ * only the number of its origin. Nothing is lost: the four texts that the full level writes come back byte by byte.
+ *
+ * The text begins with "j2o origins 1"; eight sections follow, each with a line "NAME COUNT" and COUNT rows. Rows are
+ * counted from 1; 0 stands for none. In files and names a backslash and a line end are written \\ and \n.
+ *
+ *   files    SHARED REST        a path: the first SHARED bytes of the row before, then REST
+ *   names    TEXT               functions, plugins, and whatever has no better place
+ *   frames   FILE LINE NAME     frames of libraries and of the converter; "0 0 NAME": a line of any other form
+ *   inner    FRAME FRAME …      what a user's line called, innermost first
+ *   calls    FRAME OUTER        a call stack: the last call, and the row with those around it
+ *   outer    FILE LINE NAME OUTER   a user's line, and the row of the line that called it. "+N" or "-N": like the row
+ *                               before but for the line number, which is N more or less
+ *   ways     INNER CALLS        what many origins share
+ *   origins  WAY [OUTER] […]    OUTER, where it is not there, is one more than that of the row before. Then, where
+ *                               needed: "cNAME" a callsite that is not the first line of OUTER, "pNAME" a plugin that
+ *                               is not the last of CALLS, "+INNER,OUTER" a further trace of merged nodes
+ */
+#ifndef J2O_TABLE_H
+#define J2O_TABLE_H
+
+#include <stdbool.h>
+
+#include "base/context.h"
+
+/* What the full level writes on a node. */
+typedef struct OriginTexts {
+  Str callsite, plugin, stacktrace, traceback;
+} OriginTexts;
+
+/* Making one: the same origins in the same order give the same text. table_write.c */
+typedef struct TableWriter TableWriter;
+TableWriter *table_writer_new(Context *context);
+uint32_t table_add(TableWriter *writer, OriginTexts texts); /* its number, from 1; equal origins have one number */
+bool table_is_empty(const TableWriter *writer);
+const char *table_text(TableWriter *writer, size_t *length);
+
+/* Reading one. table_read.c */
+typedef struct Table Table;
+Table *table_read(Context *context, const char *text, size_t length); /* fails with ERROR_FORMAT */
+bool table_get(Table *table, uint64_t number, OriginTexts *texts);    /* false when there is no such origin */
+
+#define TABLE_HEADING "j2o origins 1\n"
+
+#endif

@@ -1,0 +1,327 @@
+/* Reading a table of origins. Rows refer only to rows that exist and, within a section, to earlier ones, so no chain
+ * has a cycle; what is unfolded in all is bounded, so a small file cannot ask for much memory. */
+#include <string.h>
+
+#include "base/array.h"
+#include "base/builder.h"
+#include "provenance/table.h"
+
+enum { MAX_UNFOLDED = 256 << 20 };
+
+typedef struct Place {
+  uint32_t file, line, name; /* file 0: a line of another form */
+} Place;
+
+typedef struct Link {
+  Place place;
+  uint32_t outer;
+} Link;
+
+typedef struct List {
+  const uint32_t *items;
+  uint32_t count;
+} List;
+
+typedef struct Way {
+  uint32_t inner, calls;
+} Way;
+
+typedef struct TableOrigin {
+  uint32_t way, outer, callsite, plugin;
+  const Way *more; /* further traces: calls holds the outer row */
+  uint32_t more_count;
+  bool rendered;
+  OriginTexts texts;
+} TableOrigin;
+
+struct Table {
+  Context *context;
+  const char *at, *end;
+  const char *start;
+  size_t unfolded; /* bytes, so far */
+  Builder text;    /* scratch */
+  Str *files, *names;
+  Place *frames;
+  List *inner;
+  Link *calls; /* only the frame's place is used */
+  Link *outer;
+  Way *ways;
+  TableOrigin *origins;
+  uint32_t file_count, name_count, frame_count, inner_count, call_count, outer_count, way_count, origin_count;
+};
+
+static _Noreturn void fail_table(const Table *table, const char *what) {
+  fail(table->context, ERROR_FORMAT, "the table of origins is damaged: %s at its byte %zu", what,
+       (size_t)(table->at - table->start));
+}
+
+static void spend(Table *table, size_t bytes) {
+  if (bytes > MAX_UNFOLDED - table->unfolded) fail_table(table, "it unfolds to more than is sensible");
+  table->unfolded += bytes;
+}
+
+/* ---- tokens ---- */
+
+static bool accept(Table *table, char c) {
+  if (table->at == table->end || *table->at != c) return false;
+  table->at++;
+  return true;
+}
+
+static void expect(Table *table, char c) {
+  if (!accept(table, c)) fail_table(table, c == '\n' ? "a line end is missing" : "something else was expected");
+}
+
+static uint32_t read_number(Table *table) {
+  uint64_t number = 0;
+  const char *start = table->at;
+  while (table->at < table->end && *table->at >= '0' && *table->at <= '9') {
+    number = number * 10 + (uint64_t)(*table->at++ - '0');
+    if (number > INT32_MAX) fail_table(table, "a number is too large");
+  }
+  if (table->at == start) fail_table(table, "a number is missing");
+  return (uint32_t)number;
+}
+
+/* A row's number up to the limit; 0 where none is allowed. */
+static uint32_t read_row(Table *table, uint32_t least, uint32_t limit) {
+  uint32_t row = read_number(table);
+  if (row < least || row > limit) fail_table(table, "a row is named that does not exist");
+  return row;
+}
+
+static uint32_t read_heading(Table *table, const char *name) {
+  size_t length = strlen(name);
+  if ((size_t)(table->end - table->at) < length || memcmp(table->at, name, length) != 0) {
+    fail_table(table, "a section is missing");
+  }
+  table->at += length;
+  expect(table, ' ');
+  uint32_t count = read_number(table);
+  expect(table, '\n');
+  /* Every row has at least its line end. */
+  if (count > (size_t)(table->end - table->at)) fail_table(table, "there are fewer rows than it says");
+  return count;
+}
+
+/* The rest of the row, unescaped, after what `out` holds. */
+static Str read_text(Table *table, Builder *out) {
+  while (table->at < table->end && *table->at != '\n') {
+    const char *start = table->at;
+    while (table->at < table->end && *table->at != '\n' && *table->at != '\\') table->at++;
+    builder_add_sized(out, start, (size_t)(table->at - start));
+    if (!accept(table, '\\')) continue;
+    if (accept(table, 'n')) builder_add(out, "\n");
+    else if (accept(table, '\\')) builder_add(out, "\\");
+    else fail_table(table, "an unknown escape");
+  }
+  expect(table, '\n');
+  spend(table, out->length);
+  return str_intern_sized(table->context, builder_text(out), out->length);
+}
+
+/* ---- sections ---- */
+
+#define SECTION(table, heading, field, counter, type)                                       \
+  (table)->counter = read_heading((table), (heading));                                      \
+  (table)->field = arena_new_array(&(table)->context->arena, (table)->counter + 1ul, type); \
+  for (uint32_t row = 1; row <= (table)->counter; row++)
+
+static void read_texts(Table *table) {
+  Builder text;
+  builder_init(&text, table->context);
+  Str before = str_intern(table->context, "");
+  SECTION(table, "files", files, file_count, Str) {
+    uint32_t shared = read_number(table);
+    expect(table, ' ');
+    if (shared > str_length(before)) fail_table(table, "a path shares more than there is");
+    text.length = 0;
+    builder_add_sized(&text, before, shared);
+    table->files[row] = before = read_text(table, &text);
+  }
+  SECTION(table, "names", names, name_count, Str) {
+    text.length = 0;
+    table->names[row] = read_text(table, &text);
+  }
+}
+
+static Place read_place(Table *table) {
+  Place place = {.file = read_row(table, 0, table->file_count)};
+  expect(table, ' ');
+  place.line = read_number(table);
+  expect(table, ' ');
+  place.name = read_row(table, 1, table->name_count);
+  return place;
+}
+
+static void read_frames(Table *table) {
+  Context *context = table->context;
+  SECTION(table, "frames", frames, frame_count, Place) {
+    table->frames[row] = read_place(table);
+    expect(table, '\n');
+  }
+  SECTION(table, "inner", inner, inner_count, List) {
+    ARRAY(uint32_t) list = {0};
+    do array_push(context, &list, read_row(table, 1, table->frame_count));
+    while (accept(table, ' '));
+    expect(table, '\n');
+    table->inner[row] = (List){list.items, (uint32_t)list.count};
+  }
+  SECTION(table, "calls", calls, call_count, Link) {
+    table->calls[row].place = table->frames[read_row(table, 1, table->frame_count)];
+    expect(table, ' ');
+    table->calls[row].outer = read_row(table, 0, row - 1);
+    expect(table, '\n');
+  }
+}
+
+static void read_outer(Table *table) {
+  SECTION(table, "outer", outer, outer_count, Link) {
+    Link *link = &table->outer[row];
+    bool more = accept(table, '+'), less = !more && accept(table, '-');
+    if (more || less) {
+      *link = table->outer[row - 1];
+      uint32_t step = read_number(table);
+      if (row == 1 || (less && step > link->place.line)) fail_table(table, "a line number from nowhere");
+      link->place.line = more ? link->place.line + step : link->place.line - step;
+      if (link->place.line > INT32_MAX) fail_table(table, "a number is too large");
+    } else {
+      link->place = read_place(table);
+      expect(table, ' ');
+      link->outer = read_row(table, 0, row - 1);
+    }
+    expect(table, '\n');
+  }
+}
+
+static void read_origin(Table *table, TableOrigin *origin, uint32_t outer) {
+  ARRAY(Way) more = {0};
+  origin->way = read_row(table, 1, table->way_count);
+  origin->outer = outer;
+  while (accept(table, ' ')) {
+    if (accept(table, 'c')) {
+      origin->callsite = read_row(table, 1, table->name_count);
+    } else if (accept(table, 'p')) {
+      origin->plugin = read_row(table, 1, table->name_count);
+    } else if (accept(table, '+')) {
+      Way way = {.inner = read_row(table, 0, table->inner_count)};
+      expect(table, ',');
+      way.calls = read_row(table, 0, table->outer_count);
+      array_push(table->context, &more, way);
+    } else {
+      origin->outer = read_row(table, 0, table->outer_count);
+    }
+  }
+  expect(table, '\n');
+  if (origin->outer > table->outer_count) fail_table(table, "a row is named that does not exist");
+  origin->more = more.items;
+  origin->more_count = (uint32_t)more.count;
+}
+
+static void read_origins(Table *table) {
+  SECTION(table, "ways", ways, way_count, Way) {
+    table->ways[row].inner = read_row(table, 0, table->inner_count);
+    expect(table, ' ');
+    table->ways[row].calls = read_row(table, 0, table->call_count);
+    expect(table, '\n');
+  }
+  uint32_t outer = 0;
+  SECTION(table, "origins", origins, origin_count, TableOrigin) {
+    read_origin(table, &table->origins[row], outer + 1);
+    outer = table->origins[row].outer;
+  }
+}
+
+Table *table_read(Context *context, const char *text, size_t length) {
+  Table *table = arena_new(&context->arena, Table);
+  *table = (Table){.context = context, .at = text, .start = text, .end = text + length};
+  builder_init(&table->text, context);
+  size_t heading = strlen(TABLE_HEADING);
+  if (length < heading || memcmp(text, TABLE_HEADING, heading) != 0) {
+    fail(context, ERROR_FORMAT, "the table of origins is of a form that this version does not know");
+  }
+  table->at += heading;
+  read_texts(table);
+  read_frames(table);
+  read_outer(table);
+  read_origins(table);
+  if (table->at != table->end) fail_table(table, "something follows");
+  return table;
+}
+
+/* ---- unfolding ---- */
+
+typedef enum LineForm { TRACE_LINE, STACK_LINE } LineForm;
+
+static void add_line(Table *table, Builder *out, Place place, LineForm form, bool first) {
+  size_t before = out->length;
+  if (!first) builder_add_sized(out, "\n", 1);
+  Str name = table->names[place.name];
+  if (place.file) {
+    Str file = table->files[place.file];
+    builder_add_sized(out, file, str_length(file));
+    builder_format(out, form == TRACE_LINE ? ":%u (" : ":%u in ", place.line);
+  }
+  builder_add_sized(out, name, str_length(name));
+  if (place.file && form == TRACE_LINE) builder_add_sized(out, ")", 1);
+  spend(table, out->length - before);
+}
+
+static void add_trace(Table *table, Builder *out, uint32_t inner, uint32_t outer) {
+  bool first = true;
+  List list = table->inner[inner];
+  for (uint32_t i = 0; i < list.count; i++, first = false) {
+    add_line(table, out, table->frames[list.items[i]], TRACE_LINE, first);
+  }
+  for (; outer; outer = table->outer[outer].outer, first = false) {
+    add_line(table, out, table->outer[outer].place, TRACE_LINE, first);
+  }
+}
+
+static void add_stack(Table *table, Builder *out, uint32_t calls) {
+  ARRAY(uint32_t) rows = {0};
+  for (; calls; calls = table->calls[calls].outer) {
+    spend(table, sizeof calls);
+    array_push(table->context, &rows, calls);
+  }
+  for (size_t i = rows.count; i--;) {
+    add_line(table, out, table->calls[rows.items[i]].place, STACK_LINE, i + 1 == rows.count);
+  }
+}
+
+/* "name:line", or the text that was given instead. */
+static Str place_text(Table *table, Builder *out, uint32_t name, const Link *link) {
+  if (name) return table->names[name];
+  out->length = 0;
+  Str function = table->names[link->place.name];
+  if (function) builder_add_sized(out, function, str_length(function));
+  builder_format(out, ":%u", link->place.line);
+  return str_intern_sized(table->context, builder_text(out), out->length);
+}
+
+static void render(Table *table, TableOrigin *origin) {
+  Context *context = table->context;
+  Builder *out = &table->text;
+  Way way = table->ways[origin->way];
+  out->length = 0;
+  add_trace(table, out, way.inner, origin->outer);
+  for (uint32_t i = 0; i < origin->more_count; i++) {
+    builder_add(out, "\n\n");
+    add_trace(table, out, origin->more[i].inner, origin->more[i].calls);
+  }
+  origin->texts.traceback = str_intern_sized(context, builder_text(out), out->length);
+  out->length = 0;
+  add_stack(table, out, way.calls);
+  origin->texts.stacktrace = str_intern_sized(context, builder_text(out), out->length);
+  origin->texts.callsite = place_text(table, out, origin->callsite, &table->outer[origin->outer]);
+  origin->texts.plugin = place_text(table, out, origin->plugin, &table->calls[way.calls]);
+  origin->rendered = true;
+}
+
+bool table_get(Table *table, uint64_t number, OriginTexts *texts) {
+  if (number < 1 || number > table->origin_count) return false;
+  TableOrigin *origin = &table->origins[number];
+  if (!origin->rendered) render(table, origin);
+  *texts = origin->texts;
+  return true;
+}

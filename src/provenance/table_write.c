@@ -1,0 +1,322 @@
+/* Making a table of origins. Rows are written the moment they are first needed, so that their order is that of the
+ * nodes and nothing else. */
+#include <string.h>
+
+#include "base/array.h"
+#include "base/builder.h"
+#include "provenance/table.h"
+
+typedef struct Section {
+  const char *name;
+  Builder rows;
+  uint32_t count;
+} Section;
+
+/* A line of a trace or of a call stack, taken apart. */
+typedef struct Line {
+  Str file; /* NULL: the line has another form, and name is all of it */
+  Str name;
+  uint32_t number;
+  uint32_t frame; /* its row in frames, 0 while it has none */
+} Line;
+
+typedef ARRAY(Line *) Lines;
+
+struct TableWriter {
+  Context *context;
+  Section files, names, frames, inner, calls, outer, ways, origins;
+  Map lines; /* (text, form) to Line */
+  Map rows;  /* (key, which section and more) to row number */
+  Map pairs; /* two texts to a number for both */
+  Map user_files;
+  Str last_file;
+  struct {
+    uint32_t file, line, name, parent;
+  } last_outer;
+  uint32_t last_origin_outer;
+};
+
+typedef enum LineForm { TRACE_LINE, STACK_LINE } LineForm; /* "path:line (function)", "path:line in function" */
+enum { ROW_FILE, ROW_NAME, ROW_INNER, ROW_CALL, ROW_OUTER, ROW_WAY, ROW_ORIGIN, ROW_KINDS };
+
+TableWriter *table_writer_new(Context *context) {
+  TableWriter *writer = arena_new(&context->arena, TableWriter);
+  writer->context = context;
+  Section *const sections[] = {&writer->files, &writer->names, &writer->frames, &writer->inner,
+                               &writer->calls, &writer->outer, &writer->ways,   &writer->origins};
+  static const char *const names[] = {"files", "names", "frames", "inner", "calls", "outer", "ways", "origins"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    sections[i]->name = names[i];
+    builder_init(&sections[i]->rows, context);
+  }
+  writer->last_file = str_intern(context, "");
+  return writer;
+}
+
+static void **row_slot(TableWriter *writer, int kind, uint64_t first, uint64_t second) {
+  return map_slot(writer->context, &writer->rows, first, second * ROW_KINDS + (uint64_t)kind);
+}
+
+static uint32_t new_row(Section *section, void **slot) {
+  section->count++;
+  *slot = (void *)(uintptr_t)section->count;
+  return section->count;
+}
+
+/* ---- files and names ---- */
+
+static void add_escaped(Builder *out, const char *text, size_t length) {
+  for (const char *end = text + length; text < end;) {
+    const char *stop = text;
+    while (stop < end && *stop != '\n' && *stop != '\\') stop++;
+    builder_add_sized(out, text, (size_t)(stop - text));
+    if (stop < end) builder_add(out, *stop == '\n' ? "\\n" : "\\\\");
+    text = stop + 1;
+  }
+}
+
+static uint32_t file_row(TableWriter *writer, Str file) {
+  void **slot = row_slot(writer, ROW_FILE, (uint64_t)(uintptr_t)file, 0);
+  if (*slot) return (uint32_t)(uintptr_t)*slot;
+  size_t length = str_length(file), shared = 0, limit = str_length(writer->last_file);
+  if (limit > length) limit = length;
+  while (shared < limit && file[shared] == writer->last_file[shared]) shared++;
+  while (shared && shared < length && ((unsigned char)file[shared] & 0xC0) == 0x80) shared--; /* whole characters */
+  builder_format(&writer->files.rows, "%zu ", shared);
+  add_escaped(&writer->files.rows, file + shared, length - shared);
+  builder_add(&writer->files.rows, "\n");
+  writer->last_file = file;
+  return new_row(&writer->files, slot);
+}
+
+static uint32_t name_row(TableWriter *writer, Str name) {
+  void **slot = row_slot(writer, ROW_NAME, (uint64_t)(uintptr_t)name, 0);
+  if (*slot) return (uint32_t)(uintptr_t)*slot;
+  add_escaped(&writer->names.rows, name, str_length(name));
+  builder_add(&writer->names.rows, "\n");
+  return new_row(&writer->names, slot);
+}
+
+/* ---- lines ---- */
+
+enum { MAX_DIGITS = 9 };
+
+/* The digits that end at `end` and follow a colon, as a number written in no other way; NULL, or the colon. */
+static const char *number_before(const char *start, const char *end, uint32_t *number) {
+  const char *digits = end;
+  while (digits > start && digits[-1] >= '0' && digits[-1] <= '9') digits--;
+  size_t count = (size_t)(end - digits);
+  if (!count || count > MAX_DIGITS || (digits[0] == '0' && count > 1) || digits == start || digits[-1] != ':') return NULL;
+  *number = 0;
+  for (const char *c = digits; c < end; c++) *number = *number * 10 + (uint32_t)(*c - '0');
+  return digits - 1;
+}
+
+static void parse_line(TableWriter *writer, Line *line, LineForm form, const char *text, size_t length) {
+  const char *mark = form == TRACE_LINE ? " (" : " in ";
+  size_t mark_size = strlen(mark);
+  const char *end = text + length - (form == TRACE_LINE);
+  line->name = str_intern_sized(writer->context, text, length);
+  if (form == TRACE_LINE && *end != ')') return;
+  for (const char *at = end - mark_size; at > text; at--) {
+    if (memcmp(at, mark, mark_size) != 0) continue;
+    const char *colon = number_before(text, at, &line->number);
+    if (!colon) return;
+    line->file = str_intern_sized(writer->context, text, (size_t)(colon - text));
+    line->name = str_intern_sized(writer->context, at + mark_size, (size_t)(end - at) - mark_size);
+    return;
+  }
+}
+
+static Line *line_of(TableWriter *writer, LineForm form, const char *text, size_t length) {
+  Str whole = str_intern_sized(writer->context, text, length);
+  void **slot = map_slot(writer->context, &writer->lines, (uint64_t)(uintptr_t)whole, form);
+  if (!*slot) {
+    Line *line = arena_new(&writer->context->arena, Line);
+    *slot = line;
+    if (length >= 4) parse_line(writer, line, form, text, length);
+    else line->name = whole;
+  }
+  return *slot;
+}
+
+static void split_lines(TableWriter *writer, LineForm form, const char *text, const char *end, Lines *lines) {
+  lines->count = 0;
+  if (text == end) return;
+  for (;;) {
+    const char *stop = memchr(text, '\n', (size_t)(end - text));
+    array_push(writer->context, lines, line_of(writer, form, text, (size_t)((stop ? stop : end) - text)));
+    if (!stop) return;
+    text = stop + 1;
+  }
+}
+
+static void add_place(TableWriter *writer, Builder *out, const Line *line) {
+  uint32_t file = line->file ? file_row(writer, line->file) : 0;
+  builder_format(out, "%u %u %u", file, file ? line->number : 0, name_row(writer, line->name));
+}
+
+static uint32_t frame_row(TableWriter *writer, Line *line) {
+  if (!line->frame) {
+    add_place(writer, &writer->frames.rows, line);
+    builder_add(&writer->frames.rows, "\n");
+    line->frame = ++writer->frames.count;
+  }
+  return line->frame;
+}
+
+/* ---- traces and stacks ---- */
+
+static uint32_t inner_row(TableWriter *writer, const Lines *lines, size_t count) {
+  if (!count) return 0;
+  Builder row;
+  builder_init(&row, writer->context);
+  for (size_t i = 0; i < count; i++) builder_format(&row, i ? " %u" : "%u", frame_row(writer, lines->items[i]));
+  Str text = str_intern_sized(writer->context, builder_text(&row), row.length);
+  void **slot = row_slot(writer, ROW_INNER, (uint64_t)(uintptr_t)text, 0);
+  if (*slot) return (uint32_t)(uintptr_t)*slot;
+  builder_add_sized(&writer->inner.rows, text, str_length(text));
+  builder_add(&writer->inner.rows, "\n");
+  return new_row(&writer->inner, slot);
+}
+
+static uint32_t call_row(TableWriter *writer, Line *line, uint32_t outer) {
+  uint32_t frame = frame_row(writer, line);
+  void **slot = row_slot(writer, ROW_CALL, frame, outer);
+  if (*slot) return (uint32_t)(uintptr_t)*slot;
+  builder_format(&writer->calls.rows, "%u %u\n", frame, outer);
+  return new_row(&writer->calls, slot);
+}
+
+static uint32_t outer_row(TableWriter *writer, const Line *line, uint32_t parent) {
+  uint32_t file = line->file ? file_row(writer, line->file) : 0, name = name_row(writer, line->name);
+  void **slot = row_slot(writer, ROW_OUTER, (uint64_t)(uintptr_t)line, parent);
+  if (*slot) return (uint32_t)(uintptr_t)*slot;
+  bool similar = writer->outer.count && file && file == writer->last_outer.file && name == writer->last_outer.name &&
+                 parent == writer->last_outer.parent;
+  if (similar) {
+    builder_format(&writer->outer.rows, "%+d\n", (int)line->number - (int)writer->last_outer.line);
+  } else {
+    builder_format(&writer->outer.rows, "%u %u %u %u\n", file, file ? line->number : 0, name, parent);
+  }
+  writer->last_outer.file = file;
+  writer->last_outer.line = line->number;
+  writer->last_outer.name = name;
+  writer->last_outer.parent = parent;
+  return new_row(&writer->outer, slot);
+}
+
+typedef struct Callsite {
+  Str name; /* NULL: not of the form name:number */
+  uint32_t number;
+} Callsite;
+
+static Callsite parse_callsite(TableWriter *writer, Str text) {
+  Callsite callsite = {0};
+  const char *colon = number_before(text, text + str_length(text), &callsite.number);
+  if (colon) callsite.name = str_intern_sized(writer->context, text, (size_t)(colon - text));
+  return callsite;
+}
+
+static bool is_at(const Line *line, Callsite callsite) {
+  return callsite.name && line->file && line->name == callsite.name && line->number == callsite.number;
+}
+
+/* Where the user's part of a trace begins: at the callsite; of a further trace, at the first line in a file that some
+ * callsite was in. */
+static size_t find_user_line(TableWriter *writer, const Lines *lines, const Callsite *callsite) {
+  for (size_t i = 0; callsite && i < lines->count; i++) {
+    if (!is_at(lines->items[i], *callsite)) continue;
+    *map_slot_pointer(writer->context, &writer->user_files, lines->items[i]->file) = writer;
+    return i;
+  }
+  for (size_t i = 0; i < lines->count; i++) {
+    if (lines->items[i]->file && map_get_pointer(&writer->user_files, lines->items[i]->file)) return i;
+  }
+  return 0;
+}
+
+typedef struct Block {
+  uint32_t inner, outer;
+  bool at_callsite;
+} Block;
+
+static Block add_block(TableWriter *writer, const char *text, const char *end, const Callsite *callsite) {
+  Lines lines = {0};
+  split_lines(writer, TRACE_LINE, text, end, &lines);
+  size_t split = find_user_line(writer, &lines, callsite);
+  Block block = {.inner = inner_row(writer, &lines, split)};
+  block.at_callsite = callsite && split < lines.count && is_at(lines.items[split], *callsite);
+  for (size_t i = lines.count; i-- > split;) block.outer = outer_row(writer, lines.items[i], block.outer);
+  return block;
+}
+
+static uint32_t way_row(TableWriter *writer, uint32_t inner, uint32_t calls) {
+  void **slot = row_slot(writer, ROW_WAY, inner, calls);
+  if (*slot) return (uint32_t)(uintptr_t)*slot;
+  builder_format(&writer->ways.rows, "%u %u\n", inner, calls);
+  return new_row(&writer->ways, slot);
+}
+
+static const char *block_end(const char *text, const char *end) {
+  const char *stop = memmem(text, (size_t)(end - text), "\n\n", 2);
+  return stop ? stop : end;
+}
+
+static void write_origin(TableWriter *writer, OriginTexts texts) {
+  const char *text = texts.traceback, *end = text + str_length(text), *stop = block_end(text, end);
+  Callsite callsite = parse_callsite(writer, texts.callsite), plugin = parse_callsite(writer, texts.plugin);
+  Block first = add_block(writer, text, stop, &callsite);
+  Lines stack = {0};
+  split_lines(writer, STACK_LINE, texts.stacktrace, texts.stacktrace + str_length(texts.stacktrace), &stack);
+  uint32_t calls = 0;
+  for (size_t i = 0; i < stack.count; i++) calls = call_row(writer, stack.items[i], calls);
+  uint32_t way = way_row(writer, first.inner, calls);
+  Builder row; /* further rows may be needed while it is written */
+  builder_init(&row, writer->context);
+  builder_format(&row, "%u", way);
+  if (first.outer != writer->last_origin_outer + 1) builder_format(&row, " %u", first.outer);
+  writer->last_origin_outer = first.outer;
+  if (!first.at_callsite) builder_format(&row, " c%u", name_row(writer, texts.callsite));
+  bool same = stack.count && is_at(stack.items[stack.count - 1], plugin);
+  if (!same) builder_format(&row, " p%u", name_row(writer, texts.plugin));
+  while (stop < end) {
+    text = stop + 2;
+    stop = block_end(text, end);
+    Block more = add_block(writer, text, stop, NULL);
+    builder_format(&row, " +%u,%u", more.inner, more.outer);
+  }
+  builder_format(&writer->origins.rows, "%s\n", builder_text(&row));
+}
+
+/* A number for two texts, so that four need no larger key. */
+static uint64_t pair(TableWriter *writer, Str first, Str second) {
+  void **slot = map_slot(writer->context, &writer->pairs, (uint64_t)(uintptr_t)first, (uint64_t)(uintptr_t)second);
+  if (!*slot) *slot = (void *)(uintptr_t)writer->pairs.count;
+  return (uint64_t)(uintptr_t)*slot;
+}
+
+uint32_t table_add(TableWriter *writer, OriginTexts texts) {
+  uint64_t place = pair(writer, texts.callsite, texts.plugin), trace = pair(writer, texts.stacktrace, texts.traceback);
+  void **slot = row_slot(writer, ROW_ORIGIN, place, trace);
+  if (*slot) return (uint32_t)(uintptr_t)*slot;
+  uint32_t number = new_row(&writer->origins, slot);
+  write_origin(writer, texts);
+  return number;
+}
+
+bool table_is_empty(const TableWriter *writer) { return writer->origins.count == 0; }
+
+const char *table_text(TableWriter *writer, size_t *length) {
+  const Section *const sections[] = {&writer->files, &writer->names, &writer->frames, &writer->inner,
+                                     &writer->calls, &writer->outer, &writer->ways,   &writer->origins};
+  Builder out;
+  builder_init(&out, writer->context);
+  builder_add(&out, TABLE_HEADING);
+  for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
+    builder_format(&out, "%s %u\n", sections[i]->name, sections[i]->count);
+    builder_add_sized(&out, sections[i]->rows.text, sections[i]->rows.length);
+  }
+  *length = out.length;
+  return builder_text(&out);
+}
