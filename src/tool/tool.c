@@ -1,119 +1,123 @@
-/* Arguments, help and exit codes. */
+/* Arguments, files and exit codes. */
 #include "tool/tool.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "onnx/print.h"
-#include "onnx/read.h"
+#include "onnx/rewrite.h"
 
 #ifndef J2O_VERSION
 #define J2O_VERSION "0.0.0"
 #endif
 
-static const char tool_help[] =
-    "j2o looks into ONNX models: what they compute, and which line of the JAX program each node came from.\n"
-    "\n"
-    "usage: j2o inspect MODEL.onnx [--full] [--json] [--color=auto|always|never]\n"
-    "       j2o text MODEL.onnx\n"
-    "       j2o --help | --version\n"
-    "\n"
-    "  inspect   the model's interface, then every node with its values, shapes and origin\n"
-    "  text      the model in the ONNX text syntax, as onnx.parser reads it\n"
-    "\n"
-    "j2o COMMAND --help says more about a command. Models of any producer can be read; weights are never loaded, so a\n"
-    "model of many gigabytes takes no longer than its nodes.\n"
-    "\n"
-    "exit codes: 0 done, 1 the file cannot be read or is no ONNX model, 2 the command line is wrong\n";
-
-static const char inspect_help[] =
-    "usage: j2o inspect MODEL.onnx [--full] [--json] [--color=auto|always|never]\n"
-    "\n"
-    "Prints the model's version, inputs and outputs, then its nodes in order: name, operator, inputs and outputs with\n"
-    "their types, and where the node came from:\n"
-    "\n"
-    "  at Block.__call__:72      the line of the program that was converted\n"
-    "  by SinPlugin.lower:31     the part of the converter that made the node\n"
-    "\n"
-    "The bodies of If, Loop and Scan stand indented below their node, functions at the end.\n"
-    "\n"
-    "  --full     also the converter's call stack (outermost first) and the JAX traceback (innermost first)\n"
-    "  --json     one JSON document with everything, for other programs\n"
-    "  --color    auto (the default) colours the output on a terminal, unless NO_COLOR is set\n"
-    "\n"
-    "A node has an origin when the model was exported with JAX2ONNX_ENABLE_STACKTRACE_METADATA=1 in the environment.\n";
-
-static const char text_help[] =
-    "usage: j2o text MODEL.onnx\n"
-    "\n"
-    "Prints the model in the ONNX text syntax. onnx.parser.parse_model reads it back; only the elements of large\n"
-    "tensors are left out. The metadata of nodes, for which the syntax has no place, are comments above the node.\n";
-
-typedef enum Command { COMMAND_INSPECT, COMMAND_TEXT } Command;
-
-typedef struct Job {
-  Context context;
-  Report report;
-  MappedFile file;
-  Command command;
-  const char *path;
-  bool json;
-} Job;
-
-void report_flush(Report *report) {
-  Builder *line = &report->line;
-  size_t length = line->length;
-  line->length = 0;
-  errno = 0;
-  if (!length || fwrite(line->text, 1, length, report->stream) == length) return;
-  report->pipe_closed = errno == EPIPE;
-  fail(report->context, ERROR_IO, "cannot write: %s", strerror(errno));
+const MappedFile *job_file(Job *job, int operand) {
+  job->path = job->operands[operand];
+  file_map(&job->context, job->path, &job->files[operand]);
+  return &job->files[operand];
 }
 
-static void finish_output(Report *report) {
-  report_flush(report);
-  errno = 0;
-  if (fflush(report->stream) == 0) return;
-  report->pipe_closed = errno == EPIPE;
-  fail(report->context, ERROR_IO, "cannot write: %s", strerror(errno));
+Model *job_model(Job *job, int operand) {
+  const MappedFile *file = job_file(job, operand);
+  Model *model = model_read(&job->context, file->data, file->size);
+  model_unfold(model);
+  return model;
+}
+
+void run_inspect(Job *job) {
+  Model *model = job_model(job, 0);
+  if (job->summary) inspect_summary(job, model);
+  else if (job->op || job->line || job->name) inspect_selected(job, model);
+  else if (job->json) inspect_json(&job->report, job->path, model);
+  else inspect_text(&job->report, job->path, model);
+}
+
+void run_text(Job *job) {
+  const MappedFile *file = job_file(job, 0);
+  model_print(&job->report.line, model_read(&job->context, file->data, file->size));
 }
 
 static void run_job(void *argument) {
   Job *job = argument;
-  file_map(&job->context, job->path, &job->file);
-  Model *model = model_read(&job->context, job->file.data, job->file.size);
-  Report *report = &job->report;
-  builder_init(&report->line, &job->context);
-  if (job->command == COMMAND_TEXT) model_print(&report->line, model);
-  else if (job->json) inspect_json(report, job->path, model);
-  else inspect_text(report, job->path, model);
-  finish_output(report);
+  builder_init(&job->report.line, &job->context);
+  job->command->run(job);
+  report_finish(&job->report);
 }
 
 static int finish_job(Job *job, bool completed, FILE *err) {
-  bool is_file_error = job->context.error == ERROR_IO;
-  int code = EXIT_OK;
+  bool is_file_error = job->context.error == ERROR_IO || job->context.error == ERROR_VALUE;
+  int code = job->code;
   if (!completed && !job->report.pipe_closed) {
-    /* Messages of ERROR_IO name the file themselves. */
+    /* Messages of these kinds name the file themselves. */
     if (is_file_error) fprintf(err, "j2o: %s\n", job->context.message);
     else fprintf(err, "j2o: %s: %s\n", job->path, job->context.message);
-    code = EXIT_FILE;
+    code = job->command->run == run_diff ? EXIT_TROUBLE : EXIT_FILE;
   }
-  file_unmap(&job->file);
+  for (int i = 0; i < MAX_OPERANDS; i++) file_unmap(&job->files[i]);
   context_release(&job->context);
   return code;
 }
+
+/* ---- arguments ---- */
+
+typedef struct Option {
+  const char *name;
+  unsigned of;      /* the commands' OPTION_ that allows it */
+  bool takes_value; /* --name=VALUE or --name VALUE */
+  size_t place;     /* in Job: a bool, or a text */
+} Option;
+
+static const Option options[] = {
+    {"--json", OPTION_JSON, false, offsetof(Job, json)},
+    {"--full", OPTION_FULL, false, offsetof(Job, report.full)},
+    {"--summary", OPTION_SUMMARY, false, offsetof(Job, summary)},
+    {"--all", OPTION_ALL, false, offsetof(Job, all)},
+    {"--weights", OPTION_WEIGHTS, false, offsetof(Job, weights)},
+    {"--op", OPTION_FILTER, true, offsetof(Job, op)},
+    {"--line", OPTION_FILTER, true, offsetof(Job, line)},
+    {"--name", OPTION_FILTER, true, offsetof(Job, name)},
+    {"--output", OPTION_OUTPUT, true, offsetof(Job, output)},
+    {"-o", OPTION_OUTPUT, true, offsetof(Job, output)},
+    {"--top", OPTION_TOP, true, offsetof(Job, top)},
+    {"--color", OPTION_COLOR, true, offsetof(Job, color)},
+};
 
 static int usage_error(FILE *err, const char *what, const char *detail) {
   fprintf(err, "j2o: %s%s\nTry j2o --help.\n", what, detail);
   return EXIT_USAGE;
 }
 
-static int show(FILE *out, const char *text) {
-  fputs(text, out);
-  return fflush(out) == 0 || errno == EPIPE ? EXIT_OK : EXIT_FILE;
+static const Option *find_option(const Job *job, const char *argument, const char **value) {
+  for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+    const Option *option = &options[i];
+    size_t length = strlen(option->name);
+    bool named = strncmp(argument, option->name, length) == 0;
+    if (!(job->command->options & option->of) || !named) continue;
+    if (argument[length] == '\0') return option;
+    if (!option->takes_value || argument[length] != '=') continue;
+    *value = argument + length + 1;
+    return option;
+  }
+  return NULL;
+}
+
+/* Reads the option at argv[*at]. EXIT_OK when it is good. */
+static int read_option(Job *job, int argc, char **argv, int *at, FILE *err) {
+  const char *value = NULL;
+  const Option *option = find_option(job, argv[*at], &value);
+  if (!option) return usage_error(err, "there is no option ", argv[*at]);
+  char *place = (char *)job + option->place;
+  if (!option->takes_value) {
+    *(bool *)(void *)place = true;
+    return EXIT_OK;
+  }
+  if (!value && *at + 1 < argc) value = argv[++*at];
+  if (!value || !*value) return usage_error(err, "a value is missing after ", option->name);
+  *(const char **)(void *)place = value;
+  return EXIT_OK;
 }
 
 static bool wants_color(const char *setting, FILE *out) {
@@ -129,32 +133,36 @@ static bool is_color_setting(const char *text) {
   return strcmp(text, "auto") == 0 || strcmp(text, "always") == 0 || strcmp(text, "never") == 0;
 }
 
+static bool is_number(const char *text) { return strlen(text) < 10 && strspn(text, "0123456789") == strlen(text); }
+
 /* EXIT_OK when the arguments are good. */
-static int read_options(Job *job, int argc, char **argv, FILE *out, FILE *err) {
-  const char *color = "auto";
-  bool only_paths = job->command == COMMAND_TEXT, ended = false;
+static int read_arguments(Job *job, int argc, char **argv, FILE *out, FILE *err) {
+  bool ended = false;
+  const Command *command = job->command;
+  job->color = "auto";
   for (int i = 2; i < argc; i++) {
     const char *argument = argv[i];
     bool is_option = !ended && argument[0] == '-' && argument[1] != '\0';
     if (is_option && strcmp(argument, "--") == 0) {
       ended = true;
-    } else if (is_option && !only_paths && strcmp(argument, "--full") == 0) {
-      job->report.full = true;
-    } else if (is_option && !only_paths && strcmp(argument, "--json") == 0) {
-      job->json = true;
-    } else if (is_option && !only_paths && strncmp(argument, "--color=", 8) == 0) {
-      color = argument + 8;
-      if (!is_color_setting(color)) return usage_error(err, "--color is auto, always or never, not ", color);
     } else if (is_option) {
-      return usage_error(err, "there is no option ", argument);
-    } else if (job->path) {
-      return usage_error(err, "one model at a time; there is also ", argument);
+      int code = read_option(job, argc, argv, &i, err);
+      if (code != EXIT_OK) return code;
+    } else if (job->operand_count == command->most_operands) {
+      return usage_error(err, "too much; what shall be done with ", argument);
     } else {
-      job->path = argument;
+      job->operands[job->operand_count++] = argument;
     }
   }
-  if (!job->path) return usage_error(err, "which model? Name an .onnx file", "");
-  job->report.color = wants_color(color, out);
+  if (!is_color_setting(job->color)) return usage_error(err, "--color is auto, always or never, not ", job->color);
+  if (job->top && !is_number(job->top)) return usage_error(err, "--top is a number, not ", job->top);
+  if (!job->operand_count) return usage_error(err, "which model? Name an .onnx file", "");
+  if (job->operand_count < command->least_operands) {
+    return usage_error(err, command->run == run_diff ? "two models are needed" : "the name of a node or value is needed",
+                       "");
+  }
+  if ((command->options & OPTION_OUTPUT) && !job->output) return usage_error(err, "where to? Give -o FILE", "");
+  job->report.color = wants_color(job->color, out) && !job->json;
   return EXIT_OK;
 }
 
@@ -165,6 +173,11 @@ static bool asks_for_help(int argc, char **argv) {
   return false;
 }
 
+static int show(FILE *out, const char *text) {
+  fputs(text, out);
+  return fflush(out) == 0 || errno == EPIPE ? EXIT_OK : EXIT_FILE;
+}
+
 int j2o_tool_main(int argc, char **argv, FILE *out, FILE *err) {
   const char *first = argc > 1 ? argv[1] : "";
   if (strcmp(first, "--version") == 0) return show(out, "j2o " J2O_VERSION "\n");
@@ -173,13 +186,14 @@ int j2o_tool_main(int argc, char **argv, FILE *out, FILE *err) {
     fputs(tool_help, err);
     return EXIT_USAGE;
   }
-  Job job = {.command = COMMAND_INSPECT};
-  if (strcmp(first, "text") == 0) job.command = COMMAND_TEXT;
-  else if (strcmp(first, "inspect") != 0) return usage_error(err, "there is no command ", first);
-  if (asks_for_help(argc, argv)) return show(out, job.command == COMMAND_TEXT ? text_help : inspect_help);
-  int code = read_options(&job, argc, argv, out, err);
+  Job job = {.command = tool_commands};
+  while (job.command->name && strcmp(first, job.command->name) != 0) job.command++;
+  if (!job.command->name) return usage_error(err, "there is no command ", first);
+  if (asks_for_help(argc, argv)) return show(out, job.command->help);
+  int code = read_arguments(&job, argc, argv, out, err);
   if (code != EXIT_OK) return code;
   context_init(&job.context);
+  job.path = job.operands[0];
   job.report.context = &job.context;
   job.report.stream = out;
   bool completed = context_protect(&job.context, run_job, &job);

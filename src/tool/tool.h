@@ -4,35 +4,72 @@
 
 #include <stdio.h>
 
-#include "base/builder.h"
-#include "onnx/graph.h"
 #include "onnx/metadata.h"
+#include "onnx/read.h"
+#include "tool/report.h"
 
-enum { EXIT_OK = 0, EXIT_FILE = 1, EXIT_USAGE = 2 };
+/* EXIT_DIFFERENT is j2o diff's alone, which answers a trouble with a file by EXIT_TROUBLE. */
+enum { EXIT_OK = 0, EXIT_FILE = 1, EXIT_DIFFERENT = 1, EXIT_USAGE = 2, EXIT_TROUBLE = 2 };
 
 /* The whole tool, on given streams. Returns the exit code. */
 int j2o_tool_main(int argc, char **argv, FILE *out, FILE *err);
 
-/* Text on its way to a stream, flushed as it grows. A failing write unwinds with ERROR_IO. */
-typedef struct Report {
-  Context *context;
-  FILE *stream;
-  Builder line;
-  bool color;
-  bool full;
-  bool pipe_closed; /* the reader of our output is gone: not an error */
-} Report;
+enum { MAX_OPERANDS = 2 };
+typedef struct Command Command;
 
-void report_flush(Report *report);
+/* One command at work. */
+typedef struct Job {
+  Context context;
+  Report report;
+  const Command *command;
+  const char *operands[MAX_OPERANDS];
+  int operand_count;
+  const char *path; /* of the file at hand: errors name it */
+  MappedFile files[MAX_OPERANDS];
+  bool json, summary, all, weights; /* options, as their names say */
+  const char *op, *line, *name, *output, *top, *color;
+  Map sources; /* source.h */
+  int code;    /* of a command that ended well */
+} Job;
 
-/* What j2o inspect prints. inspect.c, inspect_json.c */
+struct Command {
+  const char *name;
+  void (*run)(Job *job);
+  const char *help;
+  unsigned options;
+  int least_operands, most_operands;
+};
+
+extern const Command tool_commands[]; /* ends with an empty row; help.c */
+extern const char tool_help[];
+
+enum {
+  OPTION_JSON = 1, OPTION_FULL = 2, OPTION_SUMMARY = 4, OPTION_FILTER = 8, OPTION_OUTPUT = 16, OPTION_ALL = 32,
+  OPTION_TOP = 64, OPTION_COLOR = 128, OPTION_WEIGHTS = 256,
+};
+
+/* Maps a file named on the command line; errors that follow name it. */
+const MappedFile *job_file(Job *job, int operand);
+/* Reads it, with a compact model's origins on the nodes. */
+Model *job_model(Job *job, int operand);
+
+/* The commands. */
+void run_inspect(Job *job);
+void run_text(Job *job);
+void run_blame(Job *job);
+void run_locate(Job *job);
+void run_diff(Job *job);
+void run_strip(Job *job);
+void run_compact(Job *job);
+void run_expand(Job *job);
+void run_stats(Job *job);
+
+/* What j2o inspect prints. inspect.c, inspect_json.c, summary.c */
 void inspect_text(Report *report, const char *path, const Model *model);
 void inspect_json(Report *report, const char *path, const Model *model);
-
-/* A node's metadata by key, whether it was read or is our own; NULL when absent. */
-Str node_metadata(const Node *node, const char *key);
-
-/* "f32[2,B]"; "?" when unknown. */
-void inspect_type(Report *report, Type type);
+void inspect_node(Report *report, const Node *node);
+void inspect_json_node(Report *report, const Node *node);
+void inspect_selected(Job *job, Model *model);
+void inspect_summary(Job *job, Model *model);
 
 #endif

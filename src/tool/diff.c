@@ -1,0 +1,215 @@
+/* Aligning two models. Nodes that compute the same from the same are matched first, wherever they came from; what is
+ * left is matched by what the node is and the line it came from, then by the function, then by operator alone within
+ * a line or a function. */
+#include "tool/diff.h"
+
+#include <string.h>
+
+enum { COMPARED_BYTES = 4096 /* of tensors, without --weights */ };
+
+static uint64_t mix_text(uint64_t hash, Str text) { return hash_mix(hash, text ? str_hash(text) : 0); }
+
+static uint64_t type_hash(Context *context, Type type) {
+  uint64_t hash = hash_mix((uint64_t)type.dtype, type_is_unranked(type) ? UINT64_MAX : type.rank);
+  for (uint32_t i = 0; i < type.rank; i++) {
+    const char *text = dim_text(context, type.dims[i]);
+    hash = hash_mix(hash, hash_bytes(text, strlen(text)));
+  }
+  return hash;
+}
+
+static uint64_t tensor_hash(const Tensor *tensor) {
+  uint64_t hash = hash_mix((uint64_t)tensor->dtype, tensor->size);
+  for (uint32_t i = 0; i < tensor->rank; i++) hash = hash_mix(hash, (uint64_t)tensor->dims[i]);
+  if (tensor->data && tensor->size <= COMPARED_BYTES) hash = hash_mix(hash, hash_bytes(tensor->data, tensor->size));
+  return hash;
+}
+
+static uint64_t attribute_hash(const Attribute *attribute) {
+  uint64_t hash = hash_mix(str_hash(attribute->name), (uint64_t)attribute->kind);
+  if (attribute->reference) return mix_text(hash, attribute->reference);
+  switch (attribute->kind) {
+    case ATTRIBUTE_INT: return hash_mix(hash, (uint64_t)attribute->integer);
+    case ATTRIBUTE_FLOAT: return hash_mix(hash, hash_bytes(&attribute->real, sizeof attribute->real));
+    case ATTRIBUTE_STRING: return hash_mix(hash, hash_bytes(attribute->string, attribute->count));
+    case ATTRIBUTE_TENSOR: return attribute->tensor ? hash_mix(hash, tensor_hash(attribute->tensor)) : hash;
+    case ATTRIBUTE_INTS: return hash_mix(hash, hash_bytes(attribute->integers, attribute->count * sizeof(int64_t)));
+    case ATTRIBUTE_FLOATS: return hash_mix(hash, hash_bytes(attribute->reals, attribute->count * sizeof(float)));
+    case ATTRIBUTE_STRINGS:
+      for (size_t i = 0; i < attribute->count; i++) hash = mix_text(hash, attribute->strings[i]);
+      return hash;
+    default: return hash; /* the nodes of a body are compared on their own */
+  }
+}
+
+static uint64_t local_hash(Context *context, const Node *node) {
+  uint64_t hash = mix_text(str_hash(node->op), node->domain), attributes = 0;
+  for (size_t i = 0; i < node->attributes.count; i++) attributes += attribute_hash(&node->attributes.items[i]);
+  hash = hash_mix(hash, attributes); /* their order means nothing */
+  for (uint32_t i = 0; i < node->output_count; i++) {
+    hash = hash_mix(hash, node->outputs[i] ? type_hash(context, node->outputs[i]->type) : 1);
+  }
+  return hash;
+}
+
+static void set_hash(Value *value, uint64_t hash) { value->scratch = (void *)(uintptr_t)(hash | 1); }
+
+/* Values carry what they are in their scratch; one that is used before it is made counts as unknown. */
+static void hash_graph(Context *context, Side *side, const Graph *graph) {
+  for (size_t i = 0; i < graph->inputs.count; i++) {
+    set_hash(graph->inputs.items[i], hash_mix(i, type_hash(context, graph->inputs.items[i]->type)));
+  }
+  for (size_t i = 0; i < graph->initializers.count; i++) {
+    Value *value = graph->initializers.items[i];
+    set_hash(value, tensor_hash(value->tensor));
+  }
+  FOR_EACH_NODE(node, graph) {
+    size_t index = node_index(node);
+    uint64_t hash = side->local[index] = local_hash(context, node);
+    for (uint32_t i = 0; i < node->input_count; i++) {
+      const Value *value = node->inputs[i].value;
+      hash = hash_mix(hash, value ? (uint64_t)(uintptr_t)value->scratch : 2);
+    }
+    side->deep[index] = hash;
+    for (uint32_t i = 0; i < node->output_count; i++) {
+      if (node->outputs[i]) set_hash(node->outputs[i], hash_mix(hash, i));
+    }
+    for (size_t i = 0; i < node->attributes.count; i++) {
+      if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) hash_graph(context, side, node->attributes.items[i].graph);
+    }
+  }
+}
+
+static void forget(Graph *graph, void *data) {
+  (void)data;
+  for (size_t i = 0; i < graph->inputs.count; i++) graph->inputs.items[i]->scratch = NULL;
+  FOR_EACH_NODE(node, graph) {
+    for (uint32_t i = 0; i < node->input_count; i++) {
+      if (node->inputs[i].value) node->inputs[i].value->scratch = NULL;
+    }
+  }
+}
+
+static Side make_side(Job *job, Model *model, const char *path) {
+  Context *context = &job->context;
+  Side side = {.path = path, .model = model, .nodes = model_nodes(context, model)};
+  size_t count = side.nodes->nodes.count;
+  side.deep = arena_new_array(&context->arena, count, uint64_t);
+  side.local = arena_new_array(&context->arena, count, uint64_t);
+  side.match = arena_new_array(&context->arena, count, size_t);
+  model_each_graph(model, forget, NULL);
+  hash_graph(context, &side, model->graph);
+  for (size_t i = 0; i < model->functions.count; i++) hash_graph(context, &side, model->functions.items[i]->body);
+  return side;
+}
+
+/* ---- matching ---- */
+
+typedef enum Likeness { SAME_DEEP_AND_LINE, SAME_DEEP, SAME_LINE, SAME_FUNCTION, OPERATOR_AND_LINE, OPERATOR_AND_FUNCTION, LIKENESSES } Likeness;
+
+static uint64_t likeness_key(const Side *side, size_t index, Likeness likeness) {
+  const PlacedNode *placed = &side->nodes->nodes.items[index];
+  uint64_t function = placed->place.function ? str_hash(placed->place.function) : 0;
+  uint64_t line = hash_mix(function, placed->place.line);
+  uint64_t op = mix_text(str_hash(placed->node->op), placed->node->domain);
+  switch (likeness) {
+    case SAME_DEEP_AND_LINE: return hash_mix(side->deep[index], line);
+    case SAME_DEEP: return side->deep[index];
+    case SAME_LINE: return hash_mix(side->local[index], line);
+    case SAME_FUNCTION: return hash_mix(side->local[index], function);
+    case OPERATOR_AND_LINE: return hash_mix(op, line);
+    default: return hash_mix(op, function);
+  }
+}
+
+typedef struct Waiting {
+  size_t index;
+  struct Waiting *next, *last; /* last: of the queue that this one heads */
+} Waiting;
+
+/* Nodes with the same key are matched in order. */
+static void match_like(Context *context, Side *a, Side *b, Likeness likeness) {
+  Map queues = {0};
+  for (size_t i = 0; i < b->nodes->nodes.count; i++) {
+    if (b->match[i]) continue;
+    Waiting *waiting = arena_new(&context->arena, Waiting);
+    waiting->index = i;
+    waiting->last = waiting;
+    void **slot = map_slot(context, &queues, likeness_key(b, i, likeness), 0);
+    Waiting *head = *slot;
+    if (head) head->last->next = waiting, head->last = waiting;
+    else *slot = waiting;
+  }
+  for (size_t i = 0; i < a->nodes->nodes.count; i++) {
+    if (a->match[i]) continue;
+    Waiting *head = map_get(&queues, likeness_key(a, i, likeness), 0);
+    if (!head || head->index == SIZE_MAX) continue;
+    a->match[i] = head->index + 1;
+    b->match[head->index] = i + 1;
+    /* The head keeps its place in the map and takes over what the next one holds. */
+    if (head->next) head->index = head->next->index, head->next = head->next->next;
+    else head->index = SIZE_MAX;
+  }
+}
+
+Diff diff_align(Job *job, Model *a, Model *b) {
+  Diff diff = {.job = job, .a = make_side(job, a, job->operands[0]), .b = make_side(job, b, job->operands[1])};
+  for (Likeness likeness = 0; likeness < LIKENESSES; likeness++) match_like(&job->context, &diff.a, &diff.b, likeness);
+  return diff;
+}
+
+/* ---- comparing ---- */
+
+bool diff_same_type(const Diff *diff, Type a, Type b) {
+  if (a.dtype != b.dtype || a.rank != b.rank || type_is_unranked(a) != type_is_unranked(b)) return false;
+  for (uint32_t i = 0; i < a.rank; i++) {
+    if (strcmp(dim_text(&diff->job->context, a.dims[i]), dim_text(&diff->job->context, b.dims[i])) != 0) return false;
+  }
+  return true;
+}
+
+bool diff_same_tensor(const Diff *diff, const Tensor *a, const Tensor *b) {
+  if (!a || !b) return a == b;
+  if (a->dtype != b->dtype || a->rank != b->rank || a->size != b->size) return false;
+  if (a->rank && memcmp(a->dims, b->dims, a->rank * sizeof *a->dims) != 0) return false;
+  bool compared = a->data && b->data && a->size && (diff->job->weights || a->size <= COMPARED_BYTES);
+  return !compared || memcmp(a->data, b->data, a->size) == 0;
+}
+
+static bool same_bytes(const void *a, const void *b, size_t size) { return size == 0 || memcmp(a, b, size) == 0; }
+
+bool diff_same_attribute(const Diff *diff, const Attribute *a, const Attribute *b) {
+  if (a->kind != b->kind || a->reference != b->reference) return false;
+  if (a->reference) return true;
+  switch (a->kind) {
+    case ATTRIBUTE_INT: return a->integer == b->integer;
+    case ATTRIBUTE_FLOAT: return same_bytes(&a->real, &b->real, sizeof a->real);
+    case ATTRIBUTE_TENSOR: return diff_same_tensor(diff, a->tensor, b->tensor);
+    case ATTRIBUTE_GRAPH:
+    case ATTRIBUTE_OTHER: return true;
+    default: break;
+  }
+  if (a->count != b->count) return false;
+  if (a->kind == ATTRIBUTE_STRING) return same_bytes(a->string, b->string, a->count);
+  if (a->kind == ATTRIBUTE_INTS) return same_bytes(a->integers, b->integers, a->count * sizeof(int64_t));
+  if (a->kind == ATTRIBUTE_FLOATS) return same_bytes(a->reals, b->reals, a->count * sizeof(float));
+  return same_bytes(a->strings, b->strings, a->count * sizeof(Str)); /* interned together */
+}
+
+static size_t input_position(const Value *value) {
+  const Graph *graph = value->graph;
+  for (size_t i = 0; i < graph->inputs.count; i++) {
+    if (graph->inputs.items[i] == value) return i;
+  }
+  return SIZE_MAX;
+}
+
+bool diff_same_value(const Diff *diff, const Value *a, const Value *b) {
+  if (!a || !b) return a == b;
+  if (a->producer && b->producer) {
+    return diff->a.match[node_index(a->producer)] == node_index(b->producer) + 1 && a->output_index == b->output_index;
+  }
+  if (a->producer || b->producer) return false;
+  if (a->tensor || b->tensor) return diff_same_tensor(diff, a->tensor, b->tensor);
+  return input_position(a) == input_position(b);
+}

@@ -1,0 +1,315 @@
+/* j2o diff: what the alignment of two models leaves, grouped by source line. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tool/diff.h"
+#include "tool/source.h"
+
+typedef enum ChangeKind { CHANGE_REMOVED, CHANGE_ADDED, CHANGE_ALTERED } ChangeKind;
+
+typedef struct Change {
+  ChangeKind kind;
+  const Node *a, *b; /* NULL where there is none */
+  Place place;
+  size_t order;
+  ARRAY(Str) details;
+} Change;
+
+typedef ARRAY(Change) Changes;
+
+/* ---- details ---- */
+
+/* Takes what was added to the report since `start` as one text. */
+static Str take_text(Report *report, size_t start) {
+  Str text = str_intern_sized(report->context, report->line.text + start, report->line.length - start);
+  report->line.length = start;
+  return text;
+}
+
+#define DETAIL(diff, change, ...)                                                 \
+  do {                                                                            \
+    Report *report = &(diff)->job->report;                                        \
+    size_t start = report->line.length;                                           \
+    __VA_ARGS__;                                                                  \
+    array_push(report->context, &(change)->details, take_text(report, start));    \
+  } while (0)
+
+static void add_side(Report *report, const Attribute *attribute) {
+  if (attribute) report_attribute(report, attribute);
+  else report_add(report, "absent");
+}
+
+static void compare_attributes(Diff *diff, Change *change) {
+  for (size_t i = 0; i < change->a->attributes.count; i++) {
+    const Attribute *a = &change->a->attributes.items[i], *b = node_attribute(change->b, a->name);
+    if (b && diff_same_attribute(diff, a, b)) continue;
+    DETAIL(diff, change, report_name(report, a->name), report_add(report, ": "), add_side(report, a),
+           report_add(report, " -> "), add_side(report, b));
+  }
+  for (size_t i = 0; i < change->b->attributes.count; i++) {
+    const Attribute *b = &change->b->attributes.items[i];
+    if (node_attribute(change->a, b->name)) continue;
+    DETAIL(diff, change, report_name(report, b->name), report_add(report, ": absent -> "), add_side(report, b));
+  }
+}
+
+static void add_value(Report *report, const Value *value) {
+  if (!value) {
+    report_add(report, "none");
+    return;
+  }
+  report_name(report, value->name);
+  report_add(report, " ");
+  report_type(report, value->type);
+}
+
+static void compare_values(Diff *diff, Change *change) {
+  const Node *a = change->a, *b = change->b;
+  uint32_t most = a->input_count > b->input_count ? a->input_count : b->input_count;
+  for (uint32_t i = 0; i < most; i++) {
+    const Value *from = i < a->input_count ? a->inputs[i].value : NULL;
+    const Value *to = i < b->input_count ? b->inputs[i].value : NULL;
+    if (diff_same_value(diff, from, to)) continue;
+    bool contents = from && to && from->tensor && to->tensor && diff_same_type(diff, from->type, to->type);
+    if (contents) {
+      DETAIL(diff, change, builder_format(&report->line, "input %u: the contents of ", i), add_value(report, from),
+             report_add(report, " differ"));
+    } else {
+      DETAIL(diff, change, builder_format(&report->line, "input %u: ", i), add_value(report, from),
+             report_add(report, " -> "), add_value(report, to));
+    }
+  }
+  for (uint32_t i = 0; i < a->output_count && i < b->output_count; i++) {
+    if (!a->outputs[i] || !b->outputs[i] || diff_same_type(diff, a->outputs[i]->type, b->outputs[i]->type)) continue;
+    DETAIL(diff, change, builder_format(&report->line, "output %u: ", i), report_type(report, a->outputs[i]->type),
+           report_add(report, " -> "), report_type(report, b->outputs[i]->type));
+  }
+  if (a->output_count != b->output_count) {
+    DETAIL(diff, change, builder_format(&report->line, "%u -> %u outputs", a->output_count, b->output_count));
+  }
+}
+
+/* ---- collecting ---- */
+
+static int by_place(const void *a, const void *b) {
+  const Change *first = a, *second = b;
+  Place one = first->place, two = second->place;
+  int order = strcmp(one.file ? one.file : "", two.file ? two.file : "");
+  if (!order && one.line != two.line) order = one.line < two.line ? -1 : 1;
+  if (!order) order = strcmp(one.function ? one.function : "", two.function ? two.function : "");
+  if (!order && first->kind != second->kind) order = first->kind < second->kind ? -1 : 1;
+  if (!order) order = (first->order > second->order) - (first->order < second->order);
+  return order;
+}
+
+static Changes collect(Diff *diff) {
+  Context *context = &diff->job->context;
+  Changes changes = {0};
+  const NodeList *a = diff->a.nodes, *b = diff->b.nodes;
+  for (size_t i = 0; i < a->nodes.count; i++) {
+    if (diff->a.match[i]) continue;
+    Change change = {.kind = CHANGE_REMOVED, .a = a->nodes.items[i].node, .place = a->nodes.items[i].place, .order = i};
+    array_push(context, &changes, change);
+  }
+  for (size_t i = 0; i < b->nodes.count; i++) {
+    const PlacedNode *placed = &b->nodes.items[i];
+    Change change = {.kind = CHANGE_ADDED, .b = placed->node, .place = placed->place, .order = i};
+    if (diff->b.match[i]) {
+      change.kind = CHANGE_ALTERED;
+      change.a = a->nodes.items[diff->b.match[i] - 1].node;
+      compare_attributes(diff, &change);
+      compare_values(diff, &change);
+      if (!change.details.count) continue;
+    }
+    array_push(context, &changes, change);
+  }
+  if (changes.count) qsort(changes.items, changes.count, sizeof *changes.items, by_place);
+  return changes;
+}
+
+static void compare_interface(Diff *diff, Change *change, const char *what, const Value *a, const Value *b, bool same) {
+  if (a && b && same && a->name == b->name && diff_same_type(diff, a->type, b->type)) return;
+  bool rewired = a && b && a->name == b->name && diff_same_type(diff, a->type, b->type);
+  if (rewired) {
+    DETAIL(diff, change, report_add(report, what), report_add(report, " "), add_value(report, a),
+           report_add(report, " is computed by something else"));
+  } else {
+    DETAIL(diff, change, report_add(report, what), report_add(report, " "), add_value(report, a),
+           report_add(report, " -> "), add_value(report, b));
+  }
+}
+
+/* What is not a node: inputs, outputs, operator sets. */
+static Change model_changes(Diff *diff) {
+  Change change = {0};
+  const Graph *a = diff->a.model->graph, *b = diff->b.model->graph;
+  for (size_t i = 0; i < a->inputs.count || i < b->inputs.count; i++) {
+    compare_interface(diff, &change, "input", i < a->inputs.count ? a->inputs.items[i] : NULL,
+                      i < b->inputs.count ? b->inputs.items[i] : NULL, true);
+  }
+  for (size_t i = 0; i < a->outputs.count || i < b->outputs.count; i++) {
+    const Value *from = i < a->outputs.count ? a->outputs.items[i]->value : NULL;
+    const Value *to = i < b->outputs.count ? b->outputs.items[i]->value : NULL;
+    compare_interface(diff, &change, "output", from, to, diff_same_value(diff, from, to));
+  }
+  if (diff->a.model->opset != diff->b.model->opset) {
+    DETAIL(diff, &change, builder_format(&report->line, "opset %" PRId64 " -> %" PRId64, diff->a.model->opset, diff->b.model->opset));
+  }
+  return change;
+}
+
+/* ---- for people ---- */
+
+static bool same_place(Place a, Place b) { return a.file == b.file && a.line == b.line && a.function == b.function; }
+
+static void add_place(Diff *diff, Place place) {
+  Report *report = &diff->job->report;
+  report_add(report, "\n");
+  if (!place.function) {
+    report_heading(report, "nodes that do not say where they came from");
+  } else {
+    report_color(report, COLOR_HEAD);
+    report_name(report, place.function);
+    builder_format(&report->line, ":%u", place.line);
+    report_color(report, COLOR_PLAIN);
+    if (place.file) {
+      report_add(report, "  ");
+      report_name(report, place.file);
+    }
+  }
+  report_add(report, "\n");
+  size_t start = report->line.length;
+  if (place.file) report_source_line(diff->job, place.file, place.line);
+  if (report->line.length == start) return;
+  Str text = take_text(report, start);
+  report_add(report, "    ");
+  report_add(report, text);
+  report_add(report, "\n");
+}
+
+static void add_node(Report *report, const Node *node) {
+  report_operator(report, node);
+  report_add(report, " ");
+  report_name(report, node->name);
+  report_add(report, "(");
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    if (i) report_add(report, ", ");
+    if (node->inputs[i].value) add_value(report, node->inputs[i].value);
+    else report_add(report, "-");
+  }
+  report_add(report, ") -> ");
+  for (uint32_t i = 0; i < node->output_count; i++) {
+    if (i) report_add(report, ", ");
+    if (node->outputs[i]) add_value(report, node->outputs[i]);
+    else report_add(report, "-");
+  }
+}
+
+static void add_change(Report *report, const Change *change) {
+  static const char marks[] = {[CHANGE_REMOVED] = '-', [CHANGE_ADDED] = '+', [CHANGE_ALTERED] = '~'};
+  static const Color colors[] = {COLOR_REMOVED, COLOR_ADDED, COLOR_CHANGED};
+  report_color(report, colors[change->kind]);
+  builder_format(&report->line, "  %c ", marks[change->kind]);
+  report_color(report, COLOR_PLAIN);
+  add_node(report, change->b ? change->b : change->a);
+  report_add(report, "\n");
+  for (size_t i = 0; i < change->details.count; i++) {
+    report_add(report, "      ");
+    report_add(report, change->details.items[i]);
+    report_add(report, "\n");
+  }
+  report_flush(report);
+}
+
+static void add_counts(Report *report, const Diff *diff, const size_t counts[3]) {
+  report_text(report, diff->a.path, strlen(diff->a.path));
+  report_add(report, " -> ");
+  report_text(report, diff->b.path, strlen(diff->b.path));
+  builder_format(&report->line, ": %zu -> %zu nodes, %zu removed, %zu added, %zu changed\n", diff->a.nodes->nodes.count,
+                 diff->b.nodes->nodes.count, counts[CHANGE_REMOVED], counts[CHANGE_ADDED], counts[CHANGE_ALTERED]);
+}
+
+/* ---- for programs ---- */
+
+static void json_node(Report *report, const char *key, const Node *node) {
+  builder_format(&report->line, ", \"%s\": ", key);
+  if (!node) {
+    report_add(report, "null");
+    return;
+  }
+  report_add(report, "{\"name\": ");
+  json_name(report, node->name);
+  json_key(report, "op_type");
+  json_name(report, node->op);
+  report_add(report, "}");
+}
+
+static void json_details(Report *report, const Change *change) {
+  report_add(report, "[");
+  for (size_t i = 0; i < change->details.count; i++) {
+    if (i) report_add(report, ", ");
+    json_name(report, change->details.items[i]);
+  }
+  report_add(report, "]");
+}
+
+static void json_diff(Diff *diff, const Change *model, const Changes *changes, const size_t counts[3]) {
+  static const char *const kinds[] = {"removed", "added", "changed"};
+  Report *report = &diff->job->report;
+  report_add(report, "{\"a\": ");
+  json_text(report, diff->a.path, strlen(diff->a.path));
+  json_key(report, "b");
+  json_text(report, diff->b.path, strlen(diff->b.path));
+  json_key(report, "same");
+  report_add(report, changes->count || model->details.count ? "false" : "true");
+  for (int i = 0; i < 3; i++) json_count(report, kinds[i], counts[i]);
+  json_key(report, "model");
+  json_details(report, model);
+  report_add(report, ", \"changes\": [");
+  for (size_t i = 0; i < changes->count; i++) {
+    const Change *change = &changes->items[i];
+    report_add(report, i ? ",\n{\"kind\": " : "\n{\"kind\": ");
+    builder_format(&report->line, "\"%s\", \"file\": ", kinds[change->kind]);
+    json_name(report, change->place.file);
+    json_key(report, "function");
+    json_name(report, change->place.function);
+    json_count(report, "line", change->place.line);
+    json_node(report, "a", change->a);
+    json_node(report, "b", change->b);
+    json_key(report, "details");
+    json_details(report, change);
+    report_add(report, "}");
+    report_flush(report);
+  }
+  report_add(report, "]}\n");
+}
+
+void run_diff(Job *job) {
+  Model *first = job_model(job, 0), *second = job_model(job, 1);
+  Diff diff = diff_align(job, first, second);
+  Changes changes = collect(&diff);
+  Change model = model_changes(&diff);
+  size_t counts[3] = {0};
+  for (size_t i = 0; i < changes.count; i++) counts[changes.items[i].kind]++;
+  job->code = changes.count || model.details.count ? EXIT_DIFFERENT : EXIT_OK;
+  Report *report = &job->report;
+  if (job->json) {
+    json_diff(&diff, &model, &changes, counts);
+    return;
+  }
+  if (job->code == EXIT_OK) {
+    builder_format(&report->line, "the same: %zu nodes\n", diff.a.nodes->nodes.count);
+    return;
+  }
+  add_counts(report, &diff, counts);
+  for (size_t i = 0; i < model.details.count; i++) {
+    report_add(report, "  ~ ");
+    report_add(report, model.details.items[i]);
+    report_add(report, "\n");
+  }
+  for (size_t i = 0; i < changes.count; i++) {
+    if (!i || !same_place(changes.items[i].place, changes.items[i - 1].place)) add_place(&diff, changes.items[i].place);
+    add_change(report, &changes.items[i]);
+  }
+}

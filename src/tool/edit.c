@@ -1,0 +1,96 @@
+/* j2o strip, compact, expand: copies of a model with other metadata. */
+#include <errno.h>
+#include <limits.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "onnx/rewrite.h"
+#include "onnx/write.h"
+#include "tool/tool.h"
+
+/* A model as a whole is read first, so that a damaged file is told and never copied. */
+static const MappedFile *checked_file(Job *job) {
+  const MappedFile *file = job_file(job, 0);
+  model_read(&job->context, file->data, file->size);
+  return file;
+}
+
+static void write_stream(Job *job, const Rewritten *result, FILE *stream, const char *name) {
+  bool written = true;
+  for (size_t i = 0; i < result->count && written; i++) {
+    written = fwrite(result->segments[i].data, 1, result->segments[i].size, stream) == result->segments[i].size;
+  }
+  int reason = errno;
+  bool closed = stream == job->report.stream || fclose(stream) == 0;
+  if (written && closed) return;
+  job->report.pipe_closed = stream == job->report.stream && reason == EPIPE;
+  fail(&job->context, ERROR_IO, "cannot write '%s': %s", name, strerror(written ? errno : reason));
+}
+
+/* Into a device or a pipe the bytes go as they are: such a thing must not be replaced by a file. */
+static void write_special(Job *job, const Rewritten *result) {
+  FILE *stream = fopen(job->output, "wb");
+  if (!stream) fail(&job->context, ERROR_IO, "cannot write '%s': %s", job->output, strerror(errno));
+  write_stream(job, result, stream, job->output);
+}
+
+/* words: what was done to `changes` things, in the singular and in the plural. */
+static void finish_edit(Job *job, const Rewritten *result, const char *const words[2], const char *nothing) {
+  Report *report = &job->report;
+  if (result->size > INT_MAX && result->size > job->files[0].size) {
+    fail(&job->context, ERROR_VALUE, "%s: the result would be larger than the 2 GiB that ONNX allows", job->path);
+  }
+  struct stat status;
+  if (strcmp(job->output, "-") == 0) {
+    write_stream(job, result, report->stream, "standard output");
+    return;
+  }
+  if (stat(job->output, &status) == 0 && !S_ISREG(status.st_mode)) write_special(job, result);
+  else segments_write_file(&job->context, result->segments, result->count, job->output);
+  if (job->json) {
+    report_add(report, "{\"input\": ");
+    json_text(report, job->path, strlen(job->path));
+    json_key(report, "output");
+    json_text(report, job->output, strlen(job->output));
+    json_count(report, "bytes_before", job->files[0].size);
+    json_count(report, "bytes_after", result->size);
+    json_count(report, "changes", result->changes);
+    report_add(report, "}\n");
+    return;
+  }
+  report_text(report, job->output, strlen(job->output));
+  report_add(report, ": ");
+  if (result->changes) {
+    builder_format(&report->line, "%" PRIu64 " ", result->changes);
+    report_add(report, words[result->changes != 1]);
+  } else {
+    report_add(report, nothing);
+  }
+  report_add(report, ", ");
+  report_size(report, job->files[0].size);
+  report_add(report, " -> ");
+  report_size(report, result->size);
+  report_add(report, "\n");
+}
+
+void run_strip(Job *job) {
+  const MappedFile *file = checked_file(job);
+  Rewritten result = model_strip(&job->context, file->data, file->size, job->all ? STRIP_ALL : STRIP_OURS);
+  static const char *const words[] = {"entry removed", "entries removed"};
+  finish_edit(job, &result, words, "nothing to remove");
+}
+
+void run_compact(Job *job) {
+  const MappedFile *file = checked_file(job);
+  Rewritten result = model_compact(&job->context, file->data, file->size);
+  static const char *const words[] = {"node compacted", "nodes compacted"};
+  finish_edit(job, &result, words, "copied as it is, no node has full provenance");
+}
+
+void run_expand(Job *job) {
+  const MappedFile *file = checked_file(job);
+  Rewritten result = model_expand(&job->context, file->data, file->size);
+  static const char *const words[] = {"node expanded", "nodes expanded"};
+  finish_edit(job, &result, words, "copied as it is, the model is not compact");
+}

@@ -1,0 +1,142 @@
+/* The commands and what each says of itself. */
+#include "tool/tool.h"
+
+const char tool_help[] =
+    "j2o looks into ONNX models: what they compute, and which line of the JAX program each node came from.\n"
+    "\n"
+    "usage: j2o COMMAND MODEL.onnx [...]\n"
+    "       j2o COMMAND --help\n"
+    "       j2o --help | --version\n"
+    "\n"
+    "  inspect   the model's interface, then every node with its values, shapes and origin; or a summary\n"
+    "  blame     the program's source, each line with the nodes it became\n"
+    "  locate    one node or value: its trace with source text, what it reads, what reads it\n"
+    "  diff      what changed between two exports, by source line\n"
+    "  stats     where the bytes are: graph, tensors, metadata\n"
+    "  text      the model in the ONNX text syntax, as onnx.parser reads it\n"
+    "  strip     a copy without provenance\n"
+    "  compact   a copy with every trace stored once\n"
+    "  expand    a copy of a compact model with the whole traces on its nodes\n"
+    "\n"
+    "Models of any producer can be read; weights are never loaded, so a model of many gigabytes takes no longer than\n"
+    "its nodes.\n"
+    "\n"
+    "exit codes: 0 done, 1 the file cannot be read, is no ONNX model, or holds nothing of what was asked for,\n"
+    "            2 the command line is wrong. diff: 0 the same, 1 different, 2 trouble of any kind\n";
+
+#define COMMON_HELP \
+  "  --json     one JSON document, for other programs\n" \
+  "  --color    auto (the default) colours the output on a terminal, unless NO_COLOR is set; always; never\n"
+
+#define ORIGIN_HELP \
+  "\n" \
+  "A node has an origin when the model was exported with JAX2ONNX_ENABLE_STACKTRACE_METADATA=1 in the environment.\n" \
+  "JAX2ONNX_STACKTRACE_DETAIL=full (or compact, which takes less room) writes whole traces, with file names. Traces\n" \
+  "that PyTorch's exporter writes (pkg.torch.onnx.stack_trace) are understood too.\n"
+
+static const char inspect_help[] =
+    "usage: j2o inspect MODEL.onnx [--summary] [--op NAME] [--line PLACE] [--name NAME] [--full] [--json]\n"
+    "                              [--color=auto|always|never]\n"
+    "\n"
+    "Prints the model's version, inputs and outputs, then its nodes in order: name, operator, inputs and outputs with\n"
+    "their types, and where the node came from:\n"
+    "\n"
+    "  at Block.__call__:72      the line of the program that was converted\n"
+    "  by SinPlugin.lower:31     the part of the converter that made the node\n"
+    "\n"
+    "The bodies of If, Loop and Scan stand indented below their node, functions at the end.\n"
+    "\n"
+    "  --summary  how many nodes there are by operator, by function and by file\n"
+    "  --op       only nodes of this operator; * and ? stand for any letters, as in --op 'Reduce*'\n"
+    "  --line     only nodes from this line: model.py:42, model.py:40-50, or by function: Block.__call__:72\n"
+    "  --name     only nodes of this name, or that make a value of this name; * and ? as above\n"
+    "  --full     also the converter's call stack (outermost first) and the JAX traceback (innermost first)\n"
+    COMMON_HELP ORIGIN_HELP;
+
+static const char text_help[] =
+    "usage: j2o text MODEL.onnx\n"
+    "\n"
+    "Prints the model in the ONNX text syntax. onnx.parser.parse_model reads it back; only the elements of large\n"
+    "tensors are left out. The metadata of nodes, for which the syntax has no place, are comments above the node.\n";
+
+static const char blame_help[] =
+    "usage: j2o blame MODEL.onnx [FILE.py] [--json] [--color=auto|always|never]\n"
+    "\n"
+    "Prints the program's source with the nodes that each line became: how many, and which operators. With FILE.py the\n"
+    "whole file is listed; without, only the lines that became nodes, of every file. Where a source file cannot be\n"
+    "read, the functions and lines are listed without their text.\n"
+    "\n"
+    "A model with minimal provenance names functions and lines, but no files: FILE.py is then matched by the functions\n"
+    "that it defines.\n"
+    "\n" COMMON_HELP ORIGIN_HELP;
+
+static const char locate_help[] =
+    "usage: j2o locate MODEL.onnx NODE|VALUE [--full] [--json] [--color=auto|always|never]\n"
+    "\n"
+    "Prints a node, found by its name or by the name of a value that it makes: its attributes and types, the trace that\n"
+    "led to it with the source text where the files can be read, what makes its inputs and what reads its outputs. A\n"
+    "graph input or initializer is shown with what reads it. Exits with 1 when there is nothing of that name.\n"
+    "\n"
+    "  --full     also the converter's call stack, and frames inside libraries\n" COMMON_HELP ORIGIN_HELP;
+
+static const char diff_help[] =
+    "usage: j2o diff A.onnx B.onnx [--weights] [--json] [--color=auto|always|never]\n"
+    "\n"
+    "Prints what changed from A to B, grouped by source line: nodes that are gone (-), new (+), or changed (~), and the\n"
+    "same for inputs, outputs and initializers. Nodes are matched by what they compute, then by the line they came from,\n"
+    "so names may change freely. Provenance itself is not compared: a line that moved is no difference.\n"
+    "\n"
+    "  --weights  compare the contents of all initializers; without it, of those up to 4 KiB, and only the types and\n"
+    "             shapes of larger ones\n" COMMON_HELP
+    "\n"
+    "exit codes: 0 the models are the same, 1 they differ, 2 a file cannot be read or the command line is wrong\n";
+
+static const char strip_help[] =
+    "usage: j2o strip MODEL.onnx -o OUT.onnx [--all] [--json]\n"
+    "\n"
+    "Writes a copy without provenance: every metadata entry whose key begins with pkg.jax2onnx. goes, and so do the\n"
+    "references of a compact model. Everything else is copied byte by byte. OUT may be MODEL itself, or - for standard\n"
+    "output.\n"
+    "\n"
+    "  --all      remove every metadata entry and every doc_string, whoever wrote them\n"
+    "  --json     say what was done as JSON\n";
+
+static const char compact_help[] =
+    "usage: j2o compact MODEL.onnx -o OUT.onnx [--json]\n"
+    "\n"
+    "Writes a copy of a model with full provenance in which every frame and trace is stored once, in one metadata entry\n"
+    "of the model (pkg.jax2onnx.provenance), and each node carries a number. Nothing is lost: j2o expand gives the\n"
+    "first file back, byte by byte, and every command reads compact models as if they were full. An export with\n"
+    "JAX2ONNX_STACKTRACE_DETAIL=compact writes the same file directly.\n"
+    "\n"
+    "  --json     say what was done as JSON\n";
+
+static const char expand_help[] =
+    "usage: j2o expand MODEL.onnx -o OUT.onnx [--json]\n"
+    "\n"
+    "Writes a copy of a compact model with the whole traces on its nodes, as an export with\n"
+    "JAX2ONNX_STACKTRACE_DETAIL=full writes it.\n"
+    "\n"
+    "  --json     say what was done as JSON\n";
+
+static const char stats_help[] =
+    "usage: j2o stats MODEL.onnx [--top N] [--json] [--color=auto|always|never]\n"
+    "\n"
+    "Prints where the bytes of a model are: graph, tensors (also those in other files), metadata by key; then the nodes\n"
+    "by operator, and the largest tensors.\n"
+    "\n"
+    "  --top      how many tensors to list (default: 10)\n" COMMON_HELP;
+
+const Command tool_commands[] = {
+    {"inspect", run_inspect, inspect_help,
+     OPTION_JSON | OPTION_FULL | OPTION_SUMMARY | OPTION_FILTER | OPTION_COLOR, 1, 1},
+    {"blame", run_blame, blame_help, OPTION_JSON | OPTION_COLOR, 1, 2},
+    {"locate", run_locate, locate_help, OPTION_JSON | OPTION_FULL | OPTION_COLOR, 2, 2},
+    {"diff", run_diff, diff_help, OPTION_JSON | OPTION_COLOR | OPTION_WEIGHTS, 2, 2},
+    {"stats", run_stats, stats_help, OPTION_JSON | OPTION_COLOR | OPTION_TOP, 1, 1},
+    {"text", run_text, text_help, 0, 1, 1},
+    {"strip", run_strip, strip_help, OPTION_OUTPUT | OPTION_ALL | OPTION_JSON, 1, 1},
+    {"compact", run_compact, compact_help, OPTION_OUTPUT | OPTION_JSON, 1, 1},
+    {"expand", run_expand, expand_help, OPTION_OUTPUT | OPTION_JSON, 1, 1},
+    {0},
+};
