@@ -31,9 +31,7 @@ def identity(name, dtype):
 
 def windows(name, size, strides=None, padding="VALID", dtype=np.float32, base=None, dilation=None):
     def fn(x):
-        return lax.reduce_window(
-            x, identity(name, dtype), REDUCTIONS[name][0], size, strides, padding, base, dilation
-        )
+        return lax.reduce_window(x, identity(name, dtype), REDUCTIONS[name][0], size, strides, padding, base, dilation)
 
     return fn
 
@@ -88,21 +86,21 @@ DTYPES = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32,
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["nhwc", "wide padding"])
 def test_exact_types(name, dtype, reduction):
-    shape, size, strides, padding, base, dilation = CASES[name]
+    shape, size, strides, padding, _, _ = CASES[name]
     check_export(windows(reduction, size, strides, padding, dtype), [numbers(*shape, dtype=dtype)], x64=True)
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_half_precision(dtype, reduction):
-    shape, size, strides, padding, base, dilation = CASES["nhwc"]
+    shape, size, strides, padding, _, _ = CASES["nhwc"]
     x = numbers(*shape, dtype=dtype)
     check_export(windows(reduction, size, strides, padding, dtype), [x], rtol=3e-2, atol=3e-2)
 
 
 @pytest.mark.parametrize("opset", [17, 18, 21])
 def test_older_opsets(opset):
-    shape, size, strides, padding, base, dilation = CASES["dilated"]
+    shape, size, strides, padding, _, dilation = CASES["dilated"]
     for reduction in REDUCTIONS:
         check_export(windows(reduction, size, strides, padding, dilation=dilation), [numbers(*shape)], opset=opset)
 
@@ -114,14 +112,19 @@ def test_extreme_values_outside_pooling():
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("strides,padding", [((1, 2, 2, 1), "SAME"), ((1, 2, 1, 1), "VALID"), ((1, 1, 3, 1), "SAME_LOWER")])
+@pytest.mark.parametrize(
+    "strides,padding", [((1, 2, 2, 1), "SAME"), ((1, 2, 1, 1), "VALID"), ((1, 1, 3, 1), "SAME_LOWER")]
+)
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])
 def test_symbolic_sizes(reduction, strides, padding, dtype):
     fn = windows(reduction, (1, 3, 2, 1), strides, padding, dtype)
     args = [[numbers(*shape, 2, dtype=dtype)] for shape in ((1, 6, 6), (2, 7, 5), (7, 8, 12))]
     model = check_export(
-        fn, args[0], specs=[jax.ShapeDtypeStruct(s, dtype) for s in [jax.export.symbolic_shape("B,H,W,2")]],
-        more_args=args[1:], x64=dtype == np.int64,
+        fn,
+        args[0],
+        specs=[jax.ShapeDtypeStruct(s, dtype) for s in [jax.export.symbolic_shape("B,H,W,2")]],
+        more_args=args[1:],
+        x64=dtype == np.int64,
     )
     if dtype == np.float32 and strides != (1, 1, 3, 1):
         assert ("AveragePool" if reduction == "sum" else "MaxPool") in op_types(model)
@@ -198,7 +201,7 @@ def test_gradient_types(dtype):
 
 
 def test_gradient_with_symbolic_sizes():
-    shape, size, strides, padding = CHOICES["nhwc"]
+    _, size, strides, padding = CHOICES["nhwc"]
     fn = windows("max", size, strides, padding)
     args = [[numbers(*shape, 2)] for shape in ((1, 6, 6), (2, 7, 5), (7, 8, 12))]
     spec = ("B", "H", "W", 2)
