@@ -80,7 +80,8 @@ def erf_inv_over_x(w: mpf) -> mpf:
     # Newton on log(erfc(y)) = log(1 - x), which is nearly a parabola.
     for _ in range(100):
         value = mpmath.erfc(guess)
-        step = (mpmath.log(value) - mpmath.log(rest)) * value / (-2 / mpmath.sqrt(mpmath.pi) * mpmath.exp(-guess * guess))
+        slope = -2 / mpmath.sqrt(mpmath.pi) * mpmath.exp(-guess * guess) / value
+        step = (mpmath.log(value) - mpmath.log(rest)) / slope
         guess -= step
         if abs(step) < mpf(10) ** -45:
             break

@@ -4,7 +4,8 @@
 #include "onnx/schema.h"
 
 static bool asks(const char *op) {
-  static const char *const questions[] = {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf"};
+  static const char *const questions[] = {"Equal",          "Less",  "LessOrEqual", "Greater",
+                                          "GreaterOrEqual", "IsNaN", "IsInf"};
   for (size_t i = 0; i < sizeof questions / sizeof *questions; i++) {
     if (strcmp(op, questions[i]) == 0) return true;
   }
@@ -71,6 +72,12 @@ Value *emit_polynomial(Lowering *l, Here here, Value *x, const double *coefficie
     sum = emit_math(l, here, "Add", VALUES(product, number_like(l, x, coefficients[i])), 2);
   }
   return sum;
+}
+
+Value *sign_bit(Lowering *l, Value *x) {
+  Value *zero = number_like(l, x, 0);
+  Value *below = EMIT_MATH(l, "Less", EMIT_MATH(l, "Reciprocal", x), zero);
+  return EMIT_MATH(l, "Or", EMIT_MATH(l, "Less", x, zero), below);
 }
 
 Value *number_like(Lowering *l, const Value *value, double number) {

@@ -22,6 +22,9 @@ Value *emit_polynomial(Lowering *l, Here here, Value *x, const double *coefficie
 #define EMIT_POLYNOMIAL(l, x, coefficients) \
   emit_polynomial((l), HERE, (x), (coefficients), sizeof(coefficients) / sizeof *(coefficients))
 
+/* Is the sign bit of the float set? -0 shows it by its reciprocal, -infinity does not. */
+Value *sign_bit(Lowering *l, Value *x);
+
 /* A rank-0 constant of value's element type. */
 Value *number_like(Lowering *l, const Value *value, double number);
 Value *integer_like(Lowering *l, const Value *value, int64_t number);

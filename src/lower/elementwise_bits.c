@@ -43,15 +43,8 @@ static Value *bitcast_node(Lowering *l, Value *x, DType to) {
   return result;
 }
 
-/* Is the sign bit set? -0 shows it by its reciprocal, -infinity does not. */
-static Value *sign_bit(Lowering *l, Value *x) {
-  Value *zero = number_like(l, x, 0);
-  Value *below = EMIT_MATH(l, "Less", EMIT_MATH(l, "Reciprocal", x), zero);
-  return EMIT_MATH(l, "Or", EMIT_MATH(l, "Less", x, zero), below);
-}
-
-/* The bits of |x| < 2^(bias + 1), x in float64, for layouts narrower than float64: (exponent, significand) are exact, and
- * as 1 <= significand < 2, or the exponent is the least, exponent + significand grows as the bits do. */
+/* The bits of |x|, x in float64, for layouts narrower than float64: exponent and significand are exact, and as
+ * 1 <= significand < 2, or the exponent is the least, exponent + significand grows as the bits do. */
 static Value *narrow_magnitude_bits(Lowering *l, Value *x, FloatLayout layout) {
   double past = ldexp(1, layout.bias + 1); /* has the bits of infinity */
   Value *size = EMIT_MATH(l, "Min", EMIT_MATH(l, "Abs", x), number_like(l, x, past));
@@ -100,14 +93,20 @@ static Value *float_bits(Lowering *l, Value *x) {
   return EMIT_WHERE(l, sign_bit(l, wide), with_sign, bits);
 }
 
+/* Is the sign set in the bits of a float of this type? */
+static Value *is_negative(Lowering *l, Value *bits, DType dtype) {
+  unsigned width = dtype_bits(dtype);
+  if (width == 64) return EMIT_MATH(l, "Less", bits, integer_like(l, bits, 0));
+  return EMIT_MATH(l, "GreaterOrEqual", bits, integer_like(l, bits, top_bit(width)));
+}
+
 /* The float whose bits are the low ones of an int64. */
 static Value *float_from_bits(Lowering *l, Value *bits, DType to) {
   unsigned width = dtype_bits(to);
   if (has_bitcast(l, to)) return bitcast_node(l, cast_to(l, bits, integer_of_width(width, false)), to);
   FloatLayout layout = layout_of(l, to);
   Value *top = integer_like(l, bits, top_bit(width)), *one = integer_like(l, bits, 1);
-  Value *negative = width == 64 ? EMIT_MATH(l, "Less", bits, integer_like(l, bits, 0))
-                                : EMIT_MATH(l, "GreaterOrEqual", bits, top);
+  Value *negative = is_negative(l, bits, to);
   Value *size = EMIT_WHERE(l, negative, EMIT_MATH(l, "Sub", bits, top), bits);
   Value *unit = integer_like(l, bits, INT64_C(1) << layout.fraction_bits);
   Value *exponent = EMIT_MATH(l, "Div", size, unit), *fraction = EMIT_MATH(l, "Mod", size, unit);
@@ -141,7 +140,8 @@ static Value *join_bits(Lowering *l, Value *x, unsigned width, unsigned count) {
   int64_t axis = (int64_t)x->type.rank - 1;
   Value *sum = NULL;
   for (unsigned i = 0; i < count; i++) {
-    Value *piece = EMIT(l, "Gather", type_with(output_type(l, 0), x->type.dtype), x, constant_integer(l, DTYPE_INT64, i));
+    Value *index = constant_integer(l, DTYPE_INT64, i);
+    Value *piece = EMIT(l, "Gather", type_with(output_type(l, 0), x->type.dtype), x, index);
     node_set_int(piece->producer, "axis", axis);
     piece = cast_to(l, piece, DTYPE_UINT64);
     if (i) piece = EMIT_MATH(l, "Mul", piece, integer_like(l, piece, (int64_t)(UINT64_C(1) << (width * i))));
@@ -183,7 +183,7 @@ static void lower_nextafter(Lowering *l) {
   DType dtype = x->type.dtype;
   Value *bits = float_bits(l, x), *top = integer_like(l, bits, top_bit(dtype_bits(dtype)));
   Value *zero = integer_like(l, bits, 0);
-  Value *negative = dtype_bits(dtype) == 64 ? EMIT_MATH(l, "Less", bits, zero) : EMIT_MATH(l, "GreaterOrEqual", bits, top);
+  Value *negative = is_negative(l, bits, dtype);
   Value *place = EMIT_WHERE(l, negative, EMIT_MATH(l, "Sub", top, bits), bits);
   Value *up = cast_to(l, EMIT_MATH(l, "Greater", y, x), DTYPE_INT64);
   Value *down = cast_to(l, EMIT_MATH(l, "Less", y, x), DTYPE_INT64);
@@ -197,7 +197,8 @@ static void lower_nextafter(Lowering *l) {
 /* a before b in the total order: -0 before 0, and NaN behind all numbers. */
 static Value *totally_less(Lowering *l, Value *a, Value *b) {
   Value *zeros = EMIT_MATH(l, "Less", EMIT_MATH(l, "Reciprocal", a), EMIT_MATH(l, "Reciprocal", b));
-  Value *less = EMIT_MATH(l, "Or", EMIT_MATH(l, "Less", a, b), EMIT_MATH(l, "And", EMIT_MATH(l, "Equal", a, b), zeros));
+  zeros = EMIT_MATH(l, "And", EMIT_MATH(l, "Equal", a, b), zeros);
+  Value *less = EMIT_MATH(l, "Or", EMIT_MATH(l, "Less", a, b), zeros);
   Value *number = EMIT_MATH(l, "Not", EMIT_MATH(l, "IsNaN", a));
   return EMIT_MATH(l, "Or", less, EMIT_MATH(l, "And", number, EMIT_MATH(l, "IsNaN", b)));
 }
@@ -221,9 +222,51 @@ static void lower_total_order(Lowering *l) {
   else bind(l, 0, EMIT_MATH(l, "Not", totally_less(l, b, a)));
 }
 
+/* x rounded to so many bits of fraction, half to even: in units of its last kept bit, which subnormal numbers share
+ * with the least normal ones. */
+static Value *round_fraction(Lowering *l, Value *x, FloatLayout layout, int64_t fraction_bits) {
+  Value *log = EMIT_MATH(l, "Mul", EMIT_MATH(l, "Log", EMIT_MATH(l, "Abs", x)), number_like(l, x, 1.4426950408889634));
+  Value *least = number_like(l, x, 1 - layout.bias), *most = number_like(l, x, layout.bias);
+  Value *place = EMIT_MATH(l, "Clip", EMIT_MATH(l, "Floor", log), least, most);
+  place = EMIT_MATH(l, "Sub", place, number_like(l, x, (double)fraction_bits));
+  Value *unit = EMIT_MATH(l, "Pow", number_like(l, x, 2), place);
+  return EMIT_MATH(l, "Mul", EMIT_MATH(l, "Round", EMIT_MATH(l, "Div", x, unit)), unit);
+}
+
+/* Numbers past the exponent's range become infinite, and below its normal numbers 0. */
+static void lower_reduce_precision(Lowering *l) {
+  int64_t exponent_bits = param_int(l->context, l->equation, "exponent_bits");
+  int64_t fraction_bits = param_int(l->context, l->equation, "mantissa_bits");
+  Value *x = input(l, 0);
+  FloatLayout layout = layout_of(l, x->type.dtype);
+  bool same_range = exponent_bits >= 11 || (1 << (exponent_bits - 1)) - 1 >= layout.bias;
+  bool same_fraction = fraction_bits >= layout.fraction_bits;
+  if (same_range && x->type.dtype == DTYPE_FLOAT32 && fraction_bits == 7) {
+    bind_narrow(l, cast_to(l, x, DTYPE_BFLOAT16));
+    return;
+  }
+  if (same_range && same_fraction) {
+    bind(l, 0, x);
+    return;
+  }
+  Value *wide = cast_to(l, x, DTYPE_FLOAT64);
+  Value *rounded = same_fraction ? wide : round_fraction(l, wide, layout, fraction_bits);
+  if (!same_range) {
+    int bias = (1 << (exponent_bits - 1)) - 1;
+    Value *size = EMIT_MATH(l, "Abs", rounded);
+    Value *past = EMIT_MATH(l, "GreaterOrEqual", size, number_like(l, wide, ldexp(1, bias + 1)));
+    Value *tiny = EMIT_MATH(l, "Less", size, number_like(l, wide, ldexp(1, 1 - bias)));
+    Value *infinite = EMIT_MATH(l, "Mul", rounded, number_like(l, wide, INFINITY));
+    rounded = EMIT_WHERE(l, past, infinite, rounded);
+    rounded = EMIT_WHERE(l, tiny, EMIT_MATH(l, "Mul", wide, number_like(l, wide, 0)), rounded);
+  }
+  bind_narrow(l, rounded);
+}
+
 const Plugin bit_plugins[] = {
     PLUGIN("bitcast_convert_type", lower_bitcast_convert_type, "BitCast"),
     PLUGIN("nextafter", lower_nextafter, "BitCast"),
+    PLUGIN("reduce_precision", lower_reduce_precision, "Round"),
     PLUGIN("eq_to", lower_total_order, "Equal"),
     PLUGIN("le_to", lower_total_order, "LessOrEqual"),
     PLUGIN("lt_to", lower_total_order, "Less"),

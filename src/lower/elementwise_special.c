@@ -137,13 +137,6 @@ static void lower_acos(Lowering *l) {
   bind(l, 0, EMIT_MATH(l, "Add", half, half));
 }
 
-/* Is the sign bit set? -0 shows it by its reciprocal, -infinity does not. */
-static Value *sign_bit(Lowering *l, Value *x) {
-  Value *zero = number_like(l, x, 0);
-  Value *below = EMIT_MATH(l, "Less", EMIT_MATH(l, "Reciprocal", x), zero);
-  return EMIT_MATH(l, "Or", EMIT_MATH(l, "Less", x, zero), below);
-}
-
 /* The angle within the first half quadrant, unfolded over the diagonal, over the vertical, over the horizontal. */
 static void lower_atan2(Lowering *l) {
   Value *y = wide_input(l, 0), *x = wide_input(l, 1);

@@ -81,8 +81,8 @@ def test_bool_order_and_choice():
     def fn(x, y):
         return [
             lax.lt(x, y), lax.le(x, y), lax.gt(x, y), lax.ge(x, y), lax.eq(x, y), lax.ne(x, y), lax.max(x, y),
-            lax.min(x, y), lax.select_n(x, y, x), lax.select_n(x, y, true), lax.select_n(x, y, ~true), lax.select_n(x, ~true, y),
-            lax.select_n(x, true, y),
+            lax.min(x, y), lax.select_n(x, y, x), lax.select_n(x, y, true), lax.select_n(x, y, ~true),
+            lax.select_n(x, ~true, y), lax.select_n(x, true, y),
         ]  # fmt: skip
 
     check(fn, list(pairs(np.array([False, True]))))
@@ -150,3 +150,26 @@ def test_common_functions_stay_small():
     assert count(lambda x: jnp.clip(x, -1, 1), x) in (["Max", "Min"], ["Clip"])
     assert count(lambda x: jax.nn.sigmoid(x), x) == ["Sigmoid"]
     assert count(lambda x: lax.expm1(x), x) == ["Mul", "Tanh", "Exp", "Add", "Mul"]
+
+
+@pytest.mark.parametrize("opset", [17, 18, 20, 22, 25, 26])
+def test_every_opset(opset):
+    def fn(x, n):
+        return [
+            lax.max(x, x), x < 0, lax.is_finite(x), lax.round(x), lax.clamp(0.0, x, 1.0), lax.erf(x), lax.erfc(x),
+            lax.log1p(x), lax.expm1(x), lax.atan2(x, x), lax.erf_inv(x), lax.sinh(x), x.astype(jnp.int32),
+            lax.bitcast_convert_type(x, jnp.int32), lax.nextafter(x, -x), n // 3, n % 3, n >> 1, n << 1, ~n,
+            lax.div(n, n), lax.clz(n), lax.shift_right_logical(n, n), n & 1, n.astype(jnp.bfloat16),
+        ]  # fmt: skip
+
+    check(fn, [np.array([0.5, -0.25, 3], np.float32), np.array([5, -7, 0], np.int32)], opset=opset, rtol=1e-4)
+
+
+def test_symbolic_batch_of_everything():
+    functions = [lax.erf, lax.erfc, lax.erf_inv, lax.atan, lax.log1p, lax.expm1, lax.cbrt, lax.is_finite, lax.sign]
+
+    def fn(x):
+        return [f(x) for f in functions] + [x.astype(jnp.uint8), lax.bitcast_convert_type(x, jnp.uint8), lax.round(x)]
+
+    x = np.linspace(-0.9, 0.9, 12, dtype=np.float32).reshape(4, 3)
+    check(fn, [x], specs=[("B", 3)], more_args=[[x[:1]], [x[:0]]], rtol=1e-4)

@@ -88,3 +88,10 @@ def test_floats_to_floats(source):
 def test_integers_wrap(source):
     x = np.array([False, True]) if source is np.bool_ else integer_values(source)
     check(lambda x: [x.astype(target) for target in (np.bool_, *INTEGERS, *FLOATS)], [x], x64=True)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=name)
+def test_reduce_precision(dtype):
+    formats = [(5, 10), (8, 7), (8, 23), (4, 3), (8, 3), (11, 40), (3, 10)]
+    x = np.concatenate([floats(dtype), np.array([np.nan, 0.9999, 1.0625, 1.1875, 240, 247, 248, 249, -1 / 3], dtype)])
+    check(lambda x: [lax.reduce_precision(x, *bits) for bits in formats], [x], x64=wide(dtype), rtol=0, atol=0)

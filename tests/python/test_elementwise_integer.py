@@ -32,7 +32,8 @@ def test_division_by_a_known_number(divisor):
 @pytest.mark.parametrize("dtype", INTEGERS, ids=name)
 def test_bits(dtype):
     def fn(x, y):
-        return x & y, x | y, x ^ y, ~x, x & 1, x & 3, lax.population_count(x), lax.clz(x), lax_primitives.mulhi_p.bind(x, y)
+        counts = lax.population_count(x), lax.clz(x), lax_primitives.mulhi_p.bind(x, y)
+        return x & y, x | y, x ^ y, ~x, x & 1, x & 3, *counts
 
     x, y = pairs(integer_values(dtype))
     check(fn, [x, y], x64=wide(dtype))
