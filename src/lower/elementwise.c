@@ -196,6 +196,12 @@ const Plugin elementwise_plugins[] = {
     PLUGIN("pbroadcast", lower_identity, NULL),
     PLUGIN("pin", lower_identity, NULL),
     PLUGIN("unpin", lower_identity, NULL),
+    PLUGIN("relayout", lower_identity, NULL),
+    PLUGIN("with_memory_space_constraint", lower_identity, NULL),
+    PLUGIN("reduced_vary_cast", lower_identity, NULL),
+    PLUGIN("reduced_vary_cast_p", lower_identity, NULL),
+    PLUGIN("vary_unreduced_cast", lower_identity, NULL),
+    PLUGIN("vary_unreduced_cast_p", lower_identity, NULL),
     PLUGIN("tie", lower_tie, NULL),
     {0},
 };

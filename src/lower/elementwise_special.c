@@ -27,6 +27,27 @@ static void lower_expm1(Lowering *l) {
   bind_narrow(l, EMIT_MATH(l, "Mul", tanh, sum));
 }
 
+/* In float64, so that the logarithms of powers of two come out whole. */
+static void lower_log2(Lowering *l) {
+  Value *log = EMIT_MATH(l, "Log", cast_to(l, wide_input(l, 0), DTYPE_FLOAT64));
+  bind_narrow(l, EMIT_MATH(l, "Div", log, number_like(l, log, log_of_two)));
+}
+
+static void lower_one_minus_square(Lowering *l) {
+  Value *x = wide_input(l, 0), *one = number_like(l, x, 1);
+  bind_narrow(l, EMIT_MATH(l, "Mul", EMIT_MATH(l, "Sub", one, x), EMIT_MATH(l, "Add", one, x)));
+}
+
+/* polynomial(x, a0, a1, …) = a0 + x (a1 + x …) */
+static void lower_polynomial(Lowering *l) {
+  uint32_t last = l->equation->input_count - 1;
+  Value *x = native_input(l, 0), *sum = native_input(l, last);
+  for (uint32_t i = last - 1; i > 0; i--) {
+    sum = EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", sum, x), native_input(l, i));
+  }
+  bind_narrow(l, sum);
+}
+
 static bool is_double(const Value *x) { return x->type.dtype == DTYPE_FLOAT64; }
 
 /* The row's operator, which ONNX Runtime has for float32: true when that is enough. */
@@ -259,6 +280,9 @@ static void lower_pow(Lowering *l) {
 const Plugin special_plugins[] = {
     PLUGIN("log1p", lower_log1p, "Log"),
     PLUGIN("expm1", lower_expm1, "Tanh"),
+    PLUGIN("log2", lower_log2, "Log"),
+    PLUGIN("one_minus_square", lower_one_minus_square, "Mul"),
+    PLUGIN("polynomial", lower_polynomial, "Mul"),
     PLUGIN("pow", lower_pow, "Pow"),
     PLUGIN("cbrt", lower_cbrt, "Pow"),
     PLUGIN("tan", lower_tan, "Tan"),

@@ -101,3 +101,12 @@ def test_gelu_is_small_and_its_tail_stays_zero():
 def test_activations():
     x = numbers(np.float32, 1e-3, 80)[:-1]
     check(lambda x: [f(x) for f in (jax.nn.softplus, jax.nn.elu, jax.nn.silu, jax.nn.log_sigmoid, jnp.sinc)], [x])
+
+
+@pytest.mark.skipif(not hasattr(lax, "polynomial_p"), reason="primitives of JAX 0.12")
+@pytest.mark.parametrize("dtype", FLOATS, ids=name)
+def test_newer_primitives(dtype):
+    def fn(x):
+        return lax.log2(x), lax.one_minus_square(x), lax.polynomial(x, [1.0, 5.0, 2.0])
+
+    check_accurate(fn, [np.array([1, 2, 8, 0.5, 0.75, 3, NAN, 0, -1, INF], dtype)], dtype, 3)
