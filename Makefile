@@ -1,11 +1,23 @@
-# Every target sets up what it needs: a virtual environment in the tree, packages, the build.
+# Every target sets up what it needs: a virtual environment in the tree, packages from the registries, the build.
 PYTHON ?= python3
 VENV ?= .venv
 PY := $(VENV)/bin/python
 BUILD ?= build/$(notdir $(VENV))
-JOBS ?= 2
+export JOBS ?= 2
+export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-.PHONY: demo test bench format lint sanitize build goldens sample clean
+C_SOURCES := $(shell git ls-files 'src/*.c' 'src/*.h' 'tests/*.c' 'tests/*.h' 'include/*.h' 2>/dev/null)
+
+.PHONY: help demo test test-c test-python test-matrix test-matrix-short bench format lint sanitize build goldens sample clean
+
+help:
+	@echo "make demo          export a small model, print each node with its provenance, check it against JAX"
+	@echo "make test          all tests: C under sanitizers, Python, the other supported Python and JAX in short"
+	@echo "make test-matrix   the whole suite on the oldest and the newest supported Python and JAX"
+	@echo "make bench         conversion time as a ratio of tracing time, memory, first export"
+	@echo "make sanitize      the Python suite with the extension under AddressSanitizer and UBSan"
+	@echo "make goldens       write the expected graphs anew and show what changed"
+	@echo "make format, lint  clang-format and ruff"
 
 $(VENV)/ready: requirements-dev.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
@@ -16,14 +28,46 @@ $(VENV)/ready: requirements-dev.txt
 
 # The extension is built beside the package, so that the tree itself is importable.
 build: $(VENV)/ready
-	@PATH="$(abspath $(VENV))/bin:$$PATH" tools/build_in_place.sh $(PY) $(BUILD)
+	@tools/build_in_place.sh $(PY) $(BUILD)
+
+demo: build
+	@$(PY) examples/demo.py
+
+test: lint test-c test-python test-matrix-short
+
+test-c: $(VENV)/ready
+	@tools/test_c.sh $(PY) build/sanitized
+
+test-python: build
+	@$(PY) -m pytest -n $(JOBS) tests/python
+
+test-matrix: $(VENV)/ready
+	@$(PY) tools/test_matrix.py
+
+test-matrix-short: $(VENV)/ready
+	@$(PY) tools/test_matrix.py --short
+
+bench: build
+	@$(PY) bench/run.py
+
+sanitize: $(VENV)/ready
+	@tools/test_c.sh $(PY) build/sanitized
+	@tools/test_sanitized.sh $(PY) build/sanitized-extension
+
+format: $(VENV)/ready
+	@clang-format -i $(C_SOURCES)
+	@ruff format -q . && ruff check -q --fix .
+
+lint: $(VENV)/ready
+	@clang-format --dry-run -Werror $(C_SOURCES)
+	@ruff format -q --check . && ruff check -q .
 
 # The golden files and the stored sample, written anew; docs/testing.md says when.
 goldens: build
-	$(PY) tools/goldens.py
+	@$(PY) tools/goldens.py
 
 sample: build
-	$(PY) tools/make_sample.py
+	@$(PY) tools/make_sample.py
 
 clean:
-	rm -rf build jax2onnx/_core*.so
+	rm -rf build .matrix jax2onnx/_core*.so

@@ -1,0 +1,54 @@
+"""Conversion time beyond tracing, as a ratio of jax.make_jaxpr's, by program size and level of provenance."""
+
+from __future__ import annotations
+
+import pathlib
+import tempfile
+
+from exporting import conversion_time, tracing_time
+
+import jax
+import jax.numpy as jnp
+
+SIZES = (400, 4_000, 40_000)
+LEVELS = ("off", "minimal", "full")
+
+
+def program(equations: int):
+    def step(x, scale):
+        y = jnp.sin(x) * scale
+        return y + jnp.maximum(x, 0.5)
+
+    def fn(x):
+        for index in range(equations // 4):
+            x = step(x, 1.0 + index % 7)
+        return x
+
+    return fn
+
+
+def main() -> None:
+    inputs = [jax.ShapeDtypeStruct((8, 16), jnp.float32)]
+    per_equation = {}
+    print("conversion beyond tracing / tracing (targets: off and minimal <= 0.15, full <= 0.25)")
+    print(f"{'equations':>10} {'tracing':>10}" + "".join(f"{level:>10}" for level in LEVELS) + f"{'min/off':>10}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(pathlib.Path(folder) / "model.onnx")
+        conversion_time(program(40), inputs, path, "full", 1)
+        for size in SIZES:
+            repeats = 7 if size <= 4_000 else 3
+            fn = program(size)
+            tracing = tracing_time(fn, inputs, min(repeats, 3))
+            times = {level: conversion_time(fn, inputs, path, level, repeats) for level in LEVELS}
+            per_equation[size] = times["off"] / size
+            print(
+                f"{size:>10} {tracing * 1e3:>8.1f}ms"
+                + "".join(f"{times[level] / tracing:>10.3f}" for level in LEVELS)
+                + f"{times['minimal'] / times['off']:>10.2f}"
+            )
+    growth = per_equation[SIZES[-1]] / per_equation[SIZES[0]]
+    print(f"time per equation at {SIZES[-1]:,} against {SIZES[0]}: {growth:.2f} (target <= 1.3)")
+
+
+if __name__ == "__main__":
+    main()

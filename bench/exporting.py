@@ -1,0 +1,59 @@
+"""What the benchmarks share: the package from this tree, and the time that conversion takes beyond tracing."""
+
+from __future__ import annotations
+
+import gc
+import pathlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import jax  # noqa: E402
+
+from jax2onnx import to_onnx  # noqa: E402
+from jax2onnx import _export  # noqa: E402
+
+
+def tracing_time(fn: Callable[..., Any], inputs: list[Any], repeats: int) -> float:
+    """The best of several runs of jax.make_jaxpr, each from empty caches."""
+    best = float("inf")
+    for _ in range(repeats):
+        jax.clear_caches()
+        gc.collect()
+        start = time.perf_counter()
+        jax.make_jaxpr(fn)(*inputs)
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def conversion_time(fn: Callable[..., Any], inputs: list[Any], path: str, level: str, repeats: int) -> float:
+    """The best of several exports, less the tracing inside them: everything to_onnx does besides jax.make_jaxpr."""
+    best = float("inf")
+    make_jaxpr = jax.make_jaxpr
+    traced = [0.0]
+
+    def timed_make_jaxpr(*args: Any, **options: Any) -> Any:
+        trace = make_jaxpr(*args, **options)
+
+        def run(*inputs: Any, **named: Any) -> Any:
+            start = time.perf_counter()
+            result = trace(*inputs, **named)
+            traced[0] = time.perf_counter() - start
+            return result
+
+        return run
+
+    _export.jax.make_jaxpr = timed_make_jaxpr
+    try:
+        for _ in range(repeats):
+            gc.collect()
+            start = time.perf_counter()
+            to_onnx(fn, inputs, return_mode="file", output_path=path, stacktrace_metadata=level)
+            best = min(best, time.perf_counter() - start - traced[0])
+    finally:
+        _export.jax.make_jaxpr = make_jaxpr
+    return best

@@ -1,0 +1,17 @@
+#!/bin/sh
+# Builds the core without Python, its unit tests and the j2o program under AddressSanitizer and UBSan, and runs the tests.
+# Usage: test_c.sh PYTHON FOLDER
+set -eu
+python=$1
+folder=$2
+mkdir -p "$(dirname "$folder")"
+[ -f "$folder/build.ninja" ] || "$python" -m mesonbuild.mesonmain setup "$folder" \
+  -Dextension=false -Dunit_tests=true -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 >"$folder.log" 2>&1 || {
+  cat "$folder.log"
+  exit 1
+}
+ninja -C "$folder" -j "${JOBS:-2}" >"$folder.log" 2>&1 || {
+  cat "$folder.log"
+  exit 1
+}
+UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 "$folder/j2o_tests"

@@ -1,0 +1,16 @@
+#!/bin/sh
+# Runs the Python suite with the extension under AddressSanitizer and UBSan. Usage: test_sanitized.sh PYTHON FOLDER [PYTEST ARGUMENT…]
+# The interpreter itself is not instrumented, so the runtime is preloaded; leaks are looked for by tests of their own.
+set -eu
+python=$1
+folder=$2
+shift 2
+runtime=$(gcc -print-file-name=libasan.so)
+suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
+kept=$(mktemp)
+[ ! -f "jax2onnx/_core$suffix" ] || cp "jax2onnx/_core$suffix" "$kept"
+trap 'if [ -s "$kept" ]; then cp "$kept" "jax2onnx/_core$suffix"; fi; rm -f "$kept"' EXIT
+tools/build_in_place.sh "$python" "$folder" -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1
+LD_PRELOAD="$runtime" ASAN_OPTIONS=detect_leaks=0:detect_odr_violation=0:alloc_dealloc_mismatch=0 \
+  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+  "$python" -m pytest -q -p no:cacheprovider "${@:-tests/python}"
