@@ -206,12 +206,14 @@ static const Equation *definition(Lowering *l, const Var *var) {
 
 /* x when var is x times a constant or -x (or both), else var itself. */
 static const Var *without_factors(Lowering *l, const Var *var) {
-  const Equation *from = definition(l, var);
-  if (!from) return var;
-  if (strcmp(from->primitive, "neg") == 0) return without_factors(l, from->inputs[0]);
-  if (strcmp(from->primitive, "mul") != 0) return var;
-  if (from->inputs[0]->literal) return without_factors(l, from->inputs[1]);
-  return from->inputs[1]->literal ? without_factors(l, from->inputs[0]) : var;
+  for (int depth = 0; depth < 3; depth++) {
+    const Equation *from = definition(l, var);
+    bool negation = from && strcmp(from->primitive, "neg") == 0, product = from && strcmp(from->primitive, "mul") == 0;
+    if (negation || (product && from->inputs[1]->literal)) var = from->inputs[0];
+    else if (product && from->inputs[0]->literal) var = from->inputs[1];
+    else break;
+  }
+  return var;
 }
 
 /* Is erfc(a x) used only in products with x, as by an activation function? Where erfc is tiny, so is the product beside
