@@ -19,12 +19,7 @@ static Value *log_add_exp(Lowering *l, Value *a, Value *b) {
 
 static Value *combine(Lowering *l, const char *op, Value *a, Value *b) {
   if (strcmp(op, "LogAddExp") == 0) return log_add_exp(l, a, b);
-  if (strcmp(op, "Mul") != 0 && a->type.dtype == DTYPE_INT64) { /* Max and Min of int64: see reductions.c */
-    const char *comparison = strcmp(op, "Max") == 0 ? "Greater" : "Less";
-    Value *first = EMIT(l, comparison, type_with(a->type, DTYPE_BOOL), a, b);
-    return EMIT(l, "Where", a->type, first, a, b);
-  }
-  return EMIT_ROW(l, op, a->type, a, b);
+  return EMIT_ROW_AROUND(l, op, a->type, a, b);
 }
 
 static const Tensor *identity(Lowering *l, const char *op, DType dtype) {

@@ -3,7 +3,7 @@
  * What ONNX Runtime's operators give was measured, and is worked around where JAX gives something else:
  * - ReduceMax, ReduceMin, ArgMax and ArgMin skip NaN or not, depending on where it stands; JAX never skips it.
  * - ReduceSum and ReduceProd of integers go through double precision; JAX's wrap around.
- * - Max, Min, ReduceMax and ReduceMin of int64 take the lower halves for signed numbers when the upper ones are equal.
+ * - ReduceMax and ReduceMin of int64 take the lower halves for signed numbers when the upper ones are equal.
  */
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* What ONNX Runtime can run: casts around operators that have no kernel for an element type. */
+/* What ONNX Runtime can run, and runs rightly: casts around operators without a kernel for an element type. */
 #include "lower/lower.h"
 #include "onnx/schema.h"
 
@@ -31,8 +31,30 @@ DType compute_dtype(Lowering *l, const char *op, DType dtype) {
   return DTYPE_NONE;
 }
 
+/* ONNX Runtime's Max, Min and Clip of int64 take the lower halves for signed numbers when the upper ones are equal; its
+ * comparisons do not. */
+static bool is_wrong_extreme(const char *op, DType dtype) {
+  return dtype == DTYPE_INT64 && (strcmp(op, "Max") == 0 || strcmp(op, "Min") == 0 || strcmp(op, "Clip") == 0);
+}
+
+static Value *chosen(Lowering *l, Here here, const char *comparison, Type type, Value *a, Value *b) {
+  Value *first = emit_value(l, here, comparison, type_with(type, DTYPE_BOOL), VALUES(a, b), 2);
+  return emit_value(l, here, "Where", type, VALUES(first, a, b), 3);
+}
+
+static Value *extreme_by_comparison(Lowering *l, Here here, const char *op, Type type, Value *const *inputs,
+                                    size_t count) {
+  Value *result = inputs[0];
+  for (size_t i = 1; i < count; i++) {
+    bool larger = strcmp(op, "Max") == 0 || (strcmp(op, "Clip") == 0 && i == 1);
+    if (inputs[i]) result = chosen(l, here, larger ? "Greater" : "Less", type, result, inputs[i]);
+  }
+  return result;
+}
+
 Value *emit_around(Lowering *l, Here here, const char *op, Type type, Value *const *inputs, size_t count) {
   DType from = inputs[0]->type.dtype;
+  if (is_wrong_extreme(op, from)) return extreme_by_comparison(l, here, op, type, inputs, count);
   DType compute = compute_dtype(l, op, from);
   if (compute == DTYPE_NONE) {
     unsupported(l, "ONNX Runtime cannot compute %s on %s at opset %lld", op, dtype_name(from),

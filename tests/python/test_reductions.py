@@ -164,7 +164,13 @@ def test_extremes_of_wide_integers():
 
     def fn(x):
         runs = [run(x, axis) for run in (lax.cummax, lax.cummin) for axis in (0, 1)]
-        return [op(x, axis) for op in (jnp.max, jnp.min) for axis in (0, 1, None)], runs
+        pairs = [
+            jnp.maximum(x, x[:1]),
+            jnp.minimum(x, x[:, :1]),
+            jnp.clip(x, x[0, 0], x[1, 1]),
+            jnp.clip(x, 5, 3 * 2**30),
+        ]
+        return [op(x, axis) for op in (jnp.max, jnp.min) for axis in (0, 1, None)], runs, pairs
 
     check_export(fn, [x], x64=True)
     check_export(fn, [x.astype(np.uint64)], x64=True)
