@@ -192,7 +192,6 @@ const Plugin elementwise_plugins[] = {
     PLUGIN("layout_constraint", lower_identity, NULL),
     PLUGIN("reshard", lower_identity, NULL),
     PLUGIN("name", lower_identity, NULL),
-    PLUGIN("pvary", lower_identity, NULL),
     PLUGIN("pbroadcast", lower_identity, NULL),
     PLUGIN("pin", lower_identity, NULL),
     PLUGIN("unpin", lower_identity, NULL),

@@ -33,11 +33,6 @@ static void lower_log2(Lowering *l) {
   bind_narrow(l, EMIT_MATH(l, "Div", log, number_like(l, log, log_of_two)));
 }
 
-static void lower_one_minus_square(Lowering *l) {
-  Value *x = wide_input(l, 0), *one = number_like(l, x, 1);
-  bind_narrow(l, EMIT_MATH(l, "Mul", EMIT_MATH(l, "Sub", one, x), EMIT_MATH(l, "Add", one, x)));
-}
-
 /* polynomial(x, a0, a1, …) = a0 + x (a1 + x …) */
 static void lower_polynomial(Lowering *l) {
   uint32_t last = l->equation->input_count - 1;
@@ -283,7 +278,6 @@ const Plugin special_plugins[] = {
     PLUGIN("log1p", lower_log1p, "Log"),
     PLUGIN("expm1", lower_expm1, "Tanh"),
     PLUGIN("log2", lower_log2, "Log"),
-    PLUGIN("one_minus_square", lower_one_minus_square, "Mul"),
     PLUGIN("polynomial", lower_polynomial, "Mul"),
     PLUGIN("pow", lower_pow, "Pow"),
     PLUGIN("cbrt", lower_cbrt, "Pow"),
