@@ -18,17 +18,14 @@ _HELP = """\
 jax2onnx turns JAX functions into ONNX models and looks into them.
 
 usage: jax2onnx export pkg.module:fn --input 'f32[2]' -o fn.onnx
-       jax2onnx inspect MODEL.onnx [--full] [--json]
-       jax2onnx text MODEL.onnx
+       jax2onnx inspect fn.onnx
+       jax2onnx COMMAND --help
        jax2onnx --help | --version
 
   export    trace a function or model with JAX and write it as ONNX
-  inspect   the model's interface, then every node with its values, shapes and origin
-  text      the model in the ONNX text syntax
 
-jax2onnx COMMAND --help says more about a command.
+Every command of j2o, the part that needs no Python, is a command of jax2onnx too:
 
-exit codes: 0 done, 1 it failed (the reason is on standard error), 2 the command line is wrong
 """
 
 _EXAMPLES = """\
@@ -61,9 +58,10 @@ def main(arguments: list[str] | None = None) -> int:
     if command in ("--version", "-V"):
         print(f"jax2onnx {__version__}")
         return OK
-    if command in ("", "--help", "-h"):
-        print(_HELP, end="", file=sys.stdout if command else sys.stderr)
-        return OK if command else USAGE
+    if not command:
+        return _complain("which command? Try jax2onnx --help.", USAGE)
+    if command in ("--help", "-h"):
+        print(_HELP, end="")
     sys.stdout.flush()
     return _core.tool(["jax2onnx", *arguments])
 
@@ -91,7 +89,8 @@ def _parser() -> argparse.ArgumentParser:
         "--stacktrace",
         metavar="LEVEL",
         choices=("off", "minimal", "full", "compact"),
-        help="write on each node where it came from: minimal (also what --stacktrace alone means), full, compact (full, each part once), or off",
+        help="write on each node where it came from: minimal (also what --stacktrace alone means), full, compact "
+        "(as full, each part stored once), or off",
     )
     parser.add_argument("--record", metavar="FILE", help="also write the traced program as text")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors, show no progress")

@@ -63,7 +63,7 @@ def command_line_level(level: str | None) -> Iterator[None]:
 
 
 def metadata_level(argument: bool | str | None, environment: Mapping[str, str] = os.environ) -> int:
-    """How much provenance is written: 0 none, 1 minimal, 2 full, 3 compact. The first of the five places that speaks decides."""
+    """The number of the level to write, one of LEVELS. The first of the five places that speaks decides."""
     if argument is not None:
         return level_number(argument)
     for said in (_block.get(), _command_line.get()):

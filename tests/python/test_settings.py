@@ -66,7 +66,7 @@ def test_environment_detail(monkeypatch, detail, expected):
 def test_an_unknown_detail_warns_and_means_minimal(monkeypatch):
     monkeypatch.setenv(SWITCH, "1")
     monkeypatch.setenv(DETAIL, "everything")
-    with pytest.warns(UserWarning, match="'minimal' or 'full', not 'everything'") as caught:
+    with pytest.warns(UserWarning, match="'minimal', 'full' or 'compact', not 'everything'") as caught:
         assert level() == "minimal"
     assert caught[0].filename == __file__, "the warning points at the line that exports"
 
