@@ -39,7 +39,10 @@ struct Rewriter {
 
 /* ---- the messages that hold metadata ---- */
 
-enum { FIELD_SPARSE_VALUES = 1, FIELD_SPARSE_INDICES = 2, FIELD_TRAINING_INITIALIZATION = 1, FIELD_TRAINING_ALGORITHM = 2 };
+enum {
+  FIELD_SPARSE_VALUES = 1, FIELD_SPARSE_INDICES = 2,
+  FIELD_TRAINING_INITIALIZATION = 1, FIELD_TRAINING_ALGORITHM = 2,
+};
 
 typedef struct Nesting {
   Message outer;

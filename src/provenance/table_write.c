@@ -106,7 +106,8 @@ static const char *number_before(const char *start, const char *end, uint32_t *n
   const char *digits = end;
   while (digits > start && digits[-1] >= '0' && digits[-1] <= '9') digits--;
   size_t count = (size_t)(end - digits);
-  if (!count || count > MAX_DIGITS || (digits[0] == '0' && count > 1) || digits == start || digits[-1] != ':') return NULL;
+  if (!count || count > MAX_DIGITS || (digits[0] == '0' && count > 1)) return NULL;
+  if (digits == start || digits[-1] != ':') return NULL;
   *number = 0;
   for (const char *c = digits; c < end; c++) *number = *number * 10 + (uint32_t)(*c - '0');
   return digits - 1;

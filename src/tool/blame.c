@@ -87,6 +87,12 @@ static Str file_in_model(const Listing *listing, const char *given) {
   return best;
 }
 
+static int by_line(const void *a, const void *b) {
+  const Blamed *first = *(Blamed *const *)a, *second = *(Blamed *const *)b;
+  if (first->line != second->line) return first->line < second->line ? -1 : 1;
+  return strcmp(first->function, second->function);
+}
+
 static Listing of_file(Job *job, const Listing *all, const Source *source, const char *given) {
   Listing chosen = {0};
   Str file = file_in_model(all, given);
@@ -95,7 +101,7 @@ static Listing of_file(Job *job, const Listing *all, const Source *source, const
     bool here = blamed->file ? blamed->file == file : source_defines(source, blamed->function, blamed->line);
     if (here) array_push(&job->context, &chosen.lines, blamed);
   }
-  if (chosen.lines.count) qsort(chosen.lines.items, chosen.lines.count, sizeof(Blamed *), by_place);
+  if (chosen.lines.count) qsort(chosen.lines.items, chosen.lines.count, sizeof(Blamed *), by_line);
   return chosen;
 }
 

@@ -105,7 +105,9 @@ static Side make_side(Job *job, Model *model, const char *path) {
 
 /* ---- matching ---- */
 
-typedef enum Likeness { SAME_DEEP_AND_LINE, SAME_DEEP, SAME_LINE, SAME_FUNCTION, OPERATOR_AND_LINE, OPERATOR_AND_FUNCTION, LIKENESSES } Likeness;
+typedef enum Likeness {
+  SAME_DEEP_AND_LINE, SAME_DEEP, SAME_LINE, SAME_FUNCTION, OPERATOR_AND_LINE, OPERATOR_AND_FUNCTION, LIKENESSES,
+} Likeness;
 
 static uint64_t likeness_key(const Side *side, size_t index, Likeness likeness) {
   const PlacedNode *placed = &side->nodes->nodes.items[index];

@@ -154,7 +154,8 @@ static Change model_changes(Diff *diff) {
     compare_interface(diff, &change, "output", from, to, diff_same_value(diff, from, to));
   }
   if (diff->a.model->opset != diff->b.model->opset) {
-    DETAIL(diff, &change, builder_format(&report->line, "opset %" PRId64 " -> %" PRId64, diff->a.model->opset, diff->b.model->opset));
+    DETAIL(diff, &change,
+           builder_format(&report->line, "opset %" PRId64 " -> %" PRId64, diff->a.model->opset, diff->b.model->opset));
   }
   return change;
 }

@@ -62,29 +62,30 @@ static const char text_help[] =
 static const char blame_help[] =
     "usage: j2o blame MODEL.onnx [FILE.py] [--json] [--color=auto|always|never]\n"
     "\n"
-    "Prints the program's source with the nodes that each line became: how many, and which operators. With FILE.py the\n"
-    "whole file is listed; without, only the lines that became nodes, of every file. Where a source file cannot be\n"
-    "read, the functions and lines are listed without their text.\n"
+    "Prints the program's source with the nodes that each line became: how many, and which operators. With FILE.py\n"
+    "the whole file is listed; without, only the lines that became nodes, of every file. Where a source file cannot\n"
+    "be read, the functions and lines are listed without their text.\n"
     "\n"
-    "A model with minimal provenance names functions and lines, but no files: FILE.py is then matched by the functions\n"
-    "that it defines.\n"
+    "A model with minimal provenance names functions and lines, but no files: FILE.py is then matched by the\n"
+    "functions that it defines.\n"
     "\n" COMMON_HELP ORIGIN_HELP;
 
 static const char locate_help[] =
     "usage: j2o locate MODEL.onnx NODE|VALUE [--full] [--json] [--color=auto|always|never]\n"
     "\n"
-    "Prints a node, found by its name or by the name of a value that it makes: its attributes and types, the trace that\n"
-    "led to it with the source text where the files can be read, what makes its inputs and what reads its outputs. A\n"
-    "graph input or initializer is shown with what reads it. Exits with 1 when there is nothing of that name.\n"
+    "Prints a node, found by its name or by the name of a value that it makes: its attributes and types, the trace\n"
+    "that led to it with the source text where the files can be read, what makes its inputs and what reads its\n"
+    "outputs. A graph input or initializer is shown with what reads it. Exits with 1 when there is nothing of that\n"
+    "name.\n"
     "\n"
     "  --full     also the converter's call stack, and frames inside libraries\n" COMMON_HELP ORIGIN_HELP;
 
 static const char diff_help[] =
     "usage: j2o diff A.onnx B.onnx [--weights] [--json] [--color=auto|always|never]\n"
     "\n"
-    "Prints what changed from A to B, grouped by source line: nodes that are gone (-), new (+), or changed (~), and the\n"
-    "same for inputs, outputs and initializers. Nodes are matched by what they compute, then by the line they came from,\n"
-    "so names may change freely. Provenance itself is not compared: a line that moved is no difference.\n"
+    "Prints what changed from A to B, grouped by source line: nodes that are gone (-), new (+), or changed (~), and\n"
+    "the same for inputs, outputs and initializers. Nodes are matched by what they compute, then by the line they\n"
+    "came from, so names may change freely. Provenance itself is not compared: a line that moved is no difference.\n"
     "\n"
     "  --weights  compare the contents of all initializers; without it, of those up to 4 KiB, and only the types and\n"
     "             shapes of larger ones\n" COMMON_HELP
@@ -95,8 +96,8 @@ static const char strip_help[] =
     "usage: j2o strip MODEL.onnx -o OUT.onnx [--all] [--json]\n"
     "\n"
     "Writes a copy without provenance: every metadata entry whose key begins with pkg.jax2onnx. goes, and so do the\n"
-    "references of a compact model. Everything else is copied byte by byte. OUT may be MODEL itself, or - for standard\n"
-    "output.\n"
+    "references of a compact model. Everything else is copied byte by byte. OUT may be MODEL itself, or - for\n"
+    "standard output.\n"
     "\n"
     "  --all      remove every metadata entry and every doc_string, whoever wrote them\n"
     "  --json     say what was done as JSON\n";
@@ -104,9 +105,9 @@ static const char strip_help[] =
 static const char compact_help[] =
     "usage: j2o compact MODEL.onnx -o OUT.onnx [--json]\n"
     "\n"
-    "Writes a copy of a model with full provenance in which every frame and trace is stored once, in one metadata entry\n"
-    "of the model (pkg.jax2onnx.provenance), and each node carries a number. Nothing is lost: j2o expand gives the\n"
-    "first file back, byte by byte, and every command reads compact models as if they were full. An export with\n"
+    "Writes a copy of a model with full provenance in which every frame and trace is stored once, in one metadata\n"
+    "entry of the model (pkg.jax2onnx.provenance), and each node carries a number. Nothing is lost: j2o expand gives\n"
+    "the first file back, byte by byte, and every command reads compact models as if they were full. An export with\n"
     "JAX2ONNX_STACKTRACE_DETAIL=compact writes the same file directly.\n"
     "\n"
     "  --json     say what was done as JSON\n";
@@ -122,8 +123,8 @@ static const char expand_help[] =
 static const char stats_help[] =
     "usage: j2o stats MODEL.onnx [--top N] [--json] [--color=auto|always|never]\n"
     "\n"
-    "Prints where the bytes of a model are: graph, tensors (also those in other files), metadata by key; then the nodes\n"
-    "by operator, and the largest tensors.\n"
+    "Prints where the bytes of a model are: graph, tensors (also those in other files), metadata by key; then the\n"
+    "nodes by operator, and the largest tensors.\n"
     "\n"
     "  --top      how many tensors to list (default: 10)\n" COMMON_HELP;
 

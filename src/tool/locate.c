@@ -214,8 +214,8 @@ static void add_origin(Job *job, const Found *found) {
   }
   for (size_t i = 0; i < node->metadata.count; i++) {
     const Metadata *entry = &node->metadata.items[i];
-    bool known = strncmp(entry->key, METADATA_PREFIX, strlen(METADATA_PREFIX)) == 0 || strcmp(entry->key, TORCH_TRACE) == 0;
-    if (known) continue;
+    bool is_ours = strncmp(entry->key, METADATA_PREFIX, strlen(METADATA_PREFIX)) == 0;
+    if (is_ours || strcmp(entry->key, TORCH_TRACE) == 0) continue;
     report_add(report, "  ");
     report_name(report, entry->key);
     report_add(report, ": ");

@@ -30,8 +30,8 @@ void report_finish(Report *report) {
 
 void report_color(Report *report, Color color) {
   static const char *const codes[] = {
-      [COLOR_PLAIN] = "0",   [COLOR_HEAD] = "1",   [COLOR_OPERATOR] = "36", [COLOR_TYPE] = "33",   [COLOR_ORIGIN] = "32",
-      [COLOR_FAINT] = "2",   [COLOR_ADDED] = "32", [COLOR_REMOVED] = "31",  [COLOR_CHANGED] = "33",
+      [COLOR_PLAIN] = "0",  [COLOR_HEAD] = "1",   [COLOR_OPERATOR] = "36", [COLOR_TYPE] = "33",   [COLOR_ORIGIN] = "32",
+      [COLOR_FAINT] = "2",  [COLOR_ADDED] = "32", [COLOR_REMOVED] = "31",  [COLOR_CHANGED] = "33",
   };
   if (report->color) builder_format(&report->line, "\x1b[%sm", codes[color]);
 }

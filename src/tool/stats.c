@@ -69,10 +69,9 @@ static Str node_operator(Stats *stats, Wire message) {
   Node node = {.op = str_intern(context, ""), .domain = str_intern(context, "")};
   Field field;
   while (wire_next(&message, &field)) {
-    if (field.key == AS_BYTES(FIELD_NODE_OP_TYPE)) node.op = str_intern_sized(context, (const char *)field.data, field.size);
-    if (field.key == AS_BYTES(FIELD_NODE_DOMAIN)) {
-      node.domain = str_intern_sized(context, (const char *)field.data, field.size);
-    }
+    const char *text = (const char *)field.data;
+    if (field.key == AS_BYTES(FIELD_NODE_OP_TYPE)) node.op = str_intern_sized(context, text, field.size);
+    if (field.key == AS_BYTES(FIELD_NODE_DOMAIN)) node.domain = str_intern_sized(context, text, field.size);
   }
   return operator_name(context, &node);
 }
@@ -179,8 +178,9 @@ static void add_tensors(Graph *graph, void *data) {
   FOR_EACH_NODE(node, graph) {
     for (size_t i = 0; i < node->attributes.count; i++) {
       const Attribute *attribute = &node->attributes.items[i];
-      bool has = attribute->kind == ATTRIBUTE_TENSOR && !attribute->reference && attribute->tensor;
-      if (has) add_tensor(stats, node->output_count && node->outputs[0] ? node->outputs[0]->name : node->name, attribute->tensor);
+      if (attribute->kind != ATTRIBUTE_TENSOR || attribute->reference || !attribute->tensor) continue;
+      const Value *made = node->output_count ? node->outputs[0] : NULL;
+      add_tensor(stats, made ? made->name : node->name, attribute->tensor);
     }
   }
 }

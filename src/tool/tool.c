@@ -158,8 +158,8 @@ static int read_arguments(Job *job, int argc, char **argv, FILE *out, FILE *err)
   if (job->top && !is_number(job->top)) return usage_error(err, "--top is a number, not ", job->top);
   if (!job->operand_count) return usage_error(err, "which model? Name an .onnx file", "");
   if (job->operand_count < command->least_operands) {
-    return usage_error(err, command->run == run_diff ? "two models are needed" : "the name of a node or value is needed",
-                       "");
+    const char *needed = command->run == run_diff ? "two models are needed" : "the name of a node or value is needed";
+    return usage_error(err, needed, "");
   }
   if ((command->options & OPTION_OUTPUT) && !job->output) return usage_error(err, "where to? Give -o FILE", "");
   job->report.color = wants_color(job->color, out) && !job->json;

@@ -55,6 +55,11 @@ static void wrong_command_lines_are_told(void) {
   CHECK(RUN("inspect", "a", "--fast").code == EXIT_USAGE);
   CHECK(RUN("inspect", "a", "--color=blue").code == EXIT_USAGE);
   CHECK(RUN("text", "a", "--json").code == EXIT_USAGE);
+  CHECK(RUN("strip", "a").code == EXIT_USAGE && strstr(RUN("strip", "a").err, "-o FILE"));
+  CHECK(RUN("locate", "a").code == EXIT_USAGE);
+  CHECK(RUN("diff", "a").code == EXIT_USAGE);
+  CHECK(RUN("stats", "a", "--top=many").code == EXIT_USAGE);
+  CHECK(RUN("inspect", "a", "--op").code == EXIT_USAGE);
 }
 
 static void bad_files_are_told(void) {
@@ -83,6 +88,44 @@ static void a_model_is_shown(void) {
   unlink(path);
 }
 
+static void every_command_has_help(void) {
+  for (const Command *command = tool_commands; command->name; command++) {
+    Run help = run(3, (char *[]){"j2o", (char *)(uintptr_t)command->name, "--help", NULL});
+    CHECK(help.code == EXIT_OK && strncmp(help.out, "usage: j2o ", 11) == 0);
+    CHECK(strstr(RUN("--help").out, command->name));
+  }
+}
+
+static void every_command_tells_bad_files(void) {
+  char path[512], out[600];
+  make_file(path, sizeof path, model, sizeof model - 5);
+  snprintf(out, sizeof out, "%s.out", path);
+  static const char *const readers[] = {"inspect", "blame", "stats", "text"};
+  for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
+    Run result = run(3, (char *[]){"j2o", (char *)(uintptr_t)readers[i], path, NULL});
+    CHECK(result.code == EXIT_FILE && strstr(result.err, "at byte"));
+  }
+  CHECK(RUN("locate", path, "y").code == EXIT_FILE);
+  CHECK(RUN("diff", path, path).code == EXIT_TROUBLE);
+  CHECK(RUN("strip", path, "-o", out).code == EXIT_FILE && access(out, F_OK) != 0);
+  CHECK(RUN("compact", path, "-o", out).code == EXIT_FILE && access(out, F_OK) != 0);
+  CHECK(RUN("expand", path, "-o", out).code == EXIT_FILE && access(out, F_OK) != 0);
+  unlink(path);
+}
+
+static void a_node_is_found(void) {
+  char path[512];
+  make_file(path, sizeof path, model, sizeof model - 1);
+  Run found = RUN("locate", path, "y");
+  CHECK(found.code == EXIT_OK && strstr(found.out, "Sin") && strstr(found.out, "read by nothing"));
+  CHECK(RUN("locate", path, "z").code == EXIT_FILE);
+  CHECK(RUN("diff", path, path).code == EXIT_OK);
+  CHECK(RUN("blame", path).code == EXIT_FILE && strstr(RUN("blame", path).err, "STACKTRACE_METADATA=1"));
+  CHECK(RUN("inspect", path, "--op", "Cos").code == EXIT_FILE && RUN("inspect", path, "--op", "S*").code == EXIT_OK);
+  CHECK(strstr(RUN("stats", path, "--json").out, "\"bytes\": 22"));
+  unlink(path);
+}
+
 static void a_full_disk_is_told(void) {
   FILE *full = fopen("/dev/full", "w"), *err = tmpfile();
   char path[512];
@@ -100,6 +143,9 @@ const Test tool_tests[] = {
     {"wrong_command_lines_are_told", wrong_command_lines_are_told},
     {"bad_files_are_told", bad_files_are_told},
     {"a_model_is_shown", a_model_is_shown},
+    {"every_command_has_help", every_command_has_help},
+    {"every_command_tells_bad_files", every_command_tells_bad_files},
+    {"a_node_is_found", a_node_is_found},
     {"a_full_disk_is_told", a_full_disk_is_told},
     {0},
 };

@@ -1,0 +1,222 @@
+/* The table of origins and the rewriting of metadata: nothing is lost, damage is told. */
+#include "onnx/read.h"
+#include "onnx/rewrite.h"
+#include "provenance/table.h"
+#include "test.h"
+
+typedef struct Case {
+  const char *callsite, *plugin, *stacktrace, *traceback;
+} Case;
+
+/* Usual ones, and whatever else a file may hold. */
+static const Case cases[] = {
+    {"Block.__call__:72", "SinPlugin.lower:31", "main.py:3 in <module>\nsrc/lower/elementwise.c:31 in SinPlugin.lower",
+     "jax/core.py:7 (bind)\n/home/user/model.py:72 (Block.__call__)\n/home/user/main.py:3 (<module>)"},
+    {"Block.__call__:73", "SinPlugin.lower:31", "main.py:3 in <module>\nsrc/lower/elementwise.c:31 in SinPlugin.lower",
+     "jax/core.py:7 (bind)\n/home/user/model.py:73 (Block.__call__)\n/home/user/main.py:3 (<module>)"},
+    {"Block.__call__:70", "MulPlugin.lower:5", "main.py:3 in <module>\na.c:5 in MulPlugin.lower",
+     "/home/user/model.py:70 (Block.__call__)\n/home/user/main.py:3 (<module>)\n\n"
+     "jax/core.py:9 (bind)\n/home/user/model.py:71 (Block.__call__)\n\n"},
+    {"", "", "", ""},
+    {"a", "b", "c", "d"},
+    {"f:007", "p:-1", "x:01 in y\n\n", "p:1 (f)\n:1 (f)\np:99999999999 (f)\n()\n (\np:1 (f))"},
+    {"\\n\\", "back\\slash:1", "fil\\e.py:1 in a\\b", "fil\\e.py:1 (a\\b)\n\xC3\xA9t\xC3\xA9.py:1 (\xC3\xA9)"},
+    {"\xC3\xA8:1", "e:1", "\xC3\xA9/b.py:1 in e", "\xC3\xA8/b.py:1 (\xC3\xA8)"},
+    {"f:1", "g:2", "\n\n\n", "\n\n\n\n\n"},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+static OriginTexts texts_of(Context *context, const Case *row) {
+  return (OriginTexts){str_intern(context, row->callsite), str_intern(context, row->plugin),
+                       str_intern(context, row->stacktrace), str_intern(context, row->traceback)};
+}
+
+static void check_cases(void *argument) {
+  Context *context = argument;
+  TableWriter *writer = table_writer_new(context);
+  CHECK(table_is_empty(writer));
+  for (uint32_t i = 0; i < CASES; i++) CHECK(table_add(writer, texts_of(context, &cases[i])) == i + 1);
+  CHECK(table_add(writer, texts_of(context, &cases[1])) == 2);
+  size_t length;
+  const char *text = table_text(writer, &length);
+  Table *table = table_read(context, text, length);
+  OriginTexts found;
+  for (uint32_t i = 0; i < CASES; i++) {
+    OriginTexts expected = texts_of(context, &cases[i]);
+    CHECK(table_get(table, i + 1, &found));
+    CHECK_TEXT(found.callsite, expected.callsite);
+    CHECK_TEXT(found.plugin, expected.plugin);
+    CHECK_TEXT(found.stacktrace, expected.stacktrace);
+    CHECK_TEXT(found.traceback, expected.traceback);
+  }
+  CHECK(!table_get(table, 0, &found) && !table_get(table, CASES + 1, &found));
+}
+
+static void origins_come_back_as_they_were(void) {
+  Context context;
+  context_init(&context);
+  CHECK(context_protect(&context, check_cases, &context));
+  context_release(&context);
+}
+
+/* ---- damaged tables ---- */
+
+typedef struct Damaged {
+  Context context;
+  const char *text;
+  size_t length;
+} Damaged;
+
+static void read_damaged(void *argument) {
+  Damaged *damaged = argument;
+  Table *table = table_read(&damaged->context, damaged->text, damaged->length);
+  OriginTexts texts;
+  for (uint64_t i = 1; table_get(table, i, &texts);) i++;
+}
+
+static ErrorKind error_of(const char *text, size_t length) {
+  Damaged damaged = {.text = text, .length = length};
+  context_init(&damaged.context);
+  context_protect(&damaged.context, read_damaged, &damaged);
+  ErrorKind kind = damaged.context.error;
+  context_release(&damaged.context);
+  return kind;
+}
+
+static const char small_table[] =
+    TABLE_HEADING
+    "files 1\n0 m.py\nnames 2\nf\nP\nframes 1\n1 5 2\ninner 1\n1\ncalls 1\n1 0\n"
+    "outer 2\n1 3 1 0\n+1\nways 1\n1 1\norigins 2\n1\n1\n";
+
+static void damaged_tables_are_told(void) {
+  CHECK(error_of(small_table, sizeof small_table - 1) == ERROR_NONE);
+  for (size_t length = 0; length + 1 < sizeof small_table; length++) {
+    CHECK(error_of(small_table, length) == ERROR_FORMAT);
+  }
+  char copy[sizeof small_table];
+  for (size_t at = 0; at + 1 < sizeof small_table; at++) {
+    for (unsigned byte = 0; byte < 256; byte += 5) {
+      memcpy(copy, small_table, sizeof copy);
+      copy[at] = (char)byte;
+      ErrorKind kind = error_of(copy, sizeof copy - 1);
+      CHECK(kind == ERROR_NONE || kind == ERROR_FORMAT);
+    }
+  }
+  /* A chain that calls itself, rows that do not exist, too many rows. */
+  static const char *const wrong[] = {
+      TABLE_HEADING "files 0\nnames 1\nf\nframes 0\ninner 0\ncalls 0\nouter 1\n0 0 1 1\nways 0\norigins 0\n",
+      TABLE_HEADING "files 0\nnames 0\nframes 1\n0 0 1\ninner 0\ncalls 0\nouter 0\nways 0\norigins 0\n",
+      TABLE_HEADING "files 2000000000\n",
+      "j2o origins 2\n",
+  };
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) CHECK(error_of(wrong[i], strlen(wrong[i])) == ERROR_FORMAT);
+}
+
+/* ---- rewriting ---- */
+
+/* A graph with the node y = Sin(x), an unknown field 1000 in the model and in the node, and entries as given. */
+typedef struct Bytes {
+  char text[4096];
+  size_t length;
+} Bytes;
+
+static void add_bytes(Bytes *out, const void *data, size_t size) {
+  memcpy(out->text + out->length, data, size);
+  out->length += size;
+}
+
+static void add_field(Bytes *out, unsigned field, const char *data, size_t size) {
+  unsigned char head[5];
+  size_t at = 0;
+  for (unsigned key = field << 3 | 2;; key >>= 7) {
+    head[at++] = (unsigned char)((key & 0x7F) | (key > 0x7F ? 0x80 : 0));
+    if (key <= 0x7F) break;
+  }
+  add_bytes(out, head, at);
+  at = 0;
+  for (size_t left = size;; left >>= 7) {
+    head[at++] = (unsigned char)((left & 0x7F) | (left > 0x7F ? 0x80 : 0));
+    if (left <= 0x7F) break;
+  }
+  add_bytes(out, head, at);
+  add_bytes(out, data, size);
+}
+
+static void add_entry(Bytes *out, unsigned field, const char *key, const char *value) {
+  Bytes entry = {.length = 0};
+  add_field(&entry, 1, key, strlen(key));
+  add_field(&entry, 2, value, strlen(value));
+  add_field(out, field, entry.text, entry.length);
+}
+
+static Bytes make_model(bool with_origin) {
+  Bytes node = {.length = 0}, graph = {.length = 0}, model = {.length = 0};
+  add_field(&node, 1, "x", 1);
+  add_field(&node, 2, "y", 1);
+  add_field(&node, 4, "Sin", 3);
+  add_entry(&node, 9, "mine", "stays");
+  if (with_origin) {
+    add_entry(&node, 9, "pkg.jax2onnx.callsite", cases[0].callsite);
+    add_entry(&node, 9, "pkg.jax2onnx.plugin", cases[0].plugin);
+    add_entry(&node, 9, "pkg.jax2onnx.stacktrace", cases[0].stacktrace);
+    add_entry(&node, 9, "pkg.jax2onnx.jax_traceback", cases[0].traceback);
+  }
+  add_field(&node, 1000, "unknown", 7);
+  add_field(&graph, 1, node.text, node.length);
+  add_field(&graph, 2, "g", 1);
+  add_bytes(&model, "\x08\x0a", 2);
+  add_field(&model, 7, graph.text, graph.length);
+  add_field(&model, 1000, "unknown", 7);
+  return model;
+}
+
+static Bytes joined(const Rewritten *result) {
+  Bytes out = {.length = 0};
+  for (size_t i = 0; i < result->count; i++) add_bytes(&out, result->segments[i].data, result->segments[i].size);
+  CHECK(out.length == result->size);
+  return out;
+}
+
+static bool same(const Bytes *a, const Bytes *b) {
+  return a->length == b->length && memcmp(a->text, b->text, a->length) == 0;
+}
+
+static void rewrite(void *argument) {
+  Context *context = argument;
+  Bytes plain = make_model(false), full = make_model(true);
+  Rewritten result = model_strip(context, full.text, full.length, STRIP_OURS);
+  Bytes stripped = joined(&result);
+  CHECK(same(&stripped, &plain) && result.changes == 4);
+  result = model_compact(context, full.text, full.length);
+  Bytes compact = joined(&result);
+  CHECK(result.changes == 1 && compact.length < full.length);
+  result = model_expand(context, compact.text, compact.length);
+  Bytes expanded = joined(&result);
+  CHECK(same(&expanded, &full));
+  result = model_compact(context, compact.text, compact.length);
+  Bytes again = joined(&result);
+  CHECK(same(&again, &compact) && result.changes == 0);
+  result = model_strip(context, compact.text, compact.length, STRIP_OURS);
+  stripped = joined(&result);
+  CHECK(same(&stripped, &plain));
+  result = model_strip(context, compact.text, compact.length, STRIP_ALL);
+  Bytes bare = joined(&result);
+  CHECK(bare.length < plain.length && !memmem(bare.text, bare.length, "mine", 4));
+  Model *model = model_read(context, compact.text, compact.length);
+  model_unfold(model);
+  CHECK(model->graph->first->metadata.count == 5 && model->metadata.count == 0);
+}
+
+static void metadata_is_rewritten_and_nothing_else(void) {
+  Context context;
+  context_init(&context);
+  CHECK(context_protect(&context, rewrite, &context));
+  context_release(&context);
+}
+
+const Test table_tests[] = {
+    {"origins_come_back_as_they_were", origins_come_back_as_they_were},
+    {"damaged_tables_are_told", damaged_tables_are_told},
+    {"metadata_is_rewritten_and_nothing_else", metadata_is_rewritten_and_nothing_else},
+    {0},
+};

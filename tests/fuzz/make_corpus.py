@@ -1,0 +1,156 @@
+"""Writes the seeds of command_harness.c: small models of each kind, once for every command that has something to do.
+
+usage: make_corpus.py J2O FOLDER, where J2O is the built program.
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import onnx
+from onnx import TensorProto, helper
+
+SOURCE = b"""import jax.numpy as jnp
+
+
+class Block:
+    @property
+    def size(self):
+        return 3
+
+    def __call__(self, x):
+        return jnp.sin(x) * self.size
+
+
+def outer(x):
+    return (lambda y: y + 1)(x)
+"""
+TRACE = (
+    "/site-packages/jax/core.py:7 (bind)\n/home/user/model.py:10 (Block.__call__)\n/home/user/main.py:{line} (<module>)"
+)
+STACK = "/home/user/main.py:3 in <module>\nsrc/lower/elementwise.c:{line} in SinPlugin.lower"
+TORCH = (
+    'File "/home/user/net.py", line 8, in forward\n    return self.act(x)\n'
+    'File "/site-packages/torch/nn.py", line 5, in relu\n'
+)
+
+
+def annotated(node: onnx.NodeProto, line: int, level: int) -> onnx.NodeProto:
+    if level >= 1:
+        values = {"callsite": "Block.__call__:10", "plugin": f"SinPlugin.lower:{line}"}
+        if level == 2:
+            values |= {"stacktrace": STACK.format(line=line), "jax_traceback": TRACE.format(line=line)}
+        for key, value in values.items():
+            node.metadata_props.add(key=f"pkg.jax2onnx.{key}", value=value)
+    return node
+
+
+def chain(level: int, operators: tuple[str, ...] = ("Sin", "Mul")) -> onnx.ModelProto:
+    nodes, last = [], "x"
+    for index, operator in enumerate(operators):
+        inputs = [last, "w"] if operator == "Mul" else [last]
+        last = "y" if index + 1 == len(operators) else f"v{index}"
+        node = helper.make_node(operator, inputs, [last], name=f"n{index}" if index else "n")
+        nodes.append(annotated(node, 13 + index, level))
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["B", 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["B", 2])],
+        [helper.make_tensor("w", TensorProto.FLOAT, [2], [1.0, 2.0])],
+    )
+    return helper.make_model(graph, producer_name="seed", opset_imports=[helper.make_opsetid("", 20)])
+
+
+def merged() -> onnx.ModelProto:
+    """A node that two others were fused into: two traces."""
+    model = chain(2)
+    for entry in model.graph.node[0].metadata_props:
+        if entry.key.endswith("traceback"):
+            entry.value += "\n\n" + TRACE.format(line=99)
+    return model
+
+
+def nested() -> onnx.ModelProto:
+    body = helper.make_graph(
+        [annotated(helper.make_node("Neg", ["x"], ["b"], name="inner"), 5, 2)],
+        "body",
+        [],
+        [helper.make_tensor_value_info("b", TensorProto.FLOAT, [2])],
+    )
+    node = annotated(helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body), 6, 2)
+    inputs = [helper.make_tensor_value_info(n, t, s) for n, t, s in (("c", 9, []), ("x", 1, [2]))]
+    graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", 1, [2])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("d", 1)])
+    call = annotated(helper.make_node("Sin", ["p"], ["q"]), 1, 2)
+    model.functions.append(helper.make_function("d", "f", ["p"], ["q"], [call], model.opset_import))
+    return model
+
+
+def torch() -> onnx.ModelProto:
+    model = chain(0, ("Relu", "Softmax"))
+    for node in model.graph.node:
+        node.metadata_props.add(key="pkg.torch.onnx.stack_trace", value=TORCH)
+        node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value="['', 'act']")
+        node.doc_string = "text"
+    return model
+
+
+def compacted(j2o: str, model: onnx.ModelProto) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder)
+        (path / "full.onnx").write_bytes(model.SerializeToString())
+        subprocess.run([j2o, "compact", path / "full.onnx", "-o", path / "out.onnx"], check=True, capture_output=True)
+        return (path / "out.onnx").read_bytes()
+
+
+def seed(command: int, model: bytes, other: bytes = b"") -> bytes:
+    """The harness cuts at a whole 255th of the bytes: what the model is shorter than that is filled up in front."""
+    size = len(model) + len(other)
+    share = size and min(255, max(0, round(255 * len(other) / size)))
+    while other and size - size * share // 255 != len(model):
+        model += b"\xa2\x3f\x00"  # an empty field that nobody knows
+        size = len(model) + len(other)
+        share = round(255 * len(other) / size)
+    return bytes([command, share]) + model + other
+
+
+def main(j2o: str, folder: str) -> None:
+    models = {
+        "plain": chain(0).SerializeToString(),
+        "minimal": chain(1).SerializeToString(),
+        "full": chain(2).SerializeToString(),
+        "merged": merged().SerializeToString(),
+        "nested": nested().SerializeToString(),
+        "torch": torch().SerializeToString(),
+        "compact": compacted(j2o, merged()),
+        "compact_nested": compacted(j2o, nested()),
+    }
+    changed = chain(2, ("Cos", "Mul")).SerializeToString()
+    # What each seed is called, the command's row in command_harness.c, the models, the second file.
+    rows = [
+        ("inspect", 0, ("plain", "torch"), b""),
+        ("json", 1, ("nested",), b""),
+        ("summary", 2, ("compact",), b""),
+        ("line", 4, ("minimal", "compact"), b""),
+        ("blame", 7, ("torch", "compact_nested"), b""),
+        ("blame_source", 8, ("minimal", "full"), SOURCE),
+        ("locate", 10, ("merged", "torch"), b""),
+        ("diff", 13, ("full",), changed),
+        ("stats", 15, ("full",), b""),
+        ("text", 17, ("plain", "nested"), b""),
+        ("strip", 18, ("compact",), b""),
+        ("strip_all", 19, ("torch",), b""),
+        ("compact", 20, ("full", "merged", "nested"), b""),
+        ("expand", 21, ("compact", "compact_nested"), b""),
+    ]
+    target = pathlib.Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    for name, command, chosen, other in rows:
+        for model in chosen:
+            (target / f"{name}_{model}").write_bytes(seed(command, models[model], other))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
