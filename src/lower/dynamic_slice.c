@@ -127,23 +127,41 @@ static Value *splice_from(Lowering *l, const Access *access, uint32_t dim, Value
   return splice(l, access, dim, operand, update);
 }
 
-/* ScatterND over the dimensions up to the last that is not whole. */
-static Value *scatter_window(Lowering *l, const Access *access, Value *operand, Value *update, uint32_t prefix) {
-  Value *columns[MAX_RANK];
+/* One number per dimension: computed starts where there are columns, elsewhere known ones. */
+static Value *start_tuple(Lowering *l, const Access *access, uint32_t prefix, bool known_starts) {
+  Value *pieces[MAX_RANK];
   for (uint32_t d = 0; d < prefix; d++) {
     int32_t c = access_column_of(access, d);
-    columns[d] = axis_numbers(l, c < 0 ? access->start[d] : dim_of(0), access->size[d], d, prefix);
-    if (c < 0) continue;
-    Value *start = cast_to(l, access->columns[c].value, DTYPE_INT64);
-    if (dim_is(access->size[d], 1)) {
-      Dim ones[MAX_RANK];
-      for (uint32_t i = 0; i < prefix; i++) ones[i] = dim_of(1);
-      columns[d] = reshape_to(l, start, ones, prefix);
-    } else {
-      columns[d] = EMIT(l, "Add", columns[d]->type, columns[d], start_vector(l, start));
+    Dim start = known_starts ? access->start[d] : dim_of(0);
+    pieces[d] = c < 0 ? dimension_value(l, start) : start_vector(l, cast_to(l, access->columns[c].value, DTYPE_INT64));
+  }
+  Dim length = dim_of(prefix);
+  return concat_at(l, pieces, prefix, 0, type_make(l->context, DTYPE_INT64, &length, 1));
+}
+
+/* ScatterND over the dimensions up to the last that is not whole: tuples known at export, moved by the starts. */
+static Value *scatter_window(Lowering *l, const Access *access, Value *operand, Value *update, uint32_t prefix) {
+  Dim dims[MAX_RANK + 1];
+  bool single = true;
+  for (uint32_t d = 0; d < prefix; d++) {
+    dims[d] = access->size[d];
+    single = single && dim_is(access->size[d], 1);
+  }
+  dims[prefix] = dim_of(prefix);
+  Value *tuples;
+  if (single) {
+    tuples = reshape_to(l, start_tuple(l, access, prefix, true), dims, prefix + 1);
+  } else {
+    Value *columns[MAX_RANK];
+    for (uint32_t d = 0; d < prefix; d++) {
+      Dim start = access_column_of(access, d) < 0 ? access->start[d] : dim_of(0);
+      columns[d] = axis_numbers(l, start, access->size[d], d, prefix);
+    }
+    tuples = index_tuples(l, columns, prefix, dims, prefix);
+    if (access->column_count) {
+      tuples = EMIT(l, "Add", tuples->type, tuples, start_tuple(l, access, prefix, false));
     }
   }
-  Value *tuples = index_tuples(l, columns, prefix, access->size, prefix);
   return EMIT(l, "ScatterND", operand->type, operand, tuples, update);
 }
 

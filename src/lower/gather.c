@@ -15,19 +15,6 @@ typedef struct Gathered {
   uint32_t axes[2 * MAX_RANK]; /* operand dimension, or BATCH_AXIS + batch dimension */
 } Gathered;
 
-static bool holds(const int64_t *numbers, size_t count, int64_t number) {
-  for (size_t i = 0; i < count; i++) {
-    if (numbers[i] == number) return true;
-  }
-  return false;
-}
-
-static const int64_t *numbers_of(Lowering *l, const char *field, size_t *count) {
-  const Param *list = param_field(param_get(l->context, l->equation, "dimension_numbers"), field);
-  *count = 0;
-  return list ? param_list_ints(l->context, list, count) : NULL;
-}
-
 static void read_access(Lowering *l, Access *access) {
   Type operand = input_type(l, 0), indices = input_type(l, 1);
   require(l->context, indices.rank > 0);
@@ -35,19 +22,19 @@ static void read_access(Lowering *l, Access *access) {
   size_t count, batching, collapsed, mapped;
   const Dim *sizes = param_dims(l->context, param_get(l->context, l->equation, "slice_sizes"), &count);
   require(l->context, count == operand.rank);
-  const int64_t *dropped = numbers_of(l, "collapsed_slice_dims", &collapsed);
-  const int64_t *of_operand = numbers_of(l, "operand_batching_dims", &batching);
-  const int64_t *of_indices = numbers_of(l, "start_indices_batching_dims", &count);
+  const int64_t *dropped = dimension_list(l, "collapsed_slice_dims", &collapsed);
+  const int64_t *of_operand = dimension_list(l, "operand_batching_dims", &batching);
+  const int64_t *of_indices = dimension_list(l, "start_indices_batching_dims", &count);
   require(l->context, count == batching);
   for (uint32_t d = 0; d < operand.rank; d++) {
     access->size[d] = sizes[d];
-    access->dropped[d] = holds(dropped, collapsed, d) || holds(of_operand, batching, d);
+    access->dropped[d] = list_holds(dropped, collapsed, d) || list_holds(of_operand, batching, d);
   }
   for (size_t i = 0; i < batching; i++) {
     if (dim_is(operand.dims[of_operand[i]], 1)) continue; /* its only position */
     access->batch_of[of_operand[i]] = (int32_t)of_indices[i];
   }
-  const int64_t *map = numbers_of(l, "start_index_map", &mapped);
+  const int64_t *map = dimension_list(l, "start_index_map", &mapped);
   access_columns(l, access, input(l, 1), map, mapped);
 }
 
@@ -165,7 +152,7 @@ static void gather_points(Lowering *l, const Access *access, Value *operand, Gat
   bool as_given = access->tuples && count == access->column_count && rank == access->batch_rank;
   Value *tuples = as_given ? cast_to(l, access->tuples, DTYPE_INT64) : index_tuples(l, columns, count, dims, rank);
   for (uint32_t d = 0; d < access->operand.rank; d++) {
-    if (holds(permutation, front, d)) continue;
+    if (list_holds(permutation, front, d)) continue;
     gathered->axes[rank + result] = d;
     dims[rank + result++] = operand->type.dims[d];
     permutation[last++] = d;
@@ -186,8 +173,8 @@ static void gather_whole(const Access *access, Value *operand, Gathered *gathere
 /* What output axis p stands for, given the axes that windows take. */
 static uint32_t output_axis(Lowering *l, const Access *access, const int64_t *offsets, size_t count, uint32_t p) {
   uint32_t before = 0;
-  for (uint32_t i = 0; i < p; i++) before += holds(offsets, count, i);
-  if (!holds(offsets, count, p)) return BATCH_AXIS + p - before;
+  for (uint32_t i = 0; i < p; i++) before += list_holds(offsets, count, i);
+  if (!list_holds(offsets, count, p)) return BATCH_AXIS + p - before;
   for (uint32_t d = 0; d < access->operand.rank; d++) {
     if (!access->dropped[d] && before-- == 0) return d;
   }
@@ -210,7 +197,7 @@ static Value *arrange(Lowering *l, const Access *access, const Gathered *gathere
   uint32_t extra = rank - kept, next = kept;
   int64_t squeezed[2 * MAX_RANK];
   for (uint32_t i = 0; i < rank; i++) {
-    if (!holds(permutation, kept, i)) permutation[next++] = i;
+    if (!list_holds(permutation, kept, i)) permutation[next++] = i;
   }
   for (uint32_t i = 0; i < extra; i++) squeezed[i] = kept + i;
   Value *value = transpose_by(l, gathered->value, permutation);
@@ -241,7 +228,7 @@ static Value *fill_out_of_bounds(Lowering *l, const Access *access, Value *value
   int64_t axes[2 * MAX_RANK];
   size_t batch = 0;
   for (uint32_t p = 0; p < value->type.rank; p++) {
-    if (!holds(offsets, count, p)) axes[batch++] = p;
+    if (!list_holds(offsets, count, p)) axes[batch++] = p;
   }
   Value *mask = align_axes(l, access->in_bounds, axes, value->type.rank);
   return choose(l, mask, value, fill_value(l, value->type.dtype), value->type);
@@ -260,7 +247,7 @@ static void lower_gather(Lowering *l) {
   if (dtype == DTYPE_NONE) unsupported(l, "ONNX Runtime cannot gather elements of type %s", dtype_name(type.dtype));
   Value *operand = lower_window(l, &access, cast_to(l, input(l, 0), dtype));
   size_t count;
-  const int64_t *offsets = numbers_of(l, "offset_dims", &count);
+  const int64_t *offsets = dimension_list(l, "offset_dims", &count);
   bool batched = false;
   for (uint32_t d = 0; d < access.operand.rank; d++) batched = batched || access.batch_of[d] >= 0;
   bool window = access.column_count == 1 && !dim_is(access.size[access.columns[0].dim], 1);

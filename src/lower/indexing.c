@@ -227,9 +227,22 @@ void access_scalars(Lowering *l, Access *access, Value *const *starts, size_t co
   access->tuples = NULL;
 }
 
+const int64_t *dimension_list(Lowering *l, const char *field, size_t *count) {
+  const Param *list = param_field(param_get(l->context, l->equation, "dimension_numbers"), field);
+  *count = 0;
+  return list ? param_list_ints(l->context, list, count) : NULL;
+}
+
+bool list_holds(const int64_t *numbers, size_t count, int64_t number) {
+  for (size_t i = 0; i < count; i++) {
+    if (numbers[i] == number) return true;
+  }
+  return false;
+}
+
 BoundsMode access_mode(Lowering *l) {
   const Param *mode = param_find(l->equation, "mode");
-  if (!mode || param_is(mode, "FILL_OR_DROP") || param_is(mode, "fill") || param_is(mode, "drop")) return BOUNDS_DROPPED;
+  if (!mode || param_is(mode, "FILL_OR_DROP")) return BOUNDS_DROPPED;
   if (param_is(mode, "CLIP")) return BOUNDS_CLIPPED;
   if (param_is(mode, "PROMISE_IN_BOUNDS")) return BOUNDS_PROMISED;
   unsupported(l, "the indexing mode is none of clip, fill_or_drop and promise_in_bounds");

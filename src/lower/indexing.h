@@ -37,7 +37,10 @@ void access_columns(Lowering *l, Access *access, Value *indices, const int64_t *
 /* As access_columns, for starts given as one scalar each. */
 void access_scalars(Lowering *l, Access *access, Value *const *starts, size_t count);
 void access_init(Lowering *l, Access *access, Type operand, BoundsMode mode, const Dim *batch, uint32_t batch_rank);
-BoundsMode access_mode(Lowering *l);
+BoundsMode access_mode(Lowering *l); /* the equation's mode */
+/* A list of the equation's dimension_numbers; empty when it has none of that name. */
+const int64_t *dimension_list(Lowering *l, const char *field, size_t *count);
+bool list_holds(const int64_t *numbers, size_t count, int64_t number);
 bool access_is_single(const Access *access); /* one batch entry only */
 int32_t access_column_of(const Access *access, uint32_t dim); /* -1: none */
 

@@ -27,33 +27,20 @@ typedef struct Scatter {
   bool unique;            /* no element is updated twice */
 } Scatter;
 
-static bool holds(const int64_t *numbers, size_t count, int64_t number) {
-  for (size_t i = 0; i < count; i++) {
-    if (numbers[i] == number) return true;
-  }
-  return false;
-}
-
-static const int64_t *numbers_of(Lowering *l, const char *field, size_t *count) {
-  const Param *list = param_field(param_get(l->context, l->equation, "dimension_numbers"), field);
-  *count = 0;
-  return list ? param_list_ints(l->context, list, count) : NULL;
-}
-
 static void read_scatter(Lowering *l, Scatter *s) {
   Type operand = input_type(l, 0), indices = input_type(l, 1), updates = input_type(l, 2);
   Access *access = &s->access;
   require(l->context, indices.rank > 0);
   access_init(l, access, operand, access_mode(l), indices.dims, indices.rank - 1);
   size_t inserted_count, batching, count, mapped;
-  const int64_t *inserted = numbers_of(l, "inserted_window_dims", &inserted_count);
-  const int64_t *of_operand = numbers_of(l, "operand_batching_dims", &batching);
-  const int64_t *of_indices = numbers_of(l, "scatter_indices_batching_dims", &count);
+  const int64_t *inserted = dimension_list(l, "inserted_window_dims", &inserted_count);
+  const int64_t *of_operand = dimension_list(l, "operand_batching_dims", &batching);
+  const int64_t *of_indices = dimension_list(l, "scatter_indices_batching_dims", &count);
   require(l->context, count == batching);
-  s->windows = numbers_of(l, "update_window_dims", &s->window_count);
+  s->windows = dimension_list(l, "update_window_dims", &s->window_count);
   size_t window = 0;
   for (uint32_t d = 0; d < operand.rank; d++) {
-    access->dropped[d] = holds(inserted, inserted_count, d) || holds(of_operand, batching, d);
+    access->dropped[d] = list_holds(inserted, inserted_count, d) || list_holds(of_operand, batching, d);
     require(l->context, access->dropped[d] || window < s->window_count);
     access->size[d] = access->dropped[d] ? dim_of(1) : updates.dims[s->windows[window++]];
   }
@@ -61,7 +48,7 @@ static void read_scatter(Lowering *l, Scatter *s) {
     if (dim_is(operand.dims[of_operand[i]], 1)) continue; /* its only position */
     access->batch_of[of_operand[i]] = (int32_t)of_indices[i];
   }
-  const int64_t *map = numbers_of(l, "scatter_dims_to_operand_dims", &mapped);
+  const int64_t *map = dimension_list(l, "scatter_dims_to_operand_dims", &mapped);
   access_columns(l, access, input(l, 1), map, mapped);
   s->combiner = (Combiner)l->plugin->flags;
   s->unique = param_bool_or(l->equation, "unique_indices", false);
@@ -127,7 +114,7 @@ static Value *negated(Lowering *l, Value *value) {
 /* The axes of the updates that the batch runs along. */
 static void batch_axes(const Scatter *s, int64_t *axes) {
   for (uint32_t p = 0, b = 0; p < s->updates->type.rank; p++) {
-    if (!holds(s->windows, s->window_count, p)) axes[b++] = p;
+    if (!list_holds(s->windows, s->window_count, p)) axes[b++] = p;
   }
 }
 
@@ -154,6 +141,18 @@ static Value *emit_scatter(Lowering *l, const Scatter *s, const char *op, Value 
   return cast_to(l, result, operand->type.dtype);
 }
 
+/* Does ONNX Runtime do this much in one thread? (It divides work from about 100 thousand cycles on.) */
+static bool is_small(Type type) {
+  enum { SMALL = 1 << 15 };
+  int64_t count;
+  return type_count(type, &count) && count <= SMALL;
+}
+
+/* May two updates meet, in work large enough to be divided? */
+static bool needs_order(const Scatter *s) {
+  return s->combiner != COMBINE_SET && !s->unique && !is_small(s->updates->type);
+}
+
 /* One position along one axis, everything else either whole or batched at the same place: ScatterElements. */
 static Value *scatter_along_axis(Lowering *l, Scatter *s) {
   const Access *access = &s->access;
@@ -171,7 +170,7 @@ static Value *scatter_along_axis(Lowering *l, Scatter *s) {
   }
   bool alone = access->batch_rank == 1 && axes[0] == (int64_t)axis; /* the same positions for all the rest */
   if (!alone && access->batch_rank != rank) return NULL;
-  if (alone && axis == 0 && (s->combiner == COMBINE_SET || s->unique)) return NULL; /* ScatterND takes whole rows */
+  if (alone && axis == 0 && !needs_order(s)) return NULL; /* ScatterND takes whole rows */
   Value *index = align_axes(l, access->columns[0].value, axes, rank);
   index = expand_to(l, index, s->updates->type.dims, rank);
   return emit_scatter(l, s, "ScatterElements", s->operand, index, s->updates, axis);
@@ -306,19 +305,12 @@ static Value *scatter_flat(Lowering *l, const Scatter *s, const Points *points) 
   return reshape_to(l, emit_scatter(l, s, "ScatterElements", operand, flat, updates, 0), type.dims, type.rank);
 }
 
-/* Does ONNX Runtime do this much in one thread? (It divides work from about 100 thousand cycles on.) */
-static bool is_small(Type type) {
-  enum { SMALL = 1 << 15 };
-  int64_t count;
-  return type_count(type, &count) && count <= SMALL;
-}
-
 static Value *scatter_points(Lowering *l, Scatter *s) {
   const Access *access = &s->access;
   Points points = {.prefix = addressed_prefix(access)};
   int64_t axis_of_window[MAX_RANK], axis_of_batch[2 * MAX_RANK];
   arrange_updates(l, s, &points, axis_of_window, axis_of_batch);
-  bool in_order = s->combiner != COMBINE_SET && !s->unique && !is_small(s->updates->type);
+  bool in_order = needs_order(s);
   for (uint32_t d = 0; d < points.prefix; d++) {
     points.columns[d] = point_column(l, s, &points, d, axis_of_window[d], axis_of_batch, !in_order);
   }

@@ -42,7 +42,9 @@ static Node *order(Lowering *l, Value *key, Type type, int64_t axis, bool larges
 
 static Value *pick(Lowering *l, Value *value, Value *places, int64_t axis) {
   DType dtype = compute_dtype(l, "GatherElements", value->type.dtype);
-  if (dtype == DTYPE_NONE) unsupported(l, "ONNX Runtime cannot reorder elements of type %s", dtype_name(value->type.dtype));
+  if (dtype == DTYPE_NONE) {
+    unsupported(l, "ONNX Runtime cannot reorder elements of type %s", dtype_name(value->type.dtype));
+  }
   Type type = type_with(places->type, dtype);
   Value *result = EMIT(l, "GatherElements", type, cast_to(l, value, dtype), places);
   node_set_int(result->producer, "axis", axis);
@@ -61,9 +63,8 @@ static bool numbers_places(const Value *value, int64_t axis) {
       return value->type.rank == 1 && axis == 0 && literal_int(node_input(node, 0)->tensor, &start) && start == 0 &&
              literal_int(node_input(node, 2)->tensor, &step) && step == 1;
     }
-    if (!node_is(node, "Expand") && !node_is(node, "Cast") && !node_is(node, "Identity") && !node_is(node, "Unsqueeze")) {
-      return false;
-    }
+    bool keeps = node_is(node, "Expand") || node_is(node, "Cast") || node_is(node, "Identity");
+    if (!keeps && !node_is(node, "Unsqueeze")) return false;
     const Value *from = node_input(node, 0);
     if (node_is(node, "Unsqueeze")) { /* only of a single row, where one axis is left */
       if (from->type.rank != 1 || !dim_equal(from->type.dims[0], value->type.dims[axis])) return false;
@@ -124,10 +125,10 @@ static void lower_sort(Lowering *l) {
 
 static void first_of(Lowering *l, int64_t axis, bool largest) {
   Type type = output_type(l, 0);
-  Value *operand = input(l, 0), *key = operand;
+  Value *operand = input(l, 0);
   if (axis < 0) axis += type.rank;
   require(l->context, axis >= 0 && axis < (int64_t)type.rank);
-  key = sort_key(l, operand);
+  Value *key = sort_key(l, operand);
   Node *node = order(l, key, type, axis, largest);
   bind(l, 0, key == operand ? node->outputs[0] : pick(l, operand, node->outputs[1], axis));
   bind(l, 1, cast_to(l, node->outputs[1], output_type(l, 1).dtype));

@@ -8,8 +8,8 @@ from export_check import check_export, op_types
 from jax import lax
 
 X = np.arange(5 * 6 * 7, dtype=np.float32).reshape(5, 6, 7)
-I = np.array([0, 3, -1], np.int32)
-J = np.array([4, -6, 2], np.int32)
+FIRST = np.array([0, 3, -1], np.int32)
+SECOND = np.array([4, -6, 2], np.int32)
 WILD = np.array([-9, -6, -5, 4, 5, 100], np.int32)  # on both sides of the bounds of five
 SMALL = X[:, :2, 0] - 50
 
@@ -62,7 +62,7 @@ READS = {
 @pytest.mark.parametrize("name", READS)
 def test_read(name):
     fn, ops = READS[name]
-    model = check_export(fn, [X, I, J])
+    model = check_export(fn, [X, FIRST, SECOND])
     if ops is not None:
         assert op_types(model) == ops
 
@@ -129,7 +129,7 @@ WRITES = {
 @pytest.mark.parametrize("name", WRITES)
 def test_write(name):
     fn, ops = WRITES[name]
-    model = check_export(fn, [X, I, J, ROWS])
+    model = check_export(fn, [X, FIRST, SECOND, ROWS])
     if ops is not None:
         assert op_types(model) == ops
 
@@ -367,7 +367,7 @@ def test_large_windows_are_spliced():
 
 def test_a_scatter_that_applies_a_function_is_refused():
     with pytest.raises(Exception, match="applies a function"):
-        check_export(lambda x, i: x.at[i].apply(jnp.sin), [X, I])
+        check_export(lambda x, i: x.at[i].apply(jnp.sin), [X, FIRST])
 
 
 @pytest.mark.parametrize("opset", [17, 18, 21])
@@ -375,9 +375,35 @@ def test_opsets(opset):
     def fn(x, i):
         return jnp.take(x, i, axis=1), x.at[i].add(1.0), x.at[i].set(1.0), lax.dynamic_slice(x, (i[0], 0, 0), (2, 2, 2))
 
-    check_export(fn, [X, I], opset=opset)
+    check_export(fn, [X, FIRST], opset=opset)
 
 
 def test_combining_by_max_needs_opset_18():
     with pytest.raises(Exception, match="opset 18"):
-        check_export(lambda x, i: x.at[i].max(1.0), [X, I], opset=17)
+        check_export(lambda x, i: x.at[i].max(1.0), [X, FIRST], opset=17)
+
+
+RECOGNISED = {
+    "embedding": (lambda x, i, k: x.at[i].get(mode="promise_in_bounds"), "Gather"),
+    "take along axis": (
+        lambda x, i, k: jnp.take_along_axis(
+            x, i[:, None, None] + jnp.zeros((1, 6, 7), jnp.int32), axis=0, mode="promise_in_bounds"
+        ),
+        "GatherElements",
+    ),
+    "pairs": (lambda x, i, k: x[i, i], "GatherND"),
+    "slice": (lambda x, i, k: lax.dynamic_slice(x, (0, k, 0), (5, 2, 7)), "Slice"),
+    "position": (lambda x, i, k: x[k], "Gather"),
+    "cache": (lambda x, i, k: lax.dynamic_update_slice(x, x[:, :1], (0, k, 0)), "ScatterND"),
+    "rows": (lambda x, i, k: x.at[i].add(1.0, mode="promise_in_bounds"), "ScatterND"),
+    "last axis": (lambda x, i, k: x.at[..., i].set(1.0, mode="promise_in_bounds"), "ScatterElements"),
+}
+
+
+@pytest.mark.parametrize("name", RECOGNISED)
+def test_recognised(name):
+    """Each is one such operator, and nothing transposes besides."""
+    fn, op = RECOGNISED[name]
+    found = op_types(check_export(fn, [X, np.array([1, 0, 3], np.int32), np.int32(2)]))
+    assert found.count(op) == 1
+    assert not {"Transpose", "Compress"} & set(found)
