@@ -72,14 +72,26 @@ static const Tensor *fold_node(Rewriter *rewriter, const Node *node) {
   return result && result->size <= evaluation.largest ? result : NULL;
 }
 
-/* A weight that is only moved keeps a name that tells which it is. */
+static const char *how_folded(const Node *node, const Tensor *result) {
+  if (node_is(node, "Transpose")) return "transposed";
+  if (shares_data(node)) return "reshaped";
+  if (node_is(node, "Cast")) return dtype_short(result->dtype);
+  return node_is(node, "Expand") ? "expanded" : "folded";
+}
+
+/* What is made of one weight, whatever constants help, keeps a name that tells which it is. */
 static const Tensor *named_after_input(Rewriter *rewriter, const Node *node, const Tensor *result) {
-  const Tensor *from = constant_of(node_input(node, 0));
-  if (!is_only_moved(node) || !from || !from->name) return result;
+  Str name = NULL;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Tensor *from = constant_of(node_input(node, i));
+    if (!from || !from->name || from->name == name) continue;
+    if (name) return result;
+    name = from->name;
+  }
+  if (!name) return result;
   Arena *arena = &rewriter->context->arena;
   Tensor *named = arena_copy(arena, result, sizeof *result);
-  const char *how = shares_data(node) ? "reshaped" : "transposed";
-  named->name = str_intern(rewriter->context, arena_format(arena, "%s_%s", from->name, how));
+  named->name = str_intern(rewriter->context, arena_format(arena, "%s_%s", name, how_folded(node, result)));
   return named;
 }
 

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 
 import equinox as eqx
 import flax.linen as linen
@@ -273,6 +274,8 @@ def test_parameters_keep_their_paths(name, expected):
 
     x = tokens("float32")
     names = {tensor.name for tensor in to_onnx(made(name, "float32"), [x]).graph.initializer}
+    # A weight that is turned or reshaped at export says so after its path.
+    names = {re.sub("(_transposed|_reshaped)+$", "", name) for name in names}
     assert expected <= names
     parameters = {name for name in names if not name.startswith("const_")}
     assert len(parameters) == LAYERS * 12 + 2
