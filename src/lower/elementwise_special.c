@@ -190,19 +190,10 @@ static Value *error_function(Lowering *l, Value *x) {
 
 static void lower_erf(Lowering *l) { bind_narrow(l, error_function(l, wide_input(l, 0))); }
 
-static const Equation *definition(Lowering *l, const Var *var) {
-  for (size_t i = 0; i < l->jaxpr->equation_count; i++) {
-    const Equation *equation = l->jaxpr->equations[i];
-    if (equation == l->equation) break;
-    if (equation->output_count == 1 && equation->outputs[0] == var) return equation;
-  }
-  return NULL;
-}
-
 /* x when var is x times a constant or -x (or both), else var itself. */
-static const Var *without_factors(Lowering *l, const Var *var) {
+static const Var *without_factors(const Var *var) {
   for (int depth = 0; depth < 3; depth++) {
-    const Equation *from = definition(l, var);
+    const Equation *from = var->definition;
     bool negation = from && strcmp(from->primitive, "neg") == 0, product = from && strcmp(from->primitive, "mul") == 0;
     if (negation || (product && from->inputs[1]->literal)) var = from->inputs[0];
     else if (product && from->inputs[0]->literal) var = from->inputs[1];
@@ -211,22 +202,14 @@ static const Var *without_factors(Lowering *l, const Var *var) {
   return var;
 }
 
-/* Is erfc(a x) used only in products with x, as by an activation function? Where erfc is tiny, so is the product beside
- * its other values: erfc's absolute error is what counts. */
+/* Is erfc(a x) used only in a product with x, as by an activation function? Where erfc is tiny, so is the product
+ * beside its other values: erfc's absolute error is what counts. */
 static bool scales_its_argument(Lowering *l) {
-  const Var *result = l->equation->outputs[0], *x = without_factors(l, l->equation->inputs[0]);
-  bool used = false;
-  for (size_t i = 0; i < l->jaxpr->equation_count; i++) {
-    const Equation *equation = l->jaxpr->equations[i];
-    for (uint32_t k = 0; k < equation->input_count; k++) {
-      if (equation->inputs[k] != result) continue;
-      if (strcmp(equation->primitive, "mul") != 0) return false;
-      if (without_factors(l, equation->inputs[1 - k]) != x) return false;
-      used = true;
-    }
-  }
-  for (uint32_t i = 0; i < l->jaxpr->output_count; i++) used = used && l->jaxpr->outputs[i] != result;
-  return used;
+  const Var *result = l->equation->outputs[0];
+  const Equation *user = result->user;
+  if (result->use_count != 1 || !user || strcmp(user->primitive, "mul") != 0) return false;
+  const Var *other = user->inputs[user->inputs[0] == result ? 1 : 0];
+  return without_factors(other) == without_factors(l->equation->inputs[0]);
 }
 
 static void lower_erfc(Lowering *l) {

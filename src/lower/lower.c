@@ -98,7 +98,7 @@ void bind(Lowering *l, size_t index, Value *value) {
 }
 
 static const char *place(Lowering *l, const Site *site) {
-  const Frame *frame = site ? site_user_frame(site) : NULL;
+  const Frame *frame = site ? site_user_frame(l->provenance, site) : NULL;
   if (!frame) return "a line that JAX did not record";
   return arena_format(&l->context->arena, "%s:%d in %s", frame->file, frame->line, frame->function);
 }
@@ -121,13 +121,14 @@ static void lower_equation(Lowering *l, const Equation *equation) {
   for (uint32_t i = 0; i < equation->output_count; i++) l->values[equation->outputs[i]->id] = NULL;
   l->equation = equation;
   l->plugin = plugin;
-  l->site = site_intern(l->provenance, equation->trace, l->caller);
+  /* Where JAX recorded no traceback, the traced function itself is what can be named. */
+  const Trace *trace = equation->trace || l->caller ? equation->trace : l->program->root;
+  l->site = site_intern(l->provenance, trace, l->caller);
   plugin->lower(l);
   for (uint32_t i = 0; i < equation->output_count; i++) require(l->context, l->values[equation->outputs[i]->id]);
 }
 
 static void lower_jaxpr(Lowering *l, const Jaxpr *jaxpr, Value *const *arguments, Value **results) {
-  l->jaxpr = jaxpr;
   for (uint32_t i = 0; i < jaxpr->const_count; i++) {
     if (!jaxpr->consts[i]->literal) l->values[jaxpr->consts[i]->id] = *arguments++;
   }
@@ -144,7 +145,6 @@ void lower_call(Lowering *l, Here here, const Jaxpr *jaxpr, Value *const *argume
   l->caller = l->site;
   l->calls = frame;
   lower_jaxpr(l, jaxpr, arguments, results);
-  l->jaxpr = saved.jaxpr;
   l->equation = saved.equation;
   l->plugin = saved.plugin;
   l->site = saved.site;

@@ -59,7 +59,6 @@ struct Lowering {
   const LowerOptions *options;
   Graph *graph;             /* where nodes go */
   Value **values;           /* by Var id: what the variable is bound to in the current scope */
-  const Jaxpr *jaxpr;       /* being lowered */
   const Equation *equation; /* of it, being lowered */
   const Plugin *plugin;     /* lowering it */
   const Site *site;         /* its joined site */

@@ -20,6 +20,19 @@ Var *program_var(Program *program, Type type) {
   return var;
 }
 
+void jaxpr_link(Jaxpr *jaxpr) {
+  for (size_t i = 0; i < jaxpr->equation_count; i++) {
+    const Equation *equation = jaxpr->equations[i];
+    for (uint32_t k = 0; k < equation->output_count; k++) equation->outputs[k]->definition = equation;
+    for (uint32_t k = 0; k < equation->input_count; k++) {
+      Var *var = equation->inputs[k];
+      if (!var->user) var->user = equation;
+      var->use_count++;
+    }
+  }
+  for (uint32_t i = 0; i < jaxpr->output_count; i++) jaxpr->outputs[i]->use_count++;
+}
+
 Type type_make(Context *context, DType dtype, const Dim *dims, uint32_t rank) {
   Type type = {.dtype = dtype, .rank = rank};
   if (rank) type.dims = arena_copy(&context->arena, dims, rank * sizeof *dims);

@@ -36,6 +36,9 @@ typedef struct Var {
   uint32_t id; /* unique in the program */
   Type type;
   const Tensor *literal; /* the value when it is known: a literal or a closed-over constant; else NULL */
+  const struct Equation *definition; /* the equation that gives it, or NULL */
+  const struct Equation *user;       /* the equation that uses it first, or NULL */
+  uint32_t use_count;                /* by equations and by the jaxpr's outputs */
 } Var;
 
 typedef enum ParamKind {
@@ -119,6 +122,9 @@ bool type_same_shape(Type a, Type b);
 /* Number of elements; false when a dimension is symbolic or the product overflows. */
 bool type_count(Type type, int64_t *count);
 Type tensor_type(Context *context, const Tensor *tensor);
+
+/* Tells the variables of a finished jaxpr who defines and who uses them. */
+void jaxpr_link(Jaxpr *jaxpr);
 
 /* Reading parameters. param_find returns NULL when absent; the others fail with a clear message. */
 const Param *param_find(const Equation *equation, const char *name);

@@ -584,6 +584,7 @@ static Jaxpr *jaxpr(Parser *parser) {
   result->output_count = (uint32_t)outputs.count;
   result->equations = equations.items;
   result->equation_count = equations.count;
+  jaxpr_link(result);
   return result;
 }
 

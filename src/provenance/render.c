@@ -15,7 +15,7 @@ static void set_text(Builder *out, Str text) {
 }
 
 void render_callsite(Provenance *provenance, Builder *out, const Origin *origin) {
-  Frame *frame = (Frame *)(uintptr_t)site_user_frame(origin->sites[0]);
+  Frame *frame = (Frame *)(uintptr_t)site_user_frame(provenance, origin->sites[0]);
   if (frame && !frame->callsite) frame->callsite = rendered(provenance, "%s:%d%s", frame->function, frame->line, "");
   set_text(out, frame ? frame->callsite : str_intern(provenance->context, ""));
 }

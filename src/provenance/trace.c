@@ -53,4 +53,6 @@ const Site *site_intern(Provenance *provenance, const Trace *trace, const Site *
   return *slot;
 }
 
-const Frame *site_user_frame(const Site *site) { return site->user ? site->user : site->library; }
+const Frame *site_user_frame(const Provenance *provenance, const Site *site) {
+  return or_else(or_else(site->user, site->library), provenance->definition);
+}

@@ -75,6 +75,7 @@ typedef struct Provenance {
   Map frames, traces, sites, unions;
   Frame *const *entry_frames; /* the user's frames that called to_onnx, outermost first */
   size_t entry_count;
+  const Frame *definition; /* of the traced function, or NULL */
   Str entry_text; /* those frames as lines of a stack trace, rendered once, on demand */
 } Provenance;
 
@@ -83,8 +84,9 @@ Frame *frame_intern(Provenance *provenance, Str file, Str function, int line, Fr
 const Trace *trace_intern(Provenance *provenance, Frame *frame, const Trace *outer);
 const Site *site_intern(Provenance *provenance, const Trace *trace, const Site *caller);
 
-/* The frame that stands for the user's line; NULL when the joined trace has no frame outside JAX. */
-const Frame *site_user_frame(const Site *site);
+/* The frame that stands for the user's line: the innermost of the user's, else of a library's, else (a function of
+ * JAX's own was exported) the definition of the traced function. NULL when even that is unknown. */
+const Frame *site_user_frame(const Provenance *provenance, const Site *site);
 
 /* Origins. origin_merge: all sites of a, then those of b that a lacks; emitter and calls as given. */
 const Origin *origin_new(Provenance *provenance, const Site *site, Emitter emitter, const LowerFrame *calls);

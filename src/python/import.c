@@ -341,6 +341,7 @@ Jaxpr *import_jaxpr(Importer *in, PyObject *object) {
   }
   in->depth--;
   jaxpr->outputs = import_atoms(in, attribute(in, open, in->names[NAME_outvars]), scope, &jaxpr->output_count);
+  jaxpr_link(jaxpr);
   disown_to(in, mark);
   *map_slot_pointer(in->context, &in->jaxprs, object) = jaxpr;
   return jaxpr;

@@ -47,6 +47,7 @@ static const bool *prepare_flags(Conversion *c, PyObject *list, uint32_t count) 
 static void import_frames(Conversion *c, Provenance *provenance) {
   Arena *arena = &c->context.arena;
   Frame *root = importer_frame(c->importer, provenance, c->root);
+  provenance->definition = root;
   c->program->root = trace_intern(provenance, root, NULL);
   size_t count = (size_t)PyList_GET_SIZE(c->entry_frames);
   Frame **frames = arena_new_array(arena, count, Frame *);
@@ -113,7 +114,7 @@ static void raise_unsupported(PyObject *class, Conversion *c) {
   PyObject *items = PyList_New(0);
   for (size_t i = 0; items && i < c->problems.count; i++) {
     const Unsupported *problem = &c->problems.items[i];
-    const Frame *frame = problem->site ? site_user_frame(problem->site) : NULL;
+    const Frame *frame = problem->site ? site_user_frame(c->program->provenance, problem->site) : NULL;
     PyObject *item = Py_BuildValue("(sssis)", problem->primitive, problem->reason, frame ? frame->file : "",
                                    frame ? frame->line : 0, frame ? frame->function : "");
     if (!item || PyList_Append(items, item) != 0) Py_CLEAR(items);
