@@ -20,4 +20,8 @@ $ninja -C "$folder" -j "${JOBS:-2}" >"$folder.log" 2>&1 || {
 }
 grep -n "warning:" "$folder.log" || true
 suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
-cmp -s "$folder/_core$suffix" "jax2onnx/_core$suffix" || cp "$folder/_core$suffix" "jax2onnx/_core$suffix"
+# Renamed into place: a process that has the old one loaded keeps it whole.
+cmp -s "$folder/_core$suffix" "jax2onnx/_core$suffix" || {
+  cp "$folder/_core$suffix" "jax2onnx/_core$suffix.new"
+  mv "jax2onnx/_core$suffix.new" "jax2onnx/_core$suffix"
+}
