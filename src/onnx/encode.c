@@ -38,7 +38,9 @@ static void put_varint(Encoder *encoder, uint64_t value) {
 
 enum { WIRE_VARINT = 0, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
 
-static void put_tag(Encoder *encoder, int field, int wire) { put_varint(encoder, (uint64_t)field << 3 | (uint64_t)wire); }
+static void put_tag(Encoder *encoder, int field, int wire) {
+  put_varint(encoder, (uint64_t)field << 3 | (uint64_t)wire);
+}
 
 void put_verbatim(Encoder *encoder, const void *data, size_t size) {
   if (size >= BORROW) {

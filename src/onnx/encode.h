@@ -16,9 +16,9 @@ typedef struct Segment {
 
 typedef struct Encoder {
   Context *context;
-  char *chunk;        /* current chunk; bytes from `start` to `end` are pending */
+  char *chunk; /* current chunk; bytes from `start` to `end` are pending */
   size_t start, end;
-  uint64_t total;     /* bytes encoded so far */
+  uint64_t total;          /* bytes encoded so far */
   ARRAY(Segment) segments; /* last segment of the output first */
 } Encoder;
 

@@ -4,7 +4,7 @@
 
 #define METADATA_PREFIX "pkg.jax2onnx."
 #define METADATA_TABLE METADATA_PREFIX "provenance" /* of the model: the table of origins (provenance/table.h) */
-#define METADATA_REFERENCE "j2o"                     /* of a node: its row in the table, short because many carry it */
+#define METADATA_REFERENCE "j2o"                    /* of a node: its row in the table, short because many carry it */
 
 /* What PyTorch's exporter writes. */
 #define TORCH_PREFIX "pkg.torch.onnx."

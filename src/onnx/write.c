@@ -26,13 +26,14 @@ typedef struct Writer {
   Context *context;
   Provenance *provenance;
   const WriteOptions *options;
-  size_t threshold;       /* tensors of this size or more are external; SIZE_MAX: none */
-  const char *location;   /* file name of the external data, without directory */
-  Map offsets;            /* tensor -> External */
+  size_t threshold;            /* tensors of this size or more are external; SIZE_MAX: none */
+  const char *location;        /* file name of the external data, without directory */
+  Map offsets;                 /* tensor -> External */
   ARRAY(External *) externals; /* in file order */
-  Builder text;           /* scratch for metadata */
-  TableWriter *table;     /* of the compact level; else NULL */
-  Map emitters, references; /* what its origins are made of, so that equal ones are rendered once */
+  Builder text;                /* scratch for metadata */
+  TableWriter *table;          /* of the compact level; else NULL */
+  Map emitters, references;    /* what its origins are made of, so that equal ones are rendered once */
+  ARRAY(Str) lines;            /* scratch */
 } Writer;
 
 static void put_entry(Encoder *encoder, int field, const char *key, const char *value) {
@@ -75,29 +76,59 @@ static Str rendered(Writer *writer) {
   return str_intern_sized(writer->context, builder_text(&writer->text), writer->text.length);
 }
 
-static uint32_t add_origin(Writer *writer, const Origin *origin) {
-  OriginTexts texts;
+/* What the origins of one emitter in one place of the lowering share. */
+typedef struct EmitterTexts {
+  Str plugin, stacktrace;
+} EmitterTexts;
+
+static EmitterTexts *emitter_texts(Writer *writer, const Origin *origin) {
+  EmitterTexts *texts = arena_new(&writer->context->arena, EmitterTexts);
+  render_plugin(&writer->text, origin);
+  texts->plugin = rendered(writer);
+  render_stacktrace(writer->provenance, &writer->text, origin);
+  texts->stacktrace = rendered(writer);
+  return texts;
+}
+
+static uint32_t add_merged_origin(Writer *writer, const Origin *origin) {
+  const EmitterTexts *shared = emitter_texts(writer, origin);
+  OriginTexts texts = {.plugin = shared->plugin, .stacktrace = shared->stacktrace};
   render_callsite(writer->provenance, &writer->text, origin);
   texts.callsite = rendered(writer);
-  render_plugin(&writer->text, origin);
-  texts.plugin = rendered(writer);
-  render_stacktrace(writer->provenance, &writer->text, origin);
-  texts.stacktrace = rendered(writer);
   render_traceback(writer->provenance, &writer->text, origin);
   texts.traceback = rendered(writer);
   return table_add(writer->table, texts);
 }
 
-/* Origins of one site whose emitter and calls are the same render the same. */
+static uint32_t add_origin(Writer *writer, const Origin *origin, const EmitterTexts *shared) {
+  OriginTexts texts = {.plugin = shared->plugin, .stacktrace = shared->stacktrace};
+  writer->lines.count = 0;
+  for (const Site *site = origin->sites[0]; site; site = site->caller) {
+    for (const Trace *trace = site->trace; trace; trace = trace->outer) {
+      Str line = frame_traceback_line(writer->provenance, trace->frame);
+      /* A name with a line end in it: only the whole text tells how it will be read. */
+      if (memchr(line, '\n', str_length(line))) return add_merged_origin(writer, origin);
+      array_push(writer->context, &writer->lines, line);
+    }
+  }
+  render_callsite(writer->provenance, &writer->text, origin);
+  texts.callsite = rendered(writer);
+  return table_add_trace(writer->table, texts, writer->lines.items, writer->lines.count);
+}
+
+/* Origins of one site whose emitter and calls are the same are one. */
 static uint32_t reference_of(Writer *writer, const Origin *origin) {
-  if (origin->site_count != 1 || !origin->emitter.label) return add_origin(writer, origin);
-  void **emitter = map_slot(writer->context, &writer->emitters, (uint64_t)(uintptr_t)origin->emitter.frame,
-                            (uint64_t)(uintptr_t)origin->calls);
-  if (!*emitter) *emitter = (void *)(uintptr_t)writer->emitters.count;
-  uint64_t site = (uint64_t)(uintptr_t)origin->sites[0], by = (uint64_t)(uintptr_t)*emitter;
+  if (origin->site_count != 1 || !origin->emitter.frame) return add_merged_origin(writer, origin);
+  uint64_t frame = (uint64_t)(uintptr_t)origin->emitter.frame, calls = (uint64_t)(uintptr_t)origin->calls;
+  void *shared = map_get(&writer->emitters, frame, calls);
+  if (!shared) {
+    shared = emitter_texts(writer, origin);
+    *map_slot(writer->context, &writer->emitters, frame, calls) = shared;
+  }
+  uint64_t site = (uint64_t)(uintptr_t)origin->sites[0], by = (uint64_t)(uintptr_t)shared;
   uint32_t known = (uint32_t)(uintptr_t)map_get(&writer->references, site, by);
   if (known) return known;
-  uint32_t number = add_origin(writer, origin);
+  uint32_t number = add_origin(writer, origin, shared);
   *map_slot(writer->context, &writer->references, site, by) = (void *)(uintptr_t)number;
   return number;
 }
@@ -180,10 +211,10 @@ static void put_graph(Writer *writer, int field, const Graph *graph);
 
 static void put_attribute(Writer *writer, const Attribute *attribute) {
   static const int types[] = {
-      [ATTRIBUTE_INT] = ONNX_ATTRIBUTE_INT,       [ATTRIBUTE_FLOAT] = ONNX_ATTRIBUTE_FLOAT,
-      [ATTRIBUTE_STRING] = ONNX_ATTRIBUTE_STRING, [ATTRIBUTE_TENSOR] = ONNX_ATTRIBUTE_TENSOR,
-      [ATTRIBUTE_GRAPH] = ONNX_ATTRIBUTE_GRAPH,   [ATTRIBUTE_INTS] = ONNX_ATTRIBUTE_INTS,
-      [ATTRIBUTE_FLOATS] = ONNX_ATTRIBUTE_FLOATS, [ATTRIBUTE_STRINGS] = ONNX_ATTRIBUTE_STRINGS,
+      [ATTRIBUTE_INT] = ONNX_ATTRIBUTE_INT,         [ATTRIBUTE_FLOAT] = ONNX_ATTRIBUTE_FLOAT,
+      [ATTRIBUTE_STRING] = ONNX_ATTRIBUTE_STRING,   [ATTRIBUTE_TENSOR] = ONNX_ATTRIBUTE_TENSOR,
+      [ATTRIBUTE_GRAPH] = ONNX_ATTRIBUTE_GRAPH,     [ATTRIBUTE_INTS] = ONNX_ATTRIBUTE_INTS,
+      [ATTRIBUTE_FLOATS] = ONNX_ATTRIBUTE_FLOATS,   [ATTRIBUTE_STRINGS] = ONNX_ATTRIBUTE_STRINGS,
       [ATTRIBUTE_OTHER] = ONNX_ATTRIBUTE_UNDEFINED,
   };
   Encoder *encoder = &writer->encoder;
@@ -411,7 +442,8 @@ static void write_external(Writer *writer, Pending *pending) {
   uint64_t position = 0;
   for (size_t i = 0; i < writer->externals.count; i++) {
     const External *external = writer->externals.items[i];
-    Segment parts[2] = {{zeros, (size_t)(external->offset - position)}, {external->tensor->data, external->tensor->size}};
+    Segment parts[2] = {{zeros, (size_t)(external->offset - position)},
+                        {external->tensor->data, external->tensor->size}};
     pending_write(pending, parts, 2);
     position = external->offset + external->tensor->size;
   }
@@ -421,8 +453,9 @@ void model_write_file(Model *model, const WriteOptions *options, const char *pat
   Context *context = model->context;
   const char *slash = strrchr(path, '/');
   char *data_path = arena_format(&context->arena, "%s.data", path);
-  Writer writer = {.threshold = options->external_threshold && !options->single_file ? options->external_threshold : SIZE_MAX,
-                   .location = arena_format(&context->arena, "%s.data", slash ? slash + 1 : path)};
+  Writer writer = {
+      .threshold = options->external_threshold && !options->single_file ? options->external_threshold : SIZE_MAX,
+      .location = arena_format(&context->arena, "%s.data", slash ? slash + 1 : path)};
   size_t count;
   const Segment *segments = encode(&writer, model, options, &count);
   if (writer.encoder.total > PROTOBUF_LIMIT && !options->single_file) {

@@ -35,6 +35,13 @@ void render_plugin(Builder *out, const Origin *origin) {
   }
 }
 
+Str frame_traceback_line(Provenance *provenance, Frame *frame) {
+  if (!frame->traceback_line) {
+    frame->traceback_line = rendered(provenance, "%s:%d (%s)", frame->file, frame->line, frame->function);
+  }
+  return frame->traceback_line;
+}
+
 /* One block of frames per source, the primary one first; an empty line between blocks. */
 void render_traceback(Provenance *provenance, Builder *out, const Origin *origin) {
   out->length = 0;
@@ -42,12 +49,9 @@ void render_traceback(Provenance *provenance, Builder *out, const Origin *origin
     if (i) builder_add(out, "\n");
     for (const Site *site = origin->sites[i]; site; site = site->caller) {
       for (const Trace *trace = site->trace; trace; trace = trace->outer) {
-        Frame *frame = trace->frame;
-        if (!frame->traceback_line) {
-          frame->traceback_line = rendered(provenance, "%s:%d (%s)", frame->file, frame->line, frame->function);
-        }
+        Str line = frame_traceback_line(provenance, trace->frame);
         if (out->length) builder_add_sized(out, "\n", 1);
-        builder_add_sized(out, frame->traceback_line, str_length(frame->traceback_line));
+        builder_add_sized(out, line, str_length(line));
       }
     }
   }

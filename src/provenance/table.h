@@ -32,6 +32,8 @@ typedef struct OriginTexts {
 typedef struct TableWriter TableWriter;
 TableWriter *table_writer_new(Context *context);
 uint32_t table_add(TableWriter *writer, OriginTexts texts); /* its number, from 1; equal origins have one number */
+/* The same for one trace whose lines, innermost first, are known: none is empty or holds a line end. */
+uint32_t table_add_trace(TableWriter *writer, OriginTexts texts_but_trace, const Str *lines, size_t count);
 bool table_is_empty(const TableWriter *writer);
 const char *table_text(TableWriter *writer, size_t *length);
 

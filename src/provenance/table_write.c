@@ -22,12 +22,21 @@ typedef struct Line {
 
 typedef ARRAY(Line *) Lines;
 
+/* A call stack. */
+typedef struct Stack {
+  uint32_t calls;
+  const Line *last; /* NULL: there are no lines */
+} Stack;
+
 struct TableWriter {
   Context *context;
   Section files, names, frames, inner, calls, outer, ways, origins;
   Map lines; /* (text, form) to Line */
   Map rows;  /* (key, which section and more) to row number */
   Map pairs; /* two texts to a number for both */
+  Map lists; /* (list but its last, last frame) to a number for the list */
+  Map stacks;
+  Lines scratch;
   Map user_files;
   Str last_file;
   struct {
@@ -37,7 +46,7 @@ struct TableWriter {
 };
 
 typedef enum LineForm { TRACE_LINE, STACK_LINE } LineForm; /* "path:line (function)", "path:line in function" */
-enum { ROW_FILE, ROW_NAME, ROW_INNER, ROW_CALL, ROW_OUTER, ROW_WAY, ROW_ORIGIN, ROW_KINDS };
+enum { ROW_FILE, ROW_NAME, ROW_INNER, ROW_CALL, ROW_OUTER, ROW_WAY, ROW_ORIGIN, ROW_PARTS, ROW_KINDS };
 
 TableWriter *table_writer_new(Context *context) {
   TableWriter *writer = arena_new(&context->arena, TableWriter);
@@ -129,8 +138,9 @@ static void parse_line(TableWriter *writer, Line *line, LineForm form, const cha
   }
 }
 
-static Line *line_of(TableWriter *writer, LineForm form, const char *text, size_t length) {
-  Str whole = str_intern_sized(writer->context, text, length);
+static Line *line_of_text(TableWriter *writer, LineForm form, Str whole) {
+  const char *text = whole;
+  size_t length = str_length(whole);
   void **slot = map_slot(writer->context, &writer->lines, (uint64_t)(uintptr_t)whole, form);
   if (!*slot) {
     Line *line = arena_new(&writer->context->arena, Line);
@@ -139,6 +149,10 @@ static Line *line_of(TableWriter *writer, LineForm form, const char *text, size_
     else line->name = whole;
   }
   return *slot;
+}
+
+static Line *line_of(TableWriter *writer, LineForm form, const char *text, size_t length) {
+  return line_of_text(writer, form, str_intern_sized(writer->context, text, length));
 }
 
 static void split_lines(TableWriter *writer, LineForm form, const char *text, const char *end, Lines *lines) {
@@ -170,14 +184,17 @@ static uint32_t frame_row(TableWriter *writer, Line *line) {
 
 static uint32_t inner_row(TableWriter *writer, const Lines *lines, size_t count) {
   if (!count) return 0;
-  Builder row;
-  builder_init(&row, writer->context);
-  for (size_t i = 0; i < count; i++) builder_format(&row, i ? " %u" : "%u", frame_row(writer, lines->items[i]));
-  Str text = str_intern_sized(writer->context, builder_text(&row), row.length);
-  void **slot = row_slot(writer, ROW_INNER, (uint64_t)(uintptr_t)text, 0);
+  uint64_t list = 0;
+  for (size_t i = 0; i < count; i++) {
+    void **longer = map_slot(writer->context, &writer->lists, list, frame_row(writer, lines->items[i]));
+    if (!*longer) *longer = (void *)(uintptr_t)writer->lists.count;
+    list = (uint64_t)(uintptr_t)*longer;
+  }
+  void **slot = row_slot(writer, ROW_INNER, list, 0);
   if (*slot) return (uint32_t)(uintptr_t)*slot;
-  builder_add_sized(&writer->inner.rows, text, str_length(text));
-  builder_add(&writer->inner.rows, "\n");
+  Builder *row = &writer->inner.rows;
+  for (size_t i = 0; i < count; i++) builder_format(row, i ? " %u" : "%u", lines->items[i]->frame);
+  builder_add(row, "\n");
   return new_row(&writer->inner, slot);
 }
 
@@ -242,14 +259,30 @@ typedef struct Block {
   bool at_callsite;
 } Block;
 
-static Block add_block(TableWriter *writer, const char *text, const char *end, const Callsite *callsite) {
-  Lines lines = {0};
-  split_lines(writer, TRACE_LINE, text, end, &lines);
-  size_t split = find_user_line(writer, &lines, callsite);
-  Block block = {.inner = inner_row(writer, &lines, split)};
-  block.at_callsite = callsite && split < lines.count && is_at(lines.items[split], *callsite);
-  for (size_t i = lines.count; i-- > split;) block.outer = outer_row(writer, lines.items[i], block.outer);
+static Block add_lines(TableWriter *writer, const Lines *lines, const Callsite *callsite) {
+  size_t split = find_user_line(writer, lines, callsite);
+  Block block = {.inner = inner_row(writer, lines, split)};
+  block.at_callsite = callsite && split < lines->count && is_at(lines->items[split], *callsite);
+  for (size_t i = lines->count; i-- > split;) block.outer = outer_row(writer, lines->items[i], block.outer);
   return block;
+}
+
+static Block add_block(TableWriter *writer, const char *text, const char *end, const Callsite *callsite) {
+  split_lines(writer, TRACE_LINE, text, end, &writer->scratch);
+  return add_lines(writer, &writer->scratch, callsite);
+}
+
+static const Stack *stack_of(TableWriter *writer, Str text) {
+  Stack *stack = map_get_pointer(&writer->stacks, text);
+  if (stack) return stack;
+  stack = arena_new(&writer->context->arena, Stack);
+  split_lines(writer, STACK_LINE, text, text + str_length(text), &writer->scratch);
+  for (size_t i = 0; i < writer->scratch.count; i++) {
+    stack->last = writer->scratch.items[i];
+    stack->calls = call_row(writer, writer->scratch.items[i], stack->calls);
+  }
+  *map_slot_pointer(writer->context, &writer->stacks, text) = stack;
+  return stack;
 }
 
 static uint32_t way_row(TableWriter *writer, uint32_t inner, uint32_t calls) {
@@ -264,30 +297,50 @@ static const char *block_end(const char *text, const char *end) {
   return stop ? stop : end;
 }
 
-static void write_origin(TableWriter *writer, OriginTexts texts) {
-  const char *text = texts.traceback, *end = text + str_length(text), *stop = block_end(text, end);
-  Callsite callsite = parse_callsite(writer, texts.callsite), plugin = parse_callsite(writer, texts.plugin);
-  Block first = add_block(writer, text, stop, &callsite);
-  Lines stack = {0};
-  split_lines(writer, STACK_LINE, texts.stacktrace, texts.stacktrace + str_length(texts.stacktrace), &stack);
-  uint32_t calls = 0;
-  for (size_t i = 0; i < stack.count; i++) calls = call_row(writer, stack.items[i], calls);
-  uint32_t way = way_row(writer, first.inner, calls);
-  Builder row; /* further rows may be needed while it is written */
-  builder_init(&row, writer->context);
-  builder_format(&row, "%u", way);
-  if (first.outer != writer->last_origin_outer + 1) builder_format(&row, " %u", first.outer);
-  writer->last_origin_outer = first.outer;
-  if (!first.at_callsite) builder_format(&row, " c%u", name_row(writer, texts.callsite));
-  bool same = stack.count && is_at(stack.items[stack.count - 1], plugin);
-  if (!same) builder_format(&row, " p%u", name_row(writer, texts.plugin));
+typedef struct OriginParts {
+  uint32_t way, outer;
+  uint32_t callsite, plugin; /* 0: as the trace and the stack say */
+} OriginParts;
+
+static OriginParts origin_parts(TableWriter *writer, OriginTexts texts, Block first, const Stack *stack) {
+  Callsite plugin = parse_callsite(writer, texts.plugin);
+  bool same = stack->last && is_at(stack->last, plugin);
+  return (OriginParts){.way = way_row(writer, first.inner, stack->calls),
+                       .outer = first.outer,
+                       .callsite = first.at_callsite ? 0 : name_row(writer, texts.callsite),
+                       .plugin = same ? 0 : name_row(writer, texts.plugin)};
+}
+
+/* All but the line end: more may follow. */
+static void write_origin(TableWriter *writer, OriginParts parts) {
+  Builder *row = &writer->origins.rows;
+  builder_format(row, "%u", parts.way);
+  if (parts.outer != writer->last_origin_outer + 1) builder_format(row, " %u", parts.outer);
+  writer->last_origin_outer = parts.outer;
+  if (parts.callsite) builder_format(row, " c%u", parts.callsite);
+  if (parts.plugin) builder_format(row, " p%u", parts.plugin);
+}
+
+/* One with a single trace is known by its parts. */
+static uint32_t add_single(TableWriter *writer, OriginParts parts) {
+  void **slot = row_slot(writer, ROW_PARTS, (uint64_t)parts.way << 32 | parts.outer,
+                         (uint64_t)parts.callsite << 28 | parts.plugin);
+  if (*slot) return (uint32_t)(uintptr_t)*slot;
+  write_origin(writer, parts);
+  builder_add(&writer->origins.rows, "\n");
+  return new_row(&writer->origins, slot);
+}
+
+static uint32_t add_merged(TableWriter *writer, OriginParts parts, const char *stop, const char *end) {
+  write_origin(writer, parts);
   while (stop < end) {
-    text = stop + 2;
+    const char *text = stop + 2;
     stop = block_end(text, end);
     Block more = add_block(writer, text, stop, NULL);
-    builder_format(&row, " +%u,%u", more.inner, more.outer);
+    builder_format(&writer->origins.rows, " +%u,%u", more.inner, more.outer);
   }
-  builder_format(&writer->origins.rows, "%s\n", builder_text(&row));
+  builder_add(&writer->origins.rows, "\n");
+  return ++writer->origins.count;
 }
 
 /* A number for two texts, so that four need no larger key. */
@@ -299,11 +352,25 @@ static uint64_t pair(TableWriter *writer, Str first, Str second) {
 
 uint32_t table_add(TableWriter *writer, OriginTexts texts) {
   uint64_t place = pair(writer, texts.callsite, texts.plugin), trace = pair(writer, texts.stacktrace, texts.traceback);
-  void **slot = row_slot(writer, ROW_ORIGIN, place, trace);
-  if (*slot) return (uint32_t)(uintptr_t)*slot;
-  uint32_t number = new_row(&writer->origins, slot);
-  write_origin(writer, texts);
+  uint32_t number = (uint32_t)(uintptr_t)*row_slot(writer, ROW_ORIGIN, place, trace);
+  if (number) return number;
+  const char *text = texts.traceback, *end = text + str_length(text), *stop = block_end(text, end);
+  Callsite callsite = parse_callsite(writer, texts.callsite);
+  Block first = add_block(writer, text, stop, &callsite);
+  OriginParts parts = origin_parts(writer, texts, first, stack_of(writer, texts.stacktrace));
+  number = stop == end ? add_single(writer, parts) : add_merged(writer, parts, stop, end);
+  *row_slot(writer, ROW_ORIGIN, place, trace) = (void *)(uintptr_t)number;
   return number;
+}
+
+uint32_t table_add_trace(TableWriter *writer, OriginTexts texts, const Str *lines, size_t count) {
+  writer->scratch.count = 0;
+  for (size_t i = 0; i < count; i++) {
+    array_push(writer->context, &writer->scratch, line_of_text(writer, TRACE_LINE, lines[i]));
+  }
+  Callsite callsite = parse_callsite(writer, texts.callsite);
+  Block first = add_lines(writer, &writer->scratch, &callsite);
+  return add_single(writer, origin_parts(writer, texts, first, stack_of(writer, texts.stacktrace)));
 }
 
 bool table_is_empty(const TableWriter *writer) { return writer->origins.count == 0; }

@@ -41,8 +41,8 @@ struct Trace {
 
 typedef struct Site Site;
 struct Site {
-  const Trace *trace; /* may be NULL: an equation without a traceback */
-  const Site *caller; /* the call this is inlined at, or NULL */
+  const Trace *trace;          /* may be NULL: an equation without a traceback */
+  const Site *caller;          /* the call this is inlined at, or NULL */
   const Frame *user, *library; /* as in Trace, over the joined trace */
 };
 
@@ -101,6 +101,7 @@ const Origin *origin_with_emitter(Provenance *provenance, const Origin *origin, 
 void render_callsite(Provenance *provenance, Builder *out, const Origin *origin);   /* "Block.__call__:72" */
 void render_plugin(Builder *out, const Origin *origin);                             /* "SinPlugin.lower:31" */
 void render_traceback(Provenance *provenance, Builder *out, const Origin *origin);  /* innermost first */
+Str frame_traceback_line(Provenance *provenance, Frame *frame);                     /* one line of it */
 void render_stacktrace(Provenance *provenance, Builder *out, const Origin *origin); /* outermost first */
 
 #endif

@@ -106,7 +106,13 @@ static Side make_side(Job *job, Model *model, const char *path) {
 /* ---- matching ---- */
 
 typedef enum Likeness {
-  SAME_DEEP_AND_LINE, SAME_DEEP, SAME_LINE, SAME_FUNCTION, OPERATOR_AND_LINE, OPERATOR_AND_FUNCTION, LIKENESSES,
+  SAME_DEEP_AND_LINE,
+  SAME_DEEP,
+  SAME_LINE,
+  SAME_FUNCTION,
+  OPERATOR_AND_LINE,
+  OPERATOR_AND_FUNCTION,
+  LIKENESSES,
 } Likeness;
 
 static uint64_t likeness_key(const Side *side, size_t index, Likeness likeness) {

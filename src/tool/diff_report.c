@@ -27,12 +27,12 @@ static Str take_text(Report *report, size_t start) {
   return text;
 }
 
-#define DETAIL(diff, change, ...)                                                 \
-  do {                                                                            \
-    Report *report = &(diff)->job->report;                                        \
-    size_t start = report->line.length;                                           \
-    __VA_ARGS__;                                                                  \
-    array_push(report->context, &(change)->details, take_text(report, start));    \
+#define DETAIL(diff, change, ...)                                              \
+  do {                                                                         \
+    Report *report = &(diff)->job->report;                                     \
+    size_t start = report->line.length;                                        \
+    __VA_ARGS__;                                                               \
+    array_push(report->context, &(change)->details, take_text(report, start)); \
   } while (0)
 
 static void add_side(Report *report, const Attribute *attribute) {

@@ -1,7 +1,7 @@
 /* j2o strip, compact, expand: copies of a model with other metadata. */
 #include <errno.h>
-#include <limits.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 

@@ -24,13 +24,13 @@ const char tool_help[] =
     "exit codes: 0 done, 1 the file cannot be read, is no ONNX model, or holds nothing of what was asked for,\n"
     "            2 the command line is wrong. diff: 0 the same, 1 different, 2 trouble of any kind\n";
 
-#define COMMON_HELP \
+#define COMMON_HELP                                      \
   "  --json     one JSON document, for other programs\n" \
   "  --color    auto (the default) colours the output on a terminal, unless NO_COLOR is set; always; never\n"
 
-#define ORIGIN_HELP \
-  "\n" \
-  "A node has an origin when the model was exported with JAX2ONNX_ENABLE_STACKTRACE_METADATA=1 in the environment.\n" \
+#define ORIGIN_HELP                                                                                                    \
+  "\n"                                                                                                                 \
+  "A node has an origin when the model was exported with JAX2ONNX_ENABLE_STACKTRACE_METADATA=1 in the environment.\n"  \
   "JAX2ONNX_STACKTRACE_DETAIL=full (or compact, which takes less room) writes whole traces, with file names. Traces\n" \
   "that PyTorch's exporter writes (pkg.torch.onnx.stack_trace) are understood too.\n"
 
@@ -50,8 +50,8 @@ static const char inspect_help[] =
     "  --op       only nodes of this operator; * and ? stand for any letters, as in --op 'Reduce*'\n"
     "  --line     only nodes from this line: model.py:42, model.py:40-50, or by function: Block.__call__:72\n"
     "  --name     only nodes of this name, or that make a value of this name; * and ? as above\n"
-    "  --full     also the converter's call stack (outermost first) and the JAX traceback (innermost first)\n"
-    COMMON_HELP ORIGIN_HELP;
+    "  --full     also the converter's call stack (outermost first) and the JAX traceback (innermost "
+    "first)\n" COMMON_HELP ORIGIN_HELP;
 
 static const char text_help[] =
     "usage: j2o text MODEL.onnx\n"
@@ -129,8 +129,8 @@ static const char stats_help[] =
     "  --top      how many tensors to list (default: 10)\n" COMMON_HELP;
 
 const Command tool_commands[] = {
-    {"inspect", run_inspect, inspect_help,
-     OPTION_JSON | OPTION_FULL | OPTION_SUMMARY | OPTION_FILTER | OPTION_COLOR, 1, 1},
+    {"inspect", run_inspect, inspect_help, OPTION_JSON | OPTION_FULL | OPTION_SUMMARY | OPTION_FILTER | OPTION_COLOR, 1,
+     1},
     {"blame", run_blame, blame_help, OPTION_JSON | OPTION_COLOR, 1, 2},
     {"locate", run_locate, locate_help, OPTION_JSON | OPTION_FULL | OPTION_COLOR, 2, 2},
     {"diff", run_diff, diff_help, OPTION_JSON | OPTION_COLOR | OPTION_WEIGHTS, 2, 2},

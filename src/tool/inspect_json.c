@@ -75,8 +75,8 @@ static void add_list(Report *report, const Attribute *attribute) {
 
 static void add_attribute(Report *report, const Model *model, const Attribute *attribute) {
   static const char *const kinds[] = {
-      [ATTRIBUTE_INT] = "int", [ATTRIBUTE_FLOAT] = "float", [ATTRIBUTE_STRING] = "string",
-      [ATTRIBUTE_TENSOR] = "tensor", [ATTRIBUTE_GRAPH] = "graph", [ATTRIBUTE_INTS] = "ints",
+      [ATTRIBUTE_INT] = "int",       [ATTRIBUTE_FLOAT] = "float",     [ATTRIBUTE_STRING] = "string",
+      [ATTRIBUTE_TENSOR] = "tensor", [ATTRIBUTE_GRAPH] = "graph",     [ATTRIBUTE_INTS] = "ints",
       [ATTRIBUTE_FLOATS] = "floats", [ATTRIBUTE_STRINGS] = "strings", [ATTRIBUTE_OTHER] = "other",
   };
   report_add(report, "{\"name\": ");

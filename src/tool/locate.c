@@ -60,9 +60,7 @@ static _Noreturn void fail_unknown(Job *job, const NodeList *nodes, const char *
   fail(&job->context, ERROR_VALUE, "%s: no node or value is called %s%s", job->path, name, builder_text(&text));
 }
 
-static Place place_of(const NodeList *nodes, const Node *node) {
-  return nodes->nodes.items[node_index(node)].place;
-}
+static Place place_of(const NodeList *nodes, const Node *node) { return nodes->nodes.items[node_index(node)].place; }
 
 /* ---- for people ---- */
 

@@ -53,9 +53,9 @@ bool is_library_file(const char *path, size_t length);
 /* ---- choosing ---- */
 
 typedef struct Filter {
-  const char *op, *name;  /* patterns, or NULL */
-  const char *where;      /* file or function of --line, or NULL */
-  uint32_t first, last;   /* its lines */
+  const char *op, *name; /* patterns, or NULL */
+  const char *where;     /* file or function of --line, or NULL */
+  uint32_t first, last;  /* its lines */
 } Filter;
 
 Filter job_filter(Job *job); /* fails with ERROR_VALUE when --line cannot be understood */
@@ -80,8 +80,8 @@ struct Tally {
 };
 
 Tally *tally_count(Context *context, Tallies *tallies, Str key, uint64_t key_number);
-void tallies_sort(Tallies *tallies); /* largest count first, then by name */
-Str operator_name(Context *context, const Node *node); /* "Sin", "domain.Op" */
+void tallies_sort(Tallies *tallies);                                    /* largest count first, then by name */
+Str operator_name(Context *context, const Node *node);                  /* "Sin", "domain.Op" */
 void report_operators(Report *report, Tallies *operators, size_t most); /* "Mul 3, Sin" */
 void json_tallies(Report *report, const Tallies *tallies, const char *key, bool with_operators);
 

@@ -30,8 +30,8 @@ void report_finish(Report *report) {
 
 void report_color(Report *report, Color color) {
   static const char *const codes[] = {
-      [COLOR_PLAIN] = "0",  [COLOR_HEAD] = "1",   [COLOR_OPERATOR] = "36", [COLOR_TYPE] = "33",   [COLOR_ORIGIN] = "32",
-      [COLOR_FAINT] = "2",  [COLOR_ADDED] = "32", [COLOR_REMOVED] = "31",  [COLOR_CHANGED] = "33",
+      [COLOR_PLAIN] = "0", [COLOR_HEAD] = "1",   [COLOR_OPERATOR] = "36", [COLOR_TYPE] = "33",    [COLOR_ORIGIN] = "32",
+      [COLOR_FAINT] = "2", [COLOR_ADDED] = "32", [COLOR_REMOVED] = "31",  [COLOR_CHANGED] = "33",
   };
   if (report->color) builder_format(&report->line, "\x1b[%sm", codes[color]);
 }
@@ -121,9 +121,7 @@ void report_attribute(Report *report, const Attribute *attribute) {
     case ATTRIBUTE_TENSOR:
       if (attribute->tensor) report_type(report, tensor_type(report->context, attribute->tensor));
       break;
-    case ATTRIBUTE_GRAPH:
-      builder_format(&report->line, "a graph of %zu nodes", attribute->graph->node_count);
-      break;
+    case ATTRIBUTE_GRAPH: builder_format(&report->line, "a graph of %zu nodes", attribute->graph->node_count); break;
     case ATTRIBUTE_OTHER: report_add(report, "(of a kind that is not shown)"); break;
     default: add_list(report, attribute); break;
   }
@@ -142,9 +140,7 @@ void report_columns(Report *report, size_t start, size_t width) {
   if (used < width) builder_format(&report->line, "%*s", (int)(width - used), "");
 }
 
-void json_text(Report *report, const char *text, size_t length) {
-  spell_text(&report->line, SPELL_JSON, text, length);
-}
+void json_text(Report *report, const char *text, size_t length) { spell_text(&report->line, SPELL_JSON, text, length); }
 
 void json_name(Report *report, Str text) {
   if (text) json_text(report, text, str_length(text));

@@ -21,24 +21,31 @@ void report_flush(Report *report);
 void report_finish(Report *report);
 
 typedef enum Color {
-  COLOR_PLAIN, COLOR_HEAD, COLOR_OPERATOR, COLOR_TYPE, COLOR_ORIGIN, COLOR_FAINT, COLOR_ADDED, COLOR_REMOVED,
+  COLOR_PLAIN,
+  COLOR_HEAD,
+  COLOR_OPERATOR,
+  COLOR_TYPE,
+  COLOR_ORIGIN,
+  COLOR_FAINT,
+  COLOR_ADDED,
+  COLOR_REMOVED,
   COLOR_CHANGED,
 } Color;
 
 void report_color(Report *report, Color color);
-void report_add(Report *report, const char *words); /* our own: printed as they are */
+void report_add(Report *report, const char *words);                /* our own: printed as they are */
 void report_text(Report *report, const char *text, size_t length); /* from a file: safe for a terminal */
 void report_name(Report *report, Str name);
 void report_colored(Report *report, Color color, Str name);
 void report_heading(Report *report, const char *words);
-void report_operator(Report *report, const Node *node); /* "Sin", "domain.Op" */
-void report_type(Report *report, Type type);             /* "f32[2,B]"; "?" when unknown */
-void report_size(Report *report, uint64_t bytes);        /* "1.5 MiB" */
+void report_operator(Report *report, const Node *node);            /* "Sin", "domain.Op" */
+void report_type(Report *report, Type type);                       /* "f32[2,B]"; "?" when unknown */
+void report_size(Report *report, uint64_t bytes);                  /* "1.5 MiB" */
 void report_attribute(Report *report, const Attribute *attribute); /* its value; of large ones what they are */
 void report_columns(Report *report, size_t start, size_t width); /* spaces until the line that began there is as wide */
 
 void json_text(Report *report, const char *text, size_t length);
-void json_name(Report *report, Str text); /* NULL is null */
+void json_name(Report *report, Str text);       /* NULL is null */
 void json_key(Report *report, const char *key); /* a key after others; an object's first is written by hand */
 void json_count(Report *report, const char *key, uint64_t count);
 void json_type(Report *report, Type type);

@@ -53,7 +53,7 @@ typedef struct Scanner {
   Source *source;
   Open open[MAX_NESTING];
   size_t depth;
-  char quote; /* inside a text of three quotes: which quote; else 0 */
+  char quote;         /* inside a text of three quotes: which quote; else 0 */
   uint32_t decorator; /* line of the first decorator above, 0: none */
 } Scanner;
 

@@ -44,8 +44,15 @@ extern const Command tool_commands[]; /* ends with an empty row; help.c */
 extern const char tool_help[];
 
 enum {
-  OPTION_JSON = 1, OPTION_FULL = 2, OPTION_SUMMARY = 4, OPTION_FILTER = 8, OPTION_OUTPUT = 16, OPTION_ALL = 32,
-  OPTION_TOP = 64, OPTION_COLOR = 128, OPTION_WEIGHTS = 256,
+  OPTION_JSON = 1,
+  OPTION_FULL = 2,
+  OPTION_SUMMARY = 4,
+  OPTION_FILTER = 8,
+  OPTION_OUTPUT = 16,
+  OPTION_ALL = 32,
+  OPTION_TOP = 64,
+  OPTION_COLOR = 128,
+  OPTION_WEIGHTS = 256,
 };
 
 /* Maps a file named on the command line; errors that follow name it. */

@@ -50,8 +50,8 @@ static void arithmetic_is_interned(void) {
 }
 
 static void texts_that_are_no_dimension_are_refused(void) {
-  static const char *const cases[] = {"", "+", "B +", "floordiv(B)", "floordiv(B, 0)", "foo(B, 1)", "B^0", "B^99",
-                                      "99999999999999999999", "B)", "B C"};
+  static const char *const cases[] = {
+      "", "+", "B +", "floordiv(B)", "floordiv(B, 0)", "foo(B, 1)", "B^0", "B^99", "99999999999999999999", "B)", "B C"};
   Context context;
   context_init(&context);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -249,8 +249,15 @@ static void a_model_is_printed_in_onnx_syntax(void) {
 }
 
 static void what_is_no_model_is_refused(void) {
-  static const char *const cases[] = {"", "hello world", "\x7f" "ELF", "{\"json\": 1}", "PK\x03\x04", "\x08\x07",
-                                      "\x89PNG\r\n", "\n\n\n"};
+  static const char *const cases[] = {"",
+                                      "hello world",
+                                      "\x7f"
+                                      "ELF",
+                                      "{\"json\": 1}",
+                                      "PK\x03\x04",
+                                      "\x08\x07",
+                                      "\x89PNG\r\n",
+                                      "\n\n\n"};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Work work = {.sink = NULL};
     CHECK(!run(&work, (const unsigned char *)cases[i], strlen(cases[i])));

@@ -83,8 +83,7 @@ static ErrorKind error_of(const char *text, size_t length) {
   return kind;
 }
 
-static const char small_table[] =
-    TABLE_HEADING
+static const char small_table[] = TABLE_HEADING
     "files 1\n0 m.py\nnames 2\nf\nP\nframes 1\n1 5 2\ninner 1\n1\ncalls 1\n1 0\n"
     "outer 2\n1 3 1 0\n+1\nways 1\n1 1\norigins 2\n1\n1\n";
 
