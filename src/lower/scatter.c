@@ -199,7 +199,7 @@ static uint32_t addressed_prefix(const Access *access) {
 static void arrange_updates(Lowering *l, const Scatter *s, Points *points, int64_t *axis_of_window,
                             int64_t *axis_of_batch) {
   uint32_t rank = s->updates->type.rank, operand_rank = s->access.operand.rank;
-  int64_t permutation[2 * MAX_RANK], place[2 * MAX_RANK];
+  int64_t permutation[2 * MAX_RANK] = {0}, place[2 * MAX_RANK] = {0};
   bool row[2 * MAX_RANK] = {false};
   size_t window = 0;
   int64_t update_axis[MAX_RANK];
@@ -322,6 +322,30 @@ static Value *scatter_points(Lowering *l, Scatter *s) {
   return emit_scatter(l, s, "ScatterND", s->operand, tuples, points.updates, 0);
 }
 
+static Value *scatter_all(Lowering *l, Scatter *s) {
+  Value *result = scatter_along_axis(l, s);
+  return result ? result : scatter_points(l, s);
+}
+
+static Value *is_nan(Lowering *l, Value *value) {
+  return EMIT_AROUND(l, "IsNaN", type_with(value->type, DTYPE_BOOL), value);
+}
+
+/* The NaNs of value, 0 elsewhere. */
+static Value *only_nans(Lowering *l, Value *value) {
+  return choose(l, is_nan(l, value), value, constant_like(l, value->type, 0), value->type);
+}
+
+/* ONNX Runtime's least and greatest forget a NaN when a number follows; a sum of the NaNs alone does not. */
+static Value *keep_nans(Lowering *l, const Scatter *s, Value *result) {
+  Scatter nans = *s;
+  nans.combiner = COMBINE_ADD;
+  nans.operand = only_nans(l, s->operand);
+  nans.updates = only_nans(l, s->updates);
+  Value *marks = scatter_all(l, &nans);
+  return choose(l, is_nan(l, marks), marks, result, result->type);
+}
+
 static bool has_nothing(Type type) {
   for (uint32_t i = 0; i < type.rank; i++) {
     if (dim_is(type.dims[i], 0)) return true;
@@ -351,8 +375,9 @@ static void lower_scatter(Lowering *l) {
   }
   neutralise(l, &s);
   if (s.combiner == COMBINE_SUB) s.updates = negated(l, s.updates);
-  Value *result = scatter_along_axis(l, &s);
-  bind(l, 0, result ? result : scatter_points(l, &s));
+  Value *result = scatter_all(l, &s);
+  bool ordered = s.combiner == COMBINE_MIN || s.combiner == COMBINE_MAX;
+  bind(l, 0, ordered && dtype_is_float(result->type.dtype) ? keep_nans(l, &s, result) : result);
 }
 
 const Plugin scatter_plugins[] = {

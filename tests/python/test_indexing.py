@@ -357,6 +357,16 @@ def test_many_duplicates_lose_no_update():
     check_export(fn, [np.zeros(4, np.int32), i])
 
 
+@pytest.mark.parametrize("how", ["min", "max", "add", "multiply"])
+def test_nan_and_infinity_in_combinations(how):
+    def fn(x, i, u):
+        return getattr(x.at[i], how)(u), getattr(x.at[i[0]], how)(u[1])
+
+    x = np.array([1, np.nan, 3, -np.inf, 5], np.float32)
+    u = np.array([np.nan, 2, 7, np.inf, -1, np.nan], np.float32)
+    check_export(fn, [x, np.array([0, 0, 1, 3, 2, 9], np.int32), u])
+
+
 def test_large_windows_are_spliced():
     def fn(x, i):
         return lax.dynamic_update_slice(x, x[:80, :80] * 2, (i, i)), x.at[:, 3:90].add(1.0)
