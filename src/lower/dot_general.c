@@ -11,8 +11,9 @@ typedef struct Axes {
 typedef struct Dot {
   Axes left, right;
   Value *lhs, *rhs;
-  Type type;   /* of the result: batch axes, free axes of lhs, free axes of rhs */
-  DType dtype; /* computed in */
+  Type type;          /* of the result: batch axes, free axes of lhs, free axes of rhs */
+  uint32_t left_rank; /* how many of them are of lhs, those of size 1 included that were dropped from it */
+  DType dtype;        /* computed in */
 } Dot;
 
 static void mark_used(Lowering *l, bool *used, uint32_t rank, const int64_t *axes, size_t count) {
@@ -80,6 +81,25 @@ static void rhs_order(const Axes *axes, int64_t *order) {
   append(order, &count, axes->batch, axes->batch_count);
   append(order, &count, axes->contract, axes->contract_count);
   append(order, &count, axes->free, axes->free_count);
+}
+
+static void renumber(int64_t *axes, size_t count, int64_t removed) {
+  for (size_t i = 0; i < count; i++) axes[i] -= axes[i] > removed;
+}
+
+/* Free axes of size 1 beside another would have to be merged into it: they are dropped instead, before anything else. */
+static Value *drop_ones(Lowering *l, Value *value, Axes *axes) {
+  for (size_t i = axes->free_count; i-- > 0 && axes->free_count > 1;) {
+    int64_t axis = axes->free[i];
+    if (!dim_is(value->type.dims[axis], 1)) continue;
+    value = squeeze_at(l, value, &axis, 1);
+    for (size_t k = i; k + 1 < axes->free_count; k++) axes->free[k] = axes->free[k + 1];
+    axes->free_count--;
+    renumber(axes->free, axes->free_count, axis);
+    renumber(axes->batch, axes->batch_count, axis);
+    renumber(axes->contract, axes->contract_count, axis);
+  }
+  return value;
 }
 
 /* How many operands must be transposed; those computed at run time count more than stored ones. */
@@ -162,11 +182,38 @@ static Value *matrix_product(Lowering *l, const Dot *dot) {
   if (rhs->type.rank > 1) dims[rank++] = rhs->type.dims[rhs->type.rank - 1];
   Value *result = EMIT(l, "MatMul", type_make(l->context, dot->dtype, dims, (uint32_t)rank), lhs, rhs);
   result = cast_to(l, result, dot->type.dtype);
-  if (batch && left->free_count + right->free_count == 1) {
+  bool adds_one = batch && left->free_count + right->free_count == 1;
+  if (adds_one && dot->type.rank + 1 == result->type.rank) {
     int64_t axis = (int64_t)(batch + left->free_count);
     return squeeze_at(l, result, &axis, 1);
   }
   return reshape_to(l, result, dot->type.dims, dot->type.rank);
+}
+
+/* The product of the operands in the other order. order receives how to transpose it into that in the given one. */
+static Dot swapped_dot(Lowering *l, const Dot *dot, int64_t *order) {
+  Dot swapped = {.left = dot->right, .right = dot->left, .lhs = dot->rhs, .rhs = dot->lhs, .dtype = dot->dtype};
+  uint32_t rank = dot->type.rank, batch = (uint32_t)dot->left.batch_count, left = dot->left_rank;
+  Dim dims[MAX_RANK];
+  require(l->context, rank <= MAX_RANK && batch + left <= rank);
+  for (uint32_t i = 0; i < rank; i++) {
+    uint32_t to = i < batch ? i : i < batch + left ? i + rank - batch - left : i - left;
+    dims[to] = dot->type.dims[i];
+    order[i] = to;
+  }
+  swapped.type = type_make(l->context, dot->type.dtype, dims, rank);
+  choose_contract_order(&swapped);
+  return swapped;
+}
+
+/* Transposing the result instead of both operands pays off. So it does instead of one: what JAX swaps for its own
+ * reasons it transposes afterwards, and then the two transposes are one or none. */
+static Value *cheapest_product(Lowering *l, const Dot *dot) {
+  if (dot->left.free_count != 1 || dot->right.free_count != 1) return matrix_product(l, dot);
+  int64_t order[MAX_RANK];
+  Dot swapped = swapped_dot(l, dot, order);
+  if (transpose_cost(&swapped) + 2 > transpose_cost(dot)) return matrix_product(l, dot);
+  return transpose_by(l, matrix_product(l, &swapped), order);
 }
 
 static Value *add_ones(Lowering *l, Value *value, size_t at, size_t count) {
@@ -220,6 +267,11 @@ static void lower_dot_general(Lowering *l) {
   require(l->context, dot.left.contract_count == dot.right.contract_count);
   require(l->context, dot.left.batch_count == dot.right.batch_count);
   dot.dtype = dot_dtype(l, dot.lhs->type.dtype, dot.rhs->type.dtype, dot.type.dtype);
+  dot.left_rank = (uint32_t)dot.left.free_count;
+  if (dot.left.contract_count) {
+    if (dot.left.batch_count) dot.lhs = drop_ones(l, dot.lhs, &dot.left);
+    dot.rhs = drop_ones(l, dot.rhs, &dot.right);
+  }
   choose_contract_order(&dot);
   if (sums_over_empty_axis(&dot)) {
     bind(l, 0, filled(l, dot.type, tensor_scalar(l, dot.type.dtype, 0)));
@@ -228,7 +280,7 @@ static void lower_dot_general(Lowering *l) {
   } else if (dot.left.batch_count && !dot.left.free_count && !dot.right.free_count && dtype_is_float(dot.dtype)) {
     bind(l, 0, vector_products(l, &dot));
   } else {
-    bind(l, 0, matrix_product(l, &dot));
+    bind(l, 0, cheapest_product(l, &dot));
   }
 }
 

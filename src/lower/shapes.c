@@ -33,8 +33,36 @@ static Value *reshape_target(Lowering *l, Type from, const Dim *dims, size_t ran
   return unknown <= 1 ? constant_ints(l, numbers, rank) : shape_value(l, dims, rank);
 }
 
+/* Can Reshape find the sizes without their being computed? */
+static bool reshape_knows(Type from, const Dim *dims, size_t rank) {
+  size_t unknown = 0;
+  for (size_t i = 0; i < rank; i++) {
+    bool stays = i < from.rank && dim_equal(from.dims[i], dims[i]);
+    unknown += !dim_is_constant(dims[i]) && !stays;
+  }
+  return unknown <= 1;
+}
+
+/* The axes of size 1 that the longer shape has beside the dimensions of the shorter one; false when they differ in
+ * anything else. */
+static bool extra_ones(const Dim *longer, size_t long_rank, const Dim *shorter, size_t short_rank, int64_t *axes) {
+  size_t count = 0, at = 0;
+  for (size_t i = 0; i < long_rank; i++) {
+    if (at < short_rank && dim_equal(longer[i], shorter[at])) at++;
+    else if (dim_is(longer[i], 1) && count < MAX_RANK) axes[count++] = (int64_t)i;
+    else return false;
+  }
+  return at == short_rank;
+}
+
 Value *reshape_to(Lowering *l, Value *value, const Dim *dims, size_t rank) {
   if (same_dims(value->type, dims, rank)) return value;
+  int64_t axes[MAX_RANK];
+  uint32_t before = value->type.rank;
+  if (!reshape_knows(value->type, dims, rank)) {
+    if (extra_ones(dims, rank, value->type.dims, before, axes)) return unsqueeze_at(l, value, axes, rank - before);
+    if (extra_ones(value->type.dims, before, dims, rank, axes)) return squeeze_at(l, value, axes, before - rank);
+  }
   bool zero = false;
   for (size_t i = 0; i < rank; i++) zero = zero || dim_is(dims[i], 0);
   Value *target = reshape_target(l, value->type, dims, rank);
@@ -49,6 +77,17 @@ Value *expand_to(Lowering *l, Value *value, const Dim *dims, size_t rank) {
   return EMIT_AROUND(l, "Expand", type, value, shape_value(l, dims, rank));
 }
 
+/* Do the axes that are not of size 1 keep their order? Then nothing moves in memory. */
+static bool moves_only_ones(Type type, const int64_t *permutation) {
+  int64_t last = -1;
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (dim_is(type.dims[permutation[i]], 1)) continue;
+    if (permutation[i] < last) return false;
+    last = permutation[i];
+  }
+  return true;
+}
+
 Value *transpose_by(Lowering *l, Value *value, const int64_t *permutation) {
   uint32_t rank = value->type.rank;
   Dim *dims = arena_new_array(&l->context->arena, rank, Dim);
@@ -58,6 +97,9 @@ Value *transpose_by(Lowering *l, Value *value, const int64_t *permutation) {
     identity = identity && permutation[i] == (int64_t)i;
   }
   if (identity) return value;
+  if (moves_only_ones(value->type, permutation) && reshape_knows(value->type, dims, rank)) {
+    return reshape_to(l, value, dims, rank);
+  }
   Value *result = EMIT(l, "Transpose", type_make(l->context, value->type.dtype, dims, rank), value);
   node_set_ints(result->producer, "perm", permutation, rank);
   return result;

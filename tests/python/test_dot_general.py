@@ -24,6 +24,13 @@ LAYOUTS = {
     "vector_times_vector": ((((0,), (0,)), ((), ())), (3,), (3,), ["MatMul"]),
     "transposed_right": ((((1,), (1,)), ((), ())), (2, 3), (4, 3), ["Transpose", "MatMul"]),
     "transposed_left": ((((0,), (0,)), ((), ())), (3, 2), (3, 4), ["Transpose", "MatMul"]),
+    "both_transposed": ((((0,), (1,)), ((), ())), (3, 2), (4, 3), ["MatMul", "Transpose"]),
+    "free_axes_of_size_1": (
+        (((3,), (1,)), ((0,), (0,))),
+        (5, 1, 2, 3),
+        (5, 3, 4, 1),
+        ["Squeeze", "Squeeze", "MatMul", "Reshape"],
+    ),
     "batched": ((((2,), (1,)), ((0,), (0,))), (5, 2, 3), (5, 3, 4), ["MatMul"]),
     "two_batch_axes": ((((3,), (2,)), ((0, 1), (0, 1))), (2, 5, 2, 3), (2, 5, 3, 4), ["MatMul"]),
     "attention_scores": (
