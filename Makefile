@@ -8,7 +8,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 C_SOURCES := $(shell git ls-files 'src/*.c' 'src/*.h' 'tests/*.c' 'tests/*.h' 'include/*.h' 2>/dev/null)
 
-.PHONY: help demo test test-c test-python test-matrix test-matrix-short bench format lint sanitize build goldens sample clean
+.PHONY: help demo test test-c test-python test-matrix test-matrix-short bench format lint sanitize fuzz build goldens sample clean
 
 help:
 	@echo "make demo          export a small model, print each node with its provenance, check it against JAX"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-matrix   the whole suite on the oldest and the newest supported Python and JAX"
 	@echo "make bench         conversion time as a ratio of tracing time, memory, first export"
 	@echo "make sanitize      the Python suite with the extension under AddressSanitizer and UBSan"
+	@echo "make fuzz          ten minutes of fuzzing every command that reads a file; needs clang"
 	@echo "make goldens       write the expected graphs anew and show what changed"
 	@echo "make format, lint  clang-format and ruff"
 
@@ -53,6 +54,9 @@ bench: build
 sanitize: $(VENV)/ready
 	@tools/test_c.sh $(PY) build/sanitized
 	@tools/test_sanitized.sh $(PY) build/sanitized-extension
+
+fuzz:
+	@tools/fuzz.sh build/fuzz
 
 format: $(VENV)/ready
 	@clang-format -i $(C_SOURCES)

@@ -92,10 +92,16 @@ static void compare_values(Diff *diff, Change *change) {
 
 /* ---- collecting ---- */
 
+/* Two exports may come from two copies of the source: what counts of a path is its last part. */
+static const char *file_name(Place place) {
+  const char *slash = place.file ? strrchr(place.file, '/') : NULL;
+  return slash ? slash + 1 : place.file ? place.file : "";
+}
+
 static int by_place(const void *a, const void *b) {
   const Change *first = a, *second = b;
   Place one = first->place, two = second->place;
-  int order = strcmp(one.file ? one.file : "", two.file ? two.file : "");
+  int order = strcmp(file_name(one), file_name(two));
   if (!order && one.line != two.line) order = one.line < two.line ? -1 : 1;
   if (!order) order = strcmp(one.function ? one.function : "", two.function ? two.function : "");
   if (!order && first->kind != second->kind) order = first->kind < second->kind ? -1 : 1;
@@ -162,7 +168,9 @@ static Change model_changes(Diff *diff) {
 
 /* ---- for people ---- */
 
-static bool same_place(Place a, Place b) { return a.file == b.file && a.line == b.line && a.function == b.function; }
+static bool same_place(Place a, Place b) {
+  return a.line == b.line && a.function == b.function && strcmp(file_name(a), file_name(b)) == 0;
+}
 
 static void add_place(Diff *diff, Place place) {
   Report *report = &diff->job->report;
@@ -187,6 +195,15 @@ static void add_place(Diff *diff, Place place) {
   report_add(report, "    ");
   report_add(report, text);
   report_add(report, "\n");
+}
+
+/* The place that heads a group: as the second model has it, where something is left there. */
+static Place group_place(const Changes *changes, size_t first) {
+  Place place = changes->items[first].place;
+  for (size_t i = first; i < changes->count && same_place(changes->items[i].place, place); i++) {
+    if (changes->items[i].kind != CHANGE_REMOVED) return changes->items[i].place;
+  }
+  return place;
 }
 
 static void add_node(Report *report, const Node *node) {
@@ -310,7 +327,8 @@ void run_diff(Job *job) {
     report_add(report, "\n");
   }
   for (size_t i = 0; i < changes.count; i++) {
-    if (!i || !same_place(changes.items[i].place, changes.items[i - 1].place)) add_place(&diff, changes.items[i].place);
+    if (!i || !same_place(changes.items[i].place, changes.items[i - 1].place))
+      add_place(&diff, group_place(&changes, i));
     add_change(report, &changes.items[i]);
   }
 }

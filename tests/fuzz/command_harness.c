@@ -1,11 +1,7 @@
 /* Fuzzing: whatever the bytes of a file are, every command that reads it ends, with an exit code of its own and without
  * touching memory it does not own. The first byte chooses the command, the second where the rest is cut into a model
  * and a second file (the other model of diff, the source of blame). With -DSTANDALONE it replays the files named as
- * arguments.
- *
- * clang -g -O1 -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -DJ2O_VERSION='"0"' -Isrc -Iinclude \
- *   tests/fuzz/command_harness.c $(find src -name '*.c' ! -name main.c | grep -v src/python/) -lm -o fuzz
- * ./fuzz -max_total_time=600 FOLDER tests/fuzz/corpus */
+ * arguments. tools/fuzz.sh builds and runs it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
