@@ -153,9 +153,8 @@ static bool power(int64_t base, int64_t exponent, int64_t *result) {
   if (base >= -1 && base <= 1 && exponent > 2) exponent = 1 + (exponent - 1) % 2;
   int64_t product = 1;
   for (; exponent > 0; exponent--) { /* at most 54 times: then the product is too large */
-    if (__builtin_mul_overflow(product, base, &product) || product > (int64_t)1 << 53 || product < -((int64_t)1 << 53)) {
-      return false;
-    }
+    if (__builtin_mul_overflow(product, base, &product)) return false;
+    if (product > (int64_t)1 << 53 || product < -((int64_t)1 << 53)) return false;
   }
   *result = product;
   return true;
@@ -278,10 +277,11 @@ static const Tensor *evaluate_binary(const Evaluation *evaluation) {
 /* ---- Where ---- */
 
 static const Tensor *evaluate_where(const Evaluation *evaluation) {
-  const Tensor *operands[] = {evaluate_input(evaluation, 0), evaluate_input(evaluation, 1), evaluate_input(evaluation, 2)};
+  const Tensor *operands[3];
   int64_t dims[MAX_RANK], strides[3][2 * MAX_RANK], offsets[3] = {0, 0, 0};
   size_t rank;
-  for (int i = 0; i < 3; i++) {
+  for (size_t i = 0; i < 3; i++) {
+    operands[i] = evaluate_input(evaluation, i);
     if (!operands[i]) return NULL;
   }
   if (operands[0]->dtype != DTYPE_BOOL || operands[1]->dtype != operands[2]->dtype) return NULL;

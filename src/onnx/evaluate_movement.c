@@ -190,8 +190,9 @@ static const Tensor *evaluate_slice(const Evaluation *evaluation) {
     steps[i] = 1;
   }
   axis_count = step_count = count;
-  if (evaluate_input(evaluation, 3) && !tensor_ints(evaluate_input(evaluation, 3), axes, MAX_RANK, &axis_count)) return NULL;
-  if (evaluate_input(evaluation, 4) && !tensor_ints(evaluate_input(evaluation, 4), steps, MAX_RANK, &step_count)) return NULL;
+  const Tensor *named = evaluate_input(evaluation, 3), *stepped = evaluate_input(evaluation, 4);
+  if (named && !tensor_ints(named, axes, MAX_RANK, &axis_count)) return NULL;
+  if (stepped && !tensor_ints(stepped, steps, MAX_RANK, &step_count)) return NULL;
   if (end_count != count || axis_count != count || step_count != count) return NULL;
   plain_strides(x, strides);
   memcpy(dims, x->dims, x->rank * sizeof *dims);
@@ -254,7 +255,8 @@ static const Tensor *evaluate_gather(const Evaluation *evaluation) {
   for (uint32_t i = (uint32_t)axis + 1; i < x->rank; i++) dims[rank++] = x->dims[i];
   Tensor *result = evaluate_result(evaluation, x->dtype, dims, rank);
   if (!result || result->size == 0) return result;
-  size_t blocks = product(x->dims, 0, (size_t)axis), part = product(x->dims, (size_t)axis + 1, x->rank) * tensor_width(x);
+  size_t blocks = product(x->dims, 0, (size_t)axis);
+  size_t part = product(x->dims, (size_t)axis + 1, x->rank) * tensor_width(x);
   char *to = result_data(result);
   for (size_t b = 0; b < blocks; b++) {
     for (int64_t i = 0; i < tensor_count(indices); i++) {
@@ -267,6 +269,33 @@ static const Tensor *evaluate_gather(const Evaluation *evaluation) {
   return result;
 }
 
+/* The indices name where each element of the result lies along the axis; along the others it lies where it is. */
+static const Tensor *evaluate_gather_elements(const Evaluation *evaluation) {
+  const Tensor *x = evaluate_input(evaluation, 0), *indices = evaluate_input(evaluation, 1);
+  int64_t strides[MAX_RANK], offset[1] = {0}, steps[1][2 * MAX_RANK];
+  if (!x || !indices || !dtype_is_integer(indices->dtype) || indices->rank != x->rank) return NULL;
+  int64_t axis = evaluate_axis(node_int_or(evaluation->node, "axis", 0), x->rank);
+  if (axis < 0) return NULL;
+  plain_strides(x, strides);
+  for (uint32_t i = 0; i < x->rank; i++) {
+    if ((int64_t)i != axis && indices->dims[i] > x->dims[i]) return NULL;
+    steps[0][i] = (int64_t)i == axis ? 0 : strides[i];
+  }
+  Tensor *result = evaluate_result(evaluation, x->dtype, indices->dims, indices->rank);
+  if (!result || result->size == 0) return result;
+  size_t width = tensor_width(x);
+  int64_t at = 0;
+  Walk walk = {.rank = indices->rank, .dims = indices->dims};
+  do {
+    int64_t index = evaluate_axis(tensor_int_at(indices, at), (size_t)x->dims[axis]);
+    if (index < 0) return NULL;
+    size_t from = (size_t)(offset[0] + index * strides[axis]);
+    memcpy(result_data(result) + (size_t)at * width, (const char *)x->data + from * width, width);
+    at++;
+  } while (walk_next(&walk, 1, (const int64_t(*)[2 * MAX_RANK])steps, offset));
+  return result;
+}
+
 /* Only with a constant around: the amounts before every axis, then after. */
 static const Tensor *evaluate_pad(const Evaluation *evaluation) {
   const Tensor *x = evaluate_input(evaluation, 0), *fill = evaluate_input(evaluation, 2);
@@ -275,7 +304,8 @@ static const Tensor *evaluate_pad(const Evaluation *evaluation) {
   size_t count;
   if (!x || (mode && (mode->kind != ATTRIBUTE_STRING || strcmp(mode->string, "constant") != 0))) return NULL;
   if (evaluate_input(evaluation, 3) || (fill && (fill->dtype != x->dtype || tensor_count(fill) != 1))) return NULL;
-  if (!tensor_ints(evaluate_input(evaluation, 1), amounts, 2 * MAX_RANK, &count) || count != 2 * (size_t)x->rank) return NULL;
+  if (!tensor_ints(evaluate_input(evaluation, 1), amounts, 2 * MAX_RANK, &count)) return NULL;
+  if (count != 2 * (size_t)x->rank) return NULL;
   for (uint32_t i = 0; i < x->rank; i++) {
     if (amounts[i] < 0 || amounts[x->rank + i] < 0) return NULL;
     if (__builtin_add_overflow(x->dims[i], amounts[i], &dims[i])) return NULL;
@@ -336,7 +366,8 @@ static const Tensor *evaluate_range(const Evaluation *evaluation) {
   int64_t numbers[3];
   for (size_t i = 0; i < 3; i++) {
     const Tensor *tensor = evaluate_input(evaluation, i);
-    if (!tensor || tensor_count(tensor) != 1 || (tensor->dtype != DTYPE_INT64 && tensor->dtype != DTYPE_INT32)) return NULL;
+    if (!tensor || tensor_count(tensor) != 1) return NULL;
+    if (tensor->dtype != DTYPE_INT64 && tensor->dtype != DTYPE_INT32) return NULL;
     numbers[i] = tensor_int_at(tensor, 0);
   }
   int64_t start = numbers[0], step = numbers[2], span;
@@ -362,6 +393,7 @@ const EvaluateRow evaluate_movement[] = {
     {"Slice", evaluate_slice},
     {"Concat", evaluate_concat},
     {"Gather", evaluate_gather},
+    {"GatherElements", evaluate_gather_elements},
     {"Pad", evaluate_pad},
     {"Trilu", evaluate_trilu},
     {"ConstantOfShape", evaluate_constant_of_shape},

@@ -118,7 +118,9 @@ static const Tensor *evaluate_reduction(const Evaluation *evaluation, Reduction 
 static const Tensor *evaluate_sum(const Evaluation *evaluation) { return evaluate_reduction(evaluation, SUM); }
 static const Tensor *evaluate_product(const Evaluation *evaluation) { return evaluate_reduction(evaluation, PRODUCT); }
 static const Tensor *evaluate_largest(const Evaluation *evaluation) { return evaluate_reduction(evaluation, LARGEST); }
-static const Tensor *evaluate_smallest(const Evaluation *evaluation) { return evaluate_reduction(evaluation, SMALLEST); }
+static const Tensor *evaluate_smallest(const Evaluation *evaluation) {
+  return evaluate_reduction(evaluation, SMALLEST);
+}
 
 static const Tensor *evaluate_cumulative_sum(const Evaluation *evaluation) {
   const Tensor *x = evaluate_input(evaluation, 0), *along = evaluate_input(evaluation, 1);

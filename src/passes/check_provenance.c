@@ -65,7 +65,8 @@ static _Noreturn void lost(const Check *check, const Node *node, const Site *sit
  * checker, up to here. */
 enum { MOST_COMPARED = 256 };
 
-static void check_kept(const Check *check, const Node *node, const Origin *old, const Origin *now, const Origin *other) {
+static void check_kept(const Check *check, const Node *node, const Origin *old, const Origin *now,
+                       const Origin *other) {
   if (old == now || old == other) return;
   for (uint32_t i = 0; i < old->site_count && i < MOST_COMPARED; i++) {
     if (!has_site(now, old->sites[i]) && !has_site(other, old->sites[i])) lost(check, node, old->sites[i]);
@@ -91,7 +92,8 @@ static void check_graph(Graph *graph, void *data) {
   const Check *check = data;
   FOR_EACH_NODE(node, graph) {
     if (!node->origin || !node->origin->site_count) {
-      fail(graph->model->context, ERROR_INTERNAL, "the pass %s left a node %s without an origin", check->pass, node->op);
+      fail(check->model->context, ERROR_INTERNAL, "the pass %s left a node %s without an origin", check->pass,
+           node->op);
     }
     const NodeBefore *before = node_before(check, node);
     if (before && before->origin) check_kept(check, node, before->origin, node->origin, NULL);

@@ -134,7 +134,8 @@ static bool same_inputs(const Node *a, const Node *b) {
 }
 
 static bool same_node(const Node *a, const Node *b) {
-  if (a->op != b->op || a->domain != b->domain || a->output_count != b->output_count || !same_inputs(a, b)) return false;
+  if (a->op != b->op || a->domain != b->domain || a->output_count != b->output_count) return false;
+  if (!same_inputs(a, b)) return false;
   if (a->attributes.count != b->attributes.count) return false;
   for (size_t i = 0; i < a->attributes.count; i++) {
     const Attribute *other = node_attribute(b, a->attributes.items[i].name);

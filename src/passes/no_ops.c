@@ -63,7 +63,7 @@ static unsigned exact_bits(DType dtype) {
 static bool widens(DType from, DType to) {
   DKind a = dtype_kind(from), b = dtype_kind(to);
   unsigned bits = dtype_bits(from);
-  if (from >= DTYPE_COMPLEX64 || to >= DTYPE_COMPLEX64 || from == to) return false; /* the packed and 8-bit floats too */
+  if (from >= DTYPE_COMPLEX64 || to >= DTYPE_COMPLEX64 || from == to) return false; /* and 8-bit floats */
   if (a == KIND_BOOL) return true;
   if (b == KIND_FLOAT) {
     if (a == KIND_FLOAT) return dtype_bits(to) > bits;
@@ -195,6 +195,60 @@ static void simplify_reshape(Rewriter *rewriter, Node *node) {
   else reshape_at_once(rewriter, node, inner);
 }
 
+/* ---- a reduction that keeps its axes ---- */
+
+static const char *const reductions[] = {
+    "ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare",
+    "ReduceLogSum", "ReduceLogSumExp",
+};
+
+static bool is_reduction(const Node *node) {
+  for (size_t i = 0; i < sizeof reductions / sizeof *reductions; i++) {
+    if (node_is(node, reductions[i])) return true;
+  }
+  return false;
+}
+
+/* The axes that a reduction names, as an input or an attribute; false when they are not known. */
+static bool reduced_axes(const Node *node, bool *reduced) {
+  uint32_t rank = input_type(node, 0).rank;
+  const Attribute *attribute = node_attribute(node, "axes");
+  const Tensor *tensor = constant_of(node_input(node, 1));
+  const int64_t *axes = NULL;
+  size_t count = 0;
+  if (tensor && tensor->dtype == DTYPE_INT64) {
+    axes = tensor->data;
+    count = tensor->size / sizeof *axes;
+  } else if (attribute && attribute->kind == ATTRIBUTE_INTS) {
+    axes = attribute->integers;
+    count = attribute->count;
+  }
+  for (size_t i = 0; i < count; i++) {
+    int64_t axis = axes[i] < 0 ? axes[i] + (int64_t)rank : axes[i];
+    if (axis < 0 || axis >= (int64_t)rank) return false;
+    reduced[axis] = true;
+  }
+  return count > 0;
+}
+
+/* Axes that are dropped and put back at once are kept by the reduction itself. */
+static bool keep_axes(Rewriter *rewriter, Node *node) {
+  Node *reduction = producer(node, 0);
+  if (!reduction || !is_reduction(reduction) || node_int_or(reduction, "keepdims", 1) != 0) return false;
+  Type from = input_type(reduction, 0), to = output_type(node);
+  bool reduced[MAX_RANK] = {false};
+  if (!known(from) || from.rank != to.rank || to.rank > MAX_RANK || !reduced_axes(reduction, reduced)) return false;
+  for (uint32_t i = 0; i < to.rank; i++) {
+    if (!dim_equal(to.dims[i], reduced[i] ? dim_of(1) : from.dims[i])) return false;
+  }
+  Value *value = reduction->outputs[0];
+  if (value->uses->next) return false; /* somebody wants the axes dropped */
+  value->type = to;
+  node_set_int(reduction, "keepdims", 1);
+  rewrite_replace(rewriter, node, value);
+  return true;
+}
+
 /* ---- Slice, Concat ---- */
 
 /* With steps forward, a slice as long as its input is the input. */
@@ -245,10 +299,18 @@ typedef struct NeutralRow {
 } NeutralRow;
 
 static const NeutralRow neutrals[] = {
-    {"Add", ZERO, NEGATIVE_ZERO, true},     {"Sub", ZERO, POSITIVE_ZERO, false}, {"Mul", ONE, ONE, true},
-    {"Div", ONE, ONE, false},               {"Pow", ONE, ONE, false},            {"And", ONE, ONE, true},
-    {"Or", ZERO, ZERO, true},               {"Xor", ZERO, ZERO, true},           {"BitwiseAnd", ALL_BITS, ALL_BITS, true},
-    {"BitwiseOr", ZERO, ZERO, true},        {"BitwiseXor", ZERO, ZERO, true},    {"BitShift", ZERO, ZERO, false},
+    {"Add", ZERO, NEGATIVE_ZERO, true},
+    {"Sub", ZERO, POSITIVE_ZERO, false},
+    {"Mul", ONE, ONE, true},
+    {"Div", ONE, ONE, false},
+    {"Pow", ONE, ONE, false},
+    {"And", ONE, ONE, true},
+    {"Or", ZERO, ZERO, true},
+    {"Xor", ZERO, ZERO, true},
+    {"BitwiseAnd", ALL_BITS, ALL_BITS, true},
+    {"BitwiseOr", ZERO, ZERO, true},
+    {"BitwiseXor", ZERO, ZERO, true},
+    {"BitShift", ZERO, ZERO, false},
 };
 
 static bool is_neutral(const Value *value, Neutral neutral) {
@@ -369,6 +431,7 @@ static void simplify_expand(Rewriter *rewriter, Node *node) {
 
 static void simplify_reshape_or_leave(Rewriter *rewriter, Node *node) {
   if (adds_leading_ones(node) && leave_to_broadcasting(rewriter, node)) return;
+  if (keep_axes(rewriter, node)) return;
   simplify_reshape(rewriter, node);
 }
 

@@ -166,7 +166,8 @@ const Origin *constant_origin(Model *model, const Origin *first, const Origin *s
 static void visit_graph(Rewriter *rewriter, Graph *graph, void (*visit)(Rewriter *, Node *)) {
   for (Node *node = graph->first, *next; node; node = next) {
     for (size_t i = 0; i < node->attributes.count; i++) {
-      if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) visit_graph(rewriter, node->attributes.items[i].graph, visit);
+      const Attribute *attribute = &node->attributes.items[i];
+      if (attribute->kind == ATTRIBUTE_GRAPH) visit_graph(rewriter, attribute->graph, visit);
     }
     next = node->next;
     visit(rewriter, node);
