@@ -290,7 +290,7 @@ static bool uniform_bits(const Value *value, uint64_t *bits) {
   return true;
 }
 
-typedef enum Neutral { ZERO, POSITIVE_ZERO, NEGATIVE_ZERO, ONE, ALL_BITS } Neutral;
+typedef enum Neutral { NONE, ZERO, POSITIVE_ZERO, NEGATIVE_ZERO, ONE, ALL_BITS, LOWEST, HIGHEST } Neutral;
 
 typedef struct NeutralRow {
   const char *op;
@@ -311,6 +311,8 @@ static const NeutralRow neutrals[] = {
     {"BitwiseOr", ZERO, ZERO, true},
     {"BitwiseXor", ZERO, ZERO, true},
     {"BitShift", ZERO, ZERO, false},
+    {"Max", NONE, LOWEST, true}, /* a NaN stays one */
+    {"Min", NONE, HIGHEST, true},
 };
 
 static bool is_neutral(const Value *value, Neutral neutral) {
@@ -323,12 +325,16 @@ static bool is_neutral(const Value *value, Neutral neutral) {
     case POSITIVE_ZERO: return bits == 0;
     case NEGATIVE_ZERO: return bits == (uint64_t)1 << (dtype_bits(dtype) - 1);
     case ONE: return bits == number_encode(dtype, 1);
-    default: return bits == UINT64_MAX >> (64 - dtype_bits(dtype));
+    case ALL_BITS: return bits == UINT64_MAX >> (64 - dtype_bits(dtype));
+    case LOWEST: return bits == number_encode(dtype, -INFINITY);
+    case HIGHEST: return bits == number_encode(dtype, INFINITY);
+    default: return false;
   }
 }
 
 static void simplify_arithmetic(Rewriter *rewriter, Node *node) {
   const NeutralRow *row = neutrals;
+  if (node->input_count != 2) return;
   while (strcmp(row->op, node->op) != 0) row++;
   Neutral neutral = dtype_is_float(output_type(node).dtype) ? row->real : row->integer;
   for (size_t side = row->either ? 0 : 1; side < 2; side++) {
@@ -467,6 +473,8 @@ static const Rule rules[] = {
     {"BitwiseOr", simplify_arithmetic},
     {"BitwiseXor", simplify_arithmetic},
     {"BitShift", simplify_arithmetic},
+    {"Max", simplify_arithmetic},
+    {"Min", simplify_arithmetic},
 };
 
 static void simplify(Rewriter *rewriter, Node *node) {
