@@ -152,8 +152,8 @@ static size_t varint_size(uint64_t value) {
   return size;
 }
 
-static Entry read_entry(const Wire *wire, const unsigned char *start, const Field *field) {
-  Entry entry = {.start = start, .end = wire->at};
+static Entry read_entry(const Wire *wire, const Field *field) {
+  Entry entry = {.start = field->start, .end = wire->at};
   Wire inside = wire_inside(wire, field);
   Field part;
   unsigned parts = 0;
@@ -166,7 +166,7 @@ static Entry read_entry(const Wire *wire, const unsigned char *start, const Fiel
   }
   size_t usual = 2 + varint_size(entry.key.size) + entry.key.size + varint_size(entry.value.size) + entry.value.size;
   size_t outside = 1 + varint_size(field->size) + field->size;
-  entry.plain = ordered && parts == 2 && field->size == usual && (size_t)(wire->at - start) == outside;
+  entry.plain = ordered && parts == 2 && field->size == usual && (size_t)(wire->at - field->start) == outside;
   return entry;
 }
 
@@ -202,12 +202,10 @@ static void add_entry(Builder *out, int field, const char *key, const char *valu
 static void strip_message(Rewriter *rewriter, Message kind, Wire message) {
   Field field;
   uint64_t metadata = metadata_field(kind), doc_string = doc_string_field(kind);
-  for (;;) {
-    const unsigned char *start = message.at;
-    if (!wire_next(&message, &field)) return;
+  while (wire_next(&message, &field)) {
     bool goes = false;
     if (metadata && field.key == metadata) {
-      Entry entry = read_entry(&message, start, &field);
+      Entry entry = read_entry(&message, &field);
       size_t prefix = strlen(METADATA_PREFIX);
       goes = rewriter->what == STRIP_ALL || is_key(&entry, METADATA_REFERENCE) ||
              (entry.key.size >= prefix && memcmp(entry.key.data, METADATA_PREFIX, prefix) == 0);
@@ -216,7 +214,7 @@ static void strip_message(Rewriter *rewriter, Message kind, Wire message) {
     }
     if (!goes) continue;
     rewriter->changes++;
-    add_edit(rewriter, start, message.at, NULL);
+    add_edit(rewriter, field.start, message.at, NULL);
   }
 }
 
@@ -236,11 +234,9 @@ static void compact_node(Rewriter *rewriter, Message kind, Wire message) {
   Entry found[FULL_KEYS];
   size_t count = 0;
   Field field;
-  for (;;) {
-    const unsigned char *start = message.at;
-    if (!wire_next(&message, &field)) break;
+  while (wire_next(&message, &field)) {
     if (field.key != AS_BYTES(FIELD_NODE_METADATA_PROPS)) continue;
-    Entry entry = read_entry(&message, start, &field);
+    Entry entry = read_entry(&message, &field);
     if (is_key(&entry, METADATA_REFERENCE)) return;
     size_t which = 0;
     while (which < FULL_KEYS && !is_key(&entry, full_keys[which])) which++;
@@ -275,21 +271,19 @@ static void expand_node(Rewriter *rewriter, Message kind, Wire message) {
   if (kind != MESSAGE_NODE) return;
   Builder text;
   Field field;
-  for (;;) {
-    const unsigned char *start = message.at;
-    if (!wire_next(&message, &field)) return;
+  while (wire_next(&message, &field)) {
     if (field.key != AS_BYTES(FIELD_NODE_METADATA_PROPS)) continue;
-    Entry entry = read_entry(&message, start, &field);
+    Entry entry = read_entry(&message, &field);
     if (!is_key(&entry, METADATA_REFERENCE)) continue;
     OriginTexts texts;
     uint64_t number = reference_number((const char *)entry.value.data, entry.value.size);
-    if (!table_get(rewriter->table, number, &texts)) wire_fail(&message, start, "a node with an unknown origin");
+    if (!table_get(rewriter->table, number, &texts)) wire_fail(&message, field.start, "a node with an unknown origin");
     const Str values[FULL_KEYS] = {texts.callsite, texts.plugin, texts.stacktrace, texts.traceback};
     builder_init(&text, rewriter->context);
     for (size_t i = 0; i < FULL_KEYS; i++) {
       add_entry(&text, FIELD_NODE_METADATA_PROPS, full_keys[i], values[i], str_length(values[i]));
     }
-    add_edit(rewriter, start, message.at, &text);
+    add_edit(rewriter, field.start, message.at, &text);
     rewriter->changes++;
   }
 }
@@ -303,12 +297,10 @@ typedef struct TablePlace {
 static TablePlace find_table(Wire model) {
   TablePlace place = {.insert = NULL};
   Field field;
-  for (;;) {
-    const unsigned char *start = model.at;
-    if (!wire_next(&model, &field)) break;
-    if (!place.insert && field.key >> 3 > FIELD_MODEL_METADATA_PROPS) place.insert = start;
+  while (wire_next(&model, &field)) {
+    if (!place.insert && field.key >> 3 > FIELD_MODEL_METADATA_PROPS) place.insert = field.start;
     if (field.key != AS_BYTES(FIELD_MODEL_METADATA_PROPS)) continue;
-    Entry entry = read_entry(&model, start, &field);
+    Entry entry = read_entry(&model, &field);
     if (!is_key(&entry, METADATA_TABLE)) continue;
     place.found = true;
     place.entry = entry;
@@ -347,10 +339,8 @@ static void put_edited(Rewriter *rewriter, Encoder *encoder, Wire message) {
   const unsigned char *first = message.at, *end = message.end;
   ARRAY(FieldRange) fields = {0};
   Field field;
-  for (;;) {
-    const unsigned char *start = message.at;
-    if (!wire_next(&message, &field)) break;
-    FieldRange range = {.start = start, .end = message.at, .data = field.data, .number = field.key >> 3};
+  while (wire_next(&message, &field)) {
+    FieldRange range = {.start = field.start, .end = message.at, .data = field.data, .number = field.key >> 3};
     array_push(rewriter->context, &fields, range);
   }
   for (size_t i = fields.count; i--;) {
@@ -370,6 +360,7 @@ static void put_edited(Rewriter *rewriter, Encoder *encoder, Wire message) {
     put_message(encoder, (int)range->number, mark);
     end = range->start;
   }
+  for (const Edit *edit; (edit = last_edit(rewriter)) && edit->start >= first;) end = put_edit(rewriter, encoder, end);
   put_verbatim(encoder, first, (size_t)(end - first));
 }
 

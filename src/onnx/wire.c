@@ -69,7 +69,7 @@ static void skip_group(Wire *wire, const unsigned char *start) {
 bool wire_next(Wire *wire, Field *field) {
   while (wire->at < wire->end) {
     const unsigned char *start = wire->at;
-    *field = (Field){.key = wire_varint(wire)};
+    *field = (Field){.start = start, .key = wire_varint(wire)};
     uint64_t number = field->key >> 3;
     if (number == 0 || number > 0x1FFFFFFF) wire_fail(wire, start, "a field with an impossible number");
     if (read_payload(wire, field, start)) return true;

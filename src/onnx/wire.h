@@ -13,9 +13,10 @@ typedef struct Wire {
 typedef enum WireKind { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 } WireKind;
 
 typedef struct Field {
-  uint64_t key;              /* field number and kind, as FIELD_KEY makes it */
-  uint64_t value;            /* of the number kinds */
-  const unsigned char *data; /* of WIRE_BYTES */
+  const unsigned char *start; /* of the field itself: groups of fields in front of it were passed over */
+  uint64_t key;               /* field number and kind, as FIELD_KEY makes it */
+  uint64_t value;             /* of the number kinds */
+  const unsigned char *data;  /* of WIRE_BYTES */
   size_t size;
 } Field;
 

@@ -148,12 +148,16 @@ static void add_entry(Bytes *out, unsigned field, const char *key, const char *v
   add_field(out, field, entry.text, entry.length);
 }
 
-static Bytes make_model(bool with_origin) {
-  Bytes node = {.length = 0}, graph = {.length = 0}, model = {.length = 0};
+/* A kind of field that ONNX does not have, around a number. */
+static const char group[] = "\xcb\x3e\x08\x01\xcc\x3e";
+
+static Bytes make_model(bool with_origin, bool function_first) {
+  Bytes node = {.length = 0}, graph = {.length = 0}, model = {.length = 0}, function = {.length = 0};
   add_field(&node, 1, "x", 1);
   add_field(&node, 2, "y", 1);
   add_field(&node, 4, "Sin", 3);
   add_entry(&node, 9, "mine", "stays");
+  add_bytes(&node, group, sizeof group - 1);
   if (with_origin) {
     add_entry(&node, 9, "pkg.jax2onnx.callsite", cases[0].callsite);
     add_entry(&node, 9, "pkg.jax2onnx.plugin", cases[0].plugin);
@@ -163,8 +167,11 @@ static Bytes make_model(bool with_origin) {
   add_field(&node, 1000, "unknown", 7);
   add_field(&graph, 1, node.text, node.length);
   add_field(&graph, 2, "g", 1);
+  add_field(&function, 7, node.text, node.length);
+  if (function_first) add_field(&model, 25, function.text, function.length);
   add_bytes(&model, "\x08\x0a", 2);
   add_field(&model, 7, graph.text, graph.length);
+  add_bytes(&model, group, sizeof group - 1);
   add_field(&model, 1000, "unknown", 7);
   return model;
 }
@@ -180,15 +187,15 @@ static bool same(const Bytes *a, const Bytes *b) {
   return a->length == b->length && memcmp(a->text, b->text, a->length) == 0;
 }
 
-static void rewrite(void *argument) {
-  Context *context = argument;
-  Bytes plain = make_model(false), full = make_model(true);
+static void check_rewriting(Context *context, bool function_first) {
+  uint64_t nodes = function_first ? 2 : 1;
+  Bytes plain = make_model(false, function_first), full = make_model(true, function_first);
   Rewritten result = model_strip(context, full.text, full.length, STRIP_OURS);
   Bytes stripped = joined(&result);
-  CHECK(same(&stripped, &plain) && result.changes == 4);
+  CHECK(same(&stripped, &plain) && result.changes == 4 * nodes);
   result = model_compact(context, full.text, full.length);
   Bytes compact = joined(&result);
-  CHECK(result.changes == 1 && compact.length < full.length);
+  CHECK(result.changes == nodes && compact.length < full.length);
   result = model_expand(context, compact.text, compact.length);
   Bytes expanded = joined(&result);
   CHECK(same(&expanded, &full));
@@ -204,6 +211,11 @@ static void rewrite(void *argument) {
   Model *model = model_read(context, compact.text, compact.length);
   model_unfold(model);
   CHECK(model->graph->first->metadata.count == 5 && model->metadata.count == 0);
+}
+
+static void rewrite(void *argument) {
+  check_rewriting(argument, false);
+  check_rewriting(argument, true);
 }
 
 static void metadata_is_rewritten_and_nothing_else(void) {
