@@ -23,7 +23,9 @@ Var *program_var(Program *program, Type type) {
 void jaxpr_link(Jaxpr *jaxpr) {
   for (size_t i = 0; i < jaxpr->equation_count; i++) {
     const Equation *equation = jaxpr->equations[i];
-    for (uint32_t k = 0; k < equation->output_count; k++) equation->outputs[k]->definition = equation;
+    for (uint32_t k = 0; k < equation->output_count; k++) {
+      if (equation->outputs[k]) equation->outputs[k]->definition = equation; /* NULL: nobody reads it */
+    }
     for (uint32_t k = 0; k < equation->input_count; k++) {
       Var *var = equation->inputs[k];
       if (!var->user) var->user = equation;
