@@ -15,10 +15,17 @@ typedef struct Gathered {
   uint32_t axes[2 * MAX_RANK]; /* operand dimension, or BATCH_AXIS + batch dimension */
 } Gathered;
 
+/* JAX gives plain x[i] the mode of promised bounds and, in practice, clamps what breaks the promise, where ONNX Runtime
+ * would refuse to run. One Clip keeps the two alike. */
+static BoundsMode gather_mode(Lowering *l) {
+  BoundsMode mode = access_mode(l);
+  return mode == BOUNDS_PROMISED ? BOUNDS_CLIPPED : mode;
+}
+
 static void read_access(Lowering *l, Access *access) {
   Type operand = input_type(l, 0), indices = input_type(l, 1);
   require(l->context, indices.rank > 0);
-  access_init(l, access, operand, access_mode(l), indices.dims, indices.rank - 1);
+  access_init(l, access, operand, gather_mode(l), indices.dims, indices.rank - 1);
   size_t count, batching, collapsed, mapped;
   const Dim *sizes = param_dims(l->context, param_get(l->context, l->equation, "slice_sizes"), &count);
   require(l->context, count == operand.rank);

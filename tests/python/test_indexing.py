@@ -15,11 +15,11 @@ SMALL = X[:, :2, 0] - 50
 
 
 READS = {
-    "rows": (lambda x, i, j: x[i], ["Gather"]),
-    "axis 1": (lambda x, i, j: x[:, i], ["Gather"]),
-    "last axis": (lambda x, i, j: x[..., i], ["Gather"]),
+    "rows": (lambda x, i, j: x[i], ["Clip", "Gather"]),
+    "axis 1": (lambda x, i, j: x[:, i], ["Clip", "Gather"]),
+    "last axis": (lambda x, i, j: x[..., i], ["Clip", "Gather"]),
     "index array of rank 2": (lambda x, i, j: x[i[:, None] + jnp.zeros(2, jnp.int32)], None),
-    "pairs": (lambda x, i, j: x[i, j], ["Unsqueeze", "Unsqueeze", "Concat", "Cast", "GatherND"]),
+    "pairs": (lambda x, i, j: x[i, j], None),
     "pairs behind an axis": (lambda x, i, j: x[:, i, j], None),
     "pairs around an axis": (lambda x, i, j: x[i, :, j], None),
     "outer product": (lambda x, i, j: x[i[:, None], j], None),
@@ -417,3 +417,8 @@ def test_recognised(name):
     found = op_types(check_export(fn, [X, np.array([1, 0, 3], np.int32), np.int32(2)]))
     assert found.count(op) == 1
     assert not {"Transpose", "Compress"} & set(found)
+
+
+@pytest.mark.parametrize("fn", [lambda x, i: x[i], lambda x, i: x[:, i], lambda x, i: x[i, i], lambda x, i: x[i[0]]])
+def test_plain_indices_out_of_range_are_clamped(fn):
+    check_export(fn, [X, WILD])
