@@ -11,8 +11,8 @@ const Pass all_passes[] = {
     {"hoist_from_loops", "computes before a loop what every step repeats", hoist_from_loops},
     {"remove_dead_code", "removes nodes and initializers that no output needs", remove_dead_code},
     {"remove_no_ops", "removes nodes that give back what they were given, and shortens chains", remove_no_ops},
-    {"fold_constants", "computes what is known at export", fold_constants},
     {"merge_common_nodes", "computes once what is computed twice", merge_common_nodes},
+    {"fold_constants", "computes what is known at export", fold_constants},
     {NULL, NULL, NULL},
 };
 
