@@ -233,6 +233,7 @@ static void read_origins(Table *table) {
 }
 
 Table *table_read(Context *context, const char *text, size_t length) {
+  if (!length) text = ""; /* an entry without a value */
   Table *table = arena_new(&context->arena, Table);
   *table = (Table){.context = context, .at = text, .start = text, .end = text + length};
   builder_init(&table->text, context);
