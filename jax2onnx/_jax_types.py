@@ -18,6 +18,8 @@ from jax.export import symbolic_shape
 
 
 def _contiguous(array: Any) -> np.ndarray:
+    if isinstance(array, jax.Array) and jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+        array = jax.random.key_data(array)
     return np.asarray(array, order="C")
 
 

@@ -23,6 +23,7 @@ static void write_record(Program *program, const char *path) {
 
 Model *convert(Program *program, const ConvertOptions *options, UnsupportedList *problems) {
   if (options->record) write_record(program, options->record);
+  program_drop_unused(program);
   Model *model = lower_program(program, &options->lower, problems);
   run_passes(model, &options->passes);
   model_name(model);

@@ -84,6 +84,7 @@ typedef struct Equation {
   Var **inputs;  /* each once per use */
   Var **outputs;
   Param *params;
+  bool has_effects;   /* does more than its results say: never dropped */
   const Trace *trace; /* its own frames, cut at the enclosing call as JAX cuts them; may be NULL */
 } Equation;
 
@@ -141,6 +142,9 @@ const int64_t *param_list_ints(Context *context, const Param *list, size_t *coun
 const Dim *param_dims(Context *context, const Param *list, size_t *count);
 /* Is this parameter the string, or the enum member, of that name (letter case ignored)? */
 bool param_is(const Param *param, const char *name);
+
+/* Drop the equations whose results nobody reads (unused.c), in nested jaxprs too. */
+void program_drop_unused(Program *program);
 
 /* Text form (text_print.c, text_read.c). */
 const char *program_print(Program *program);

@@ -290,6 +290,8 @@ static Equation *import_equation(Importer *in, PyObject *object, uint64_t scope)
   PyObject *params = attribute(in, object, in->names[NAME_params]);
   if (!PyDict_Check(params)) fail(in->context, ERROR_INTERNAL, "an equation's parameters are not a dict");
   equation->params = import_fields(in, params, &equation->param_count);
+  equation->has_effects = PyObject_Size(attribute(in, object, in->names[NAME_effects])) != 0;
+  if (PyErr_Occurred()) import_fail(in);
   disown_to(in, mark);
   return equation;
 }
