@@ -15,7 +15,8 @@ import numpy as np
 _HOLDERS = {"value", "_value", "raw_value", "_raw_value"}
 # Objects looked at before the search gives up: a name is a convenience, not worth minutes.
 _LIMIT = 400_000
-_LEAVES = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType, types.CodeType)
+# Types that lead nowhere.
+_LEAVES = frozenset((str, bytes, int, float, complex, bool, type(None), type, types.ModuleType, types.CodeType))
 
 
 def name_parameters(fn: Any, arrays: list[Any]) -> list[str | None]:
@@ -31,13 +32,18 @@ def _identity(array: Any) -> Hashable:
     return id(array)
 
 
+# The way to an object, as the way to what holds it and the last step; None at the start.
+_Path = tuple[Any, str] | None
+
+
 def _search(fn: Any, wanted: set[Hashable]) -> dict[Hashable, str]:
-    found: dict[Hashable, tuple[str, ...]] = {}
+    """Breadth first, so that the shortest way gives the name; what knows its own path comes before anything else."""
+    found: dict[Hashable, _Path] = {}
     seen: set[int] = set()
-    queue: deque[tuple[Any, tuple[str, ...]]] = deque([(fn, ())])
+    queue: deque[tuple[Any, _Path]] = deque([(fn, None)])
     while queue and len(found) < len(wanted) and len(seen) < _LIMIT:
         item, path = queue.popleft()
-        if id(item) in seen or isinstance(item, _LEAVES):
+        if id(item) in seen or isinstance(item, type):
             continue
         seen.add(id(item))
         if isinstance(item, (jax.Array, np.ndarray)):
@@ -46,8 +52,35 @@ def _search(fn: Any, wanted: set[Hashable]) -> dict[Hashable, str]:
                 found.setdefault(identity, path)
             continue
         for key, child in _children(item):
-            queue.append((child, path if key in _HOLDERS or key == "" else (*path, key)))
-    return _joined(found)
+            if type(child) in _LEAVES or id(child) in seen:
+                continue
+            own = _own_path(child)
+            if own:
+                queue.appendleft((child, (None, own)))
+            elif key in _HOLDERS:
+                queue.appendleft((child, path))
+            else:
+                queue.append((child, (path, key) if key else path))
+    return _joined({key: _steps(path) for key, path in found.items()})
+
+
+def _own_path(item: Any) -> str | None:
+    """Variables and layers that know where they are in their model (Keras') say it better than attributes do."""
+    if not isinstance(getattr(type(item), "path", None), property):
+        return None
+    try:
+        path = item.path
+    except Exception:  # the user's own property may do anything
+        return None
+    return path if isinstance(path, str) else None
+
+
+def _steps(path: _Path) -> tuple[str, ...]:
+    steps = []
+    while path is not None:
+        path, step = path
+        steps.append(step)
+    return tuple(reversed(steps))
 
 
 def _joined(found: dict[Hashable, tuple[str, ...]]) -> dict[Hashable, str]:
@@ -60,7 +93,7 @@ def _joined(found: dict[Hashable, tuple[str, ...]]) -> dict[Hashable, str]:
 
 
 def _children(item: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(item, Mapping):
+    if isinstance(item, (dict, Mapping)):
         yield from ((str(key), child) for key, child in list(item.items()))
     elif isinstance(item, (list, tuple)):
         names = getattr(item, "_fields", None) or range(len(item))
@@ -106,12 +139,17 @@ def _attributes(item: Any) -> Iterator[tuple[str, Any]]:
     state = getattr(item, "__dict__", None)
     if isinstance(state, Mapping):
         yield from ((str(key), child) for key, child in list(state.items()))
-    for kind in type(item).__mro__:
-        slots = kind.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if name in ("__weakref__", "__dict__"):
-                continue
-            try:
-                yield name, object.__getattribute__(item, name)
-            except AttributeError:
-                continue
+    for name in _slots(type(item)):
+        try:
+            yield name, object.__getattribute__(item, name)
+        except AttributeError:
+            continue
+
+
+@functools.lru_cache(maxsize=4096)
+def _slots(kind: type) -> tuple[str, ...]:
+    names: list[str] = []
+    for base in kind.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        names += (slots,) if isinstance(slots, str) else slots
+    return tuple(name for name in names if name not in ("__weakref__", "__dict__"))
