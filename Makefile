@@ -8,11 +8,12 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 C_SOURCES := $(shell git ls-files 'src/*.c' 'src/*.h' 'tests/*.c' 'tests/*.h' 'include/*.h' 2>/dev/null)
 
-.PHONY: help demo test test-c test-python test-matrix test-matrix-short bench format lint sanitize fuzz build goldens sample clean
+.PHONY: help demo test test-c test-python test-full test-matrix test-matrix-short bench format lint sanitize fuzz build goldens sample clean
 
 help:
 	@echo "make demo          export a small model, print each node with its provenance, check it against JAX"
 	@echo "make test          all tests: C under sanitizers, Python, the other supported Python and JAX in short"
+	@echo "make test-full     the Python tests with every variant of every layer, all activations, Keras' applications"
 	@echo "make test-matrix   the whole suite on the oldest and the newest supported Python and JAX"
 	@echo "make bench         conversion time as a ratio of tracing time, memory, first export"
 	@echo "make sanitize      the Python suite with the extension under AddressSanitizer and UBSan"
@@ -41,6 +42,10 @@ test-c: $(VENV)/ready
 
 test-python: build
 	@$(PY) -m pytest -n $(JOBS) tests/python
+
+# Every layer and model, not only the sample of them.
+test-full: build
+	@$(PY) -m pytest -n $(JOBS) -m "full or not full" tests/python
 
 test-matrix: $(VENV)/ready
 	@$(PY) tools/test_matrix.py

@@ -8,3 +8,5 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 # Every export of every test proves that its passes lost no provenance.
 os.environ.setdefault("JAX2ONNX_CHECK_PASSES", "1")
+# Keras chooses when it is imported.
+os.environ["KERAS_BACKEND"] = "jax"
