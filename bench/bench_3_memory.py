@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import resource
 import subprocess
 import sys
 import tempfile
@@ -11,7 +10,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 PROGRAM = """
-import resource, sys
+import sys
 sys.path.insert(0, "{root}")
 import jax, jax.numpy as jnp, numpy as np
 from jax2onnx import to_onnx
@@ -21,15 +20,20 @@ def fn(x):
     for layer in layers:
         x = jnp.sin(x @ layer)
     return x
-to_onnx(lambda x: jnp.sin(x), [jax.ShapeDtypeStruct((4, 1024), jnp.float32)], return_mode="file", output_path="{path}")
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-to_onnx(fn, [jax.ShapeDtypeStruct((4, 1024), jnp.float32)], return_mode="file", output_path="{path}")
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+def status(field):
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(field))
+spec = jax.ShapeDtypeStruct((4, 1024), jnp.float32)
+to_onnx(lambda x: jnp.sin(x), [spec], return_mode="file", output_path="{path}")
+with open("/proc/self/clear_refs", "w") as file:
+    file.write("5")  # the peak starts anew
+before = status("VmRSS")
+to_onnx(fn, [spec], return_mode="file", output_path="{path}")
+print(status("VmHWM") - before)
 """
 
 
 def main() -> None:
-    assert resource.RUSAGE_SELF == 0
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "model.onnx"
         code = PROGRAM.format(root=ROOT, path=path)

@@ -5,27 +5,48 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/context.h"
 
 struct ArenaBlock {
   ArenaBlock *older;
   size_t size;
+  size_t mapped; /* bytes to unmap, or 0 when the block is from the heap */
 };
 
-enum { BLOCK_SIZE = 64 * 1024, ALIGNMENT = 16 };
+enum { BLOCK_SIZE = 64 * 1024, ALIGNMENT = 16, LARGE_PAGE = 2 << 20, LARGEST_BLOCK = 4 * LARGE_PAGE };
+
+/* Large blocks are mapped in large pages: touching 4 KiB at a time is a good part of what a large conversion costs. */
+static ArenaBlock *map_block(size_t size) {
+  size_t whole = size + LARGE_PAGE;
+  char *start = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (start == MAP_FAILED) return NULL;
+  size_t before = (size_t)(-(uintptr_t)start & (LARGE_PAGE - 1)), after = LARGE_PAGE - before;
+  if (before) munmap(start, before);
+  if (after) munmap(start + before + size, after);
+#ifdef MADV_HUGEPAGE
+  madvise(start + before, size, MADV_HUGEPAGE);
+#endif
+  ArenaBlock *block = (ArenaBlock *)(void *)(start + before);
+  block->mapped = size;
+  return block;
+}
 
 static void add_block(Arena *arena, size_t size) {
   size_t header = (sizeof(ArenaBlock) + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
-  if (size > SIZE_MAX - header) fail(arena->context, ERROR_MEMORY, "size");
-  ArenaBlock *block = calloc(1, header + size);
+  if (size > SIZE_MAX / 2) fail(arena->context, ERROR_MEMORY, "size");
+  size_t whole = header + size;
+  bool large = whole >= LARGE_PAGE;
+  if (large) whole = (whole + LARGE_PAGE - 1) & ~(size_t)(LARGE_PAGE - 1);
+  ArenaBlock *block = large ? map_block(whole) : calloc(1, whole);
   if (!block) fail(arena->context, ERROR_MEMORY, "block");
   block->older = arena->blocks;
-  block->size = size;
+  block->size = whole - header;
   arena->blocks = block;
   arena->next = (char *)block + header;
-  arena->left = size;
-  arena->total += header + size;
+  arena->left = block->size;
+  arena->total += whole;
 }
 
 void *arena_alloc(Arena *arena, size_t size) {
@@ -36,7 +57,7 @@ void *arena_alloc(Arena *arena, size_t size) {
   if (size > arena->left) {
     /* Blocks grow with the conversion, so that their number stays small; a large object gets its own size. */
     size_t block = arena->total / 4 > BLOCK_SIZE ? arena->total / 4 : BLOCK_SIZE;
-    if (block > 4u << 20) block = 4u << 20;
+    if (block > LARGEST_BLOCK) block = LARGEST_BLOCK;
     add_block(arena, size > block ? size : block);
   }
   void *result = arena->next;
@@ -77,7 +98,8 @@ char *arena_format(Arena *arena, const char *format, ...) {
 void arena_release(Arena *arena) {
   for (ArenaBlock *block = arena->blocks; block;) {
     ArenaBlock *older = block->older;
-    free(block);
+    if (block->mapped) munmap(block, block->mapped);
+    else free(block);
     block = older;
   }
   arena->blocks = NULL;

@@ -141,7 +141,9 @@ void node_set_tensor(Node *node, const char *name, const Tensor *tensor);
 const Attribute *node_attribute(const Node *node, const char *name); /* NULL when absent */
 int64_t node_int_or(const Node *node, const char *name, int64_t otherwise);
 
-static inline bool node_is(const Node *node, const char *op) { return node->domain[0] == '\0' && strcmp(node->op, op) == 0; }
+static inline bool node_is(const Node *node, const char *op) {
+  return node->op[0] == op[0] && node->domain[0] == '\0' && strcmp(node->op, op) == 0;
+}
 
 #define FOR_EACH_NODE(node, graph) for (Node *node = (graph)->first; node; node = node->next)
 
