@@ -13,6 +13,7 @@ const Pass all_passes[] = {
     {"remove_no_ops", "removes nodes that give back what they were given, and shortens chains", remove_no_ops},
     {"merge_common_nodes", "computes once what is computed twice", merge_common_nodes},
     {"fold_constants", "computes what is known at export", fold_constants},
+    {"fuse_activations", "finds Relu, Clip, Elu, Gelu and their kind", fuse_activations},
     {NULL, NULL, NULL},
 };
 

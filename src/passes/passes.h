@@ -34,6 +34,11 @@ bool remove_dead_code(Model *model);
 bool merge_common_nodes(Model *model);
 bool fold_constants(Model *model);
 bool remove_no_ops(Model *model);
+bool fuse_reductions(Model *model);
+bool fuse_activations(Model *model);
+bool fuse_softmax(Model *model);
+bool fuse_normalization(Model *model);
+bool fuse_matmul(Model *model);
 
 /* Parts of remove_dead_code (unused_results.c): what the node's bodies compute for it in vain. True when changed. */
 bool drop_unused_results(Node *node);

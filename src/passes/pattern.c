@@ -1,0 +1,282 @@
+/* Matching patterns and replacing what matches. */
+#include "passes/pattern.h"
+
+#include <math.h>
+
+#include "onnx/schema.h"
+#include "program/numbers.h"
+
+/* ---- constants ---- */
+
+enum { LARGEST_UNIFORM = 1 << 16 /* bytes: longer constants are not looked through */ };
+
+bool uniform_number(const Value *value, double *number) {
+  const Tensor *tensor = constant_of(value);
+  if (!tensor || tensor->name || tensor->size == 0 || tensor->size > LARGEST_UNIFORM) return false;
+  if (!dtype_is_float(tensor->dtype) && !dtype_is_integer(tensor->dtype)) return false;
+  if (dtype_bits(tensor->dtype) < 16 && dtype_is_float(tensor->dtype)) return false;
+  size_t width = dtype_bytes(tensor->dtype, 1);
+  if (dtype_bits(tensor->dtype) < 8 || tensor->size % width) return false;
+  for (size_t at = width; at < tensor->size; at += width) {
+    if (memcmp(tensor->data, (const char *)tensor->data + at, width) != 0) return false;
+  }
+  *number = number_decode(tensor->dtype, tensor->data);
+  return true;
+}
+
+static double last_place(DType dtype) {
+  switch (dtype) {
+    case DTYPE_BFLOAT16: return 0x1p-8;
+    case DTYPE_FLOAT16: return 0x1p-11;
+    case DTYPE_FLOAT32: return 0x1p-24;
+    case DTYPE_FLOAT64: return 0x1p-53;
+    default: return 0;
+  }
+}
+
+bool near_number(DType dtype, double number, double wanted) {
+  if (number == wanted) return true;
+  return isfinite(number) && fabs(number - wanted) <= 4 * last_place(dtype) * fabs(wanted);
+}
+
+/* ---- matching ---- */
+
+/* What is still to be matched, the next first. Lists share their ends, so a choice taken back costs nothing. */
+typedef struct Goal Goal;
+struct Goal {
+  const Pattern *pattern;
+  Value *value;
+  const Goal *rest;
+};
+
+static bool match_goals(Match *match, const Goal *goal);
+
+static bool is_commutative(const char *op) {
+  static const char *const names[] = {"Add", "Mul", "Max", "Min", "And", "Or", NULL};
+  for (const char *const *name = names; *name; name++) {
+    if (strcmp(*name, op) == 0) return true;
+  }
+  return false;
+}
+
+/* The value goes into the pattern's slot, and the slot is emptied again when the rest does not match. */
+static bool match_with_slot(Match *match, const Goal *goal, const Goal *next) {
+  int slot = goal->pattern->slot;
+  if (!slot) return match_goals(match, next);
+  Value **place = &match->values[slot - 1];
+  if (*place) return *place == goal->value && match_goals(match, next);
+  *place = goal->value;
+  if (match_goals(match, next)) return true;
+  *place = NULL;
+  return false;
+}
+
+static bool match_inputs(Match *match, const Goal *goal, const Node *node, bool swapped) {
+  Goal goals[PATTERN_INPUTS];
+  const Goal *next = goal->rest;
+  for (size_t i = PATTERN_INPUTS; i--;) {
+    const Pattern *pattern = goal->pattern->inputs[i];
+    if (!pattern) continue;
+    Value *value = node_input(node, swapped && i < 2 ? 1 - i : i);
+    if (!value) return false;
+    goals[i] = (Goal){pattern, value, next};
+    next = &goals[i];
+  }
+  return match_with_slot(match, goal, next);
+}
+
+static bool is_matched(const Match *match, const Node *node) {
+  for (size_t i = 0; i < match->node_count; i++) {
+    if (match->nodes[i] == node) return true;
+  }
+  return false;
+}
+
+static bool match_node(Match *match, const Goal *goal) {
+  Node *node = goal->value->producer;
+  const Pattern *pattern = goal->pattern;
+  if (!node || !node_is(node, pattern->op) || node->graph != match->root->graph || node->output_count != 1) return false;
+  size_t before = match->node_count;
+  if (!is_matched(match, node)) {
+    if (before == MATCH_NODES) return false;
+    match->nodes[match->node_count++] = node;
+  }
+  if (match_inputs(match, goal, node, false)) return true;
+  if (is_commutative(pattern->op) && node->input_count == 2 && match_inputs(match, goal, node, true)) return true;
+  match->node_count = before;
+  return false;
+}
+
+static bool match_reshaped(Match *match, const Goal *goal) {
+  Goal inner = {goal->pattern->inputs[0], goal->value, goal->rest};
+  if (match_with_slot(match, goal, &inner)) return true;
+  Node *node = goal->value->producer;
+  if (!node || (!node_is(node, "Reshape") && !node_is(node, "Unsqueeze")) || node->graph != match->root->graph) return false;
+  size_t before = match->node_count;
+  if (before == MATCH_NODES || !node_input(node, 0)) return false;
+  if (!is_matched(match, node)) match->nodes[match->node_count++] = node;
+  inner.value = node_input(node, 0);
+  if (match_with_slot(match, goal, &inner)) return true;
+  match->node_count = before;
+  return false;
+}
+
+static bool match_goals(Match *match, const Goal *goal) {
+  if (!goal) return true;
+  const Pattern *pattern = goal->pattern;
+  double number;
+  switch (pattern->kind) {
+    case PATTERN_ANY: return match_with_slot(match, goal, goal->rest);
+    case PATTERN_CONSTANT: return constant_of(goal->value) && match_with_slot(match, goal, goal->rest);
+    case PATTERN_UNIFORM: return uniform_number(goal->value, &number) && match_with_slot(match, goal, goal->rest);
+    case PATTERN_NUMBER:
+      return uniform_number(goal->value, &number) && near_number(goal->value->type.dtype, number, pattern->number) &&
+             match_with_slot(match, goal, goal->rest);
+    case PATTERN_NODE: return match_node(match, goal);
+    case PATTERN_EITHER:
+      for (size_t i = 0; i < 2; i++) {
+        Goal choice = {pattern->inputs[i], goal->value, goal->rest};
+        if (match_goals(match, &choice)) return true;
+      }
+      return false;
+    case PATTERN_RESHAPED: return match_reshaped(match, goal);
+  }
+  return false;
+}
+
+/* Nothing but the match reads what goes. */
+static bool is_closed(const Match *match) {
+  for (size_t i = 1; i < match->node_count; i++) {
+    for (const Use *use = match->nodes[i]->outputs[0]->uses; use; use = use->next) {
+      if (!use->node || !is_matched(match, use->node)) return false;
+    }
+  }
+  return true;
+}
+
+/* ---- replacing ---- */
+
+Node *match_emit(Match *match, const char *op, Value *const *inputs, size_t input_count, Emitter emitter) {
+  Rewriter *rewriter = match->rewriter;
+  Node *root = match->root;
+  const Origin *origin = root->origin;
+  Type type = match_type(match);
+  if (origin) origin = origin_with_emitter(rewriter->model->provenance, origin, emitter);
+  Node *node = graph_node(root->graph, origin, op, "", inputs, input_count, &type, 1, root);
+  for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(rewriter, node, match->nodes[i]);
+  rewrite_replace(rewriter, root, node->outputs[0]);
+  for (bool removed = true; removed;) {
+    removed = false;
+    for (size_t i = 1; i < match->node_count; i++) {
+      if (!match->nodes[i] || match->nodes[i]->outputs[0]->uses) continue;
+      node_remove(match->nodes[i]);
+      match->nodes[i] = NULL;
+      removed = true;
+    }
+  }
+  rewriter->changed = true;
+  return node;
+}
+
+bool match_keeps_type(const Match *match) { return type_equal(match_type(match), match->values[0]->type); }
+
+double match_number(const Match *match, int slot) {
+  double number = NAN;
+  uniform_number(match->values[slot], &number);
+  return number;
+}
+
+Value *match_constant(Match *match, const Tensor *tensor) {
+  return rewrite_constant(match->rewriter, match->root, tensor, match->root->origin);
+}
+
+Tensor *match_tensor(Match *match, DType dtype, Type shape) {
+  Arena *arena = &match->rewriter->context->arena;
+  int64_t count;
+  if (!type_count(shape, &count) || count > 1 << 24) return NULL;
+  int64_t *dims = arena_new_array(arena, shape.rank, int64_t);
+  for (uint32_t i = 0; i < shape.rank; i++) dims[i] = shape.dims[i].constant;
+  Tensor *tensor = arena_new(arena, Tensor);
+  *tensor = (Tensor){.dtype = dtype, .rank = shape.rank, .dims = dims, .size = dtype_bytes(dtype, (size_t)count)};
+  tensor->data = arena_new_array(arena, tensor->size, char);
+  return tensor;
+}
+
+/* ---- reductions ---- */
+
+bool reduced_axes(const Node *reduce, bool axes[MAX_RANK]) {
+  const Value *source = node_input(reduce, 0);
+  if (!source || source->type.dtype == DTYPE_NONE || source->type.rank > MAX_RANK) return false;
+  int64_t rank = source->type.rank;
+  const Attribute *attribute = node_attribute(reduce, "axes");
+  const Tensor *tensor = constant_of(node_input(reduce, 1));
+  if (node_input(reduce, 1) && (!tensor || tensor->dtype != DTYPE_INT64)) return false;
+  bool none = !attribute && !tensor;
+  size_t count = tensor ? tensor->size / sizeof(int64_t) : attribute ? attribute->count : 0;
+  const int64_t *numbers = tensor ? tensor->data : attribute ? attribute->integers : NULL;
+  if (tensor && count == 0) return false;
+  for (int64_t i = 0; i < rank; i++) axes[i] = none;
+  if (none && node_int_or(reduce, "noop_with_empty_axes", 0)) return false;
+  for (size_t i = 0; i < count; i++) {
+    int64_t axis = numbers[i] < 0 ? numbers[i] + rank : numbers[i];
+    if (axis < 0 || axis >= rank) return false;
+    axes[axis] = true;
+  }
+  return true;
+}
+
+bool is_reduced_shape(Type type, Type from, const bool axes[MAX_RANK]) {
+  if (type.rank > from.rank) return false;
+  uint32_t left_out = from.rank - type.rank;
+  for (uint32_t i = 0; i < from.rank; i++) {
+    Dim wanted = axes[i] ? dim_of(1) : from.dims[i];
+    if (i < left_out ? !dim_is(wanted, 1) : !dim_equal(type.dims[i - left_out], wanted)) return false;
+  }
+  return true;
+}
+
+/* ---- the walk ---- */
+
+typedef struct Fusion {
+  Rewriter rewriter; /* first: the walk hands it to every node */
+  const FusionRule *rules;
+  size_t count;
+  Map by_op; /* Str of an operator -> index of its first rule, plus one */
+  size_t *next; /* the next rule for the same operator, plus one; 0: none */
+} Fusion;
+
+static bool rule_runs(const Match *match) {
+  const char *op = match->rule->op;
+  if (!op) return true;
+  return match->values[0] && schema_runs(op, NULL, match_opset(match), match_dtype(match));
+}
+
+static bool try_rule(Fusion *fusion, const FusionRule *rule, Node *node) {
+  Match match = {.rewriter = &fusion->rewriter, .rule = rule, .root = node};
+  if (rule->op && !schema_version(rule->op, match_opset(&match))) return false;
+  Goal goal = {rule->pattern, node->outputs[0], NULL};
+  return match_goals(&match, &goal) && is_closed(&match) && rule_runs(&match) && rule->fuse(&match);
+}
+
+static void visit(Rewriter *rewriter, Node *node) {
+  Fusion *fusion = (Fusion *)rewriter;
+  if (node->domain[0] || node->output_count != 1 || !node->outputs[0]) return;
+  size_t rule = (size_t)(uintptr_t)map_get_pointer(&fusion->by_op, node->op);
+  for (; rule; rule = fusion->next[rule - 1]) {
+    if (try_rule(fusion, &fusion->rules[rule - 1], node)) return;
+  }
+}
+
+bool fuse_patterns(Model *model, const char *pass, const FusionRule *rules, size_t count) {
+  Fusion fusion = {.rules = rules, .count = count};
+  Context *context = model->context;
+  rewrite_begin(&fusion.rewriter, model, pass);
+  fusion.next = arena_new_array(&context->arena, count, size_t);
+  for (size_t i = count; i--;) {
+    void **slot = map_slot_pointer(context, &fusion.by_op, str_intern(context, rules[i].pattern->op));
+    fusion.next[i] = (size_t)(uintptr_t)*slot;
+    *slot = (void *)(uintptr_t)(i + 1);
+  }
+  rewrite_each_node(&fusion.rewriter, visit);
+  return rewrite_end(&fusion.rewriter);
+}
