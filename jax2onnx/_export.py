@@ -24,6 +24,7 @@ from jax2onnx._settings import check_passes, disabled_passes, dump_passes, exter
 
 OLDEST_OPSET = 17
 _EVERY_ONNX_KNOWS = 23  # the opset of the oldest onnx that this package installs with
+NORMALIZATION_MODES = ("force_decomposed", "auto", "prefer_native")  # as the core numbers them
 
 
 def to_onnx(
@@ -63,7 +64,8 @@ def to_onnx(
             and give as NCHW.
         input_names, output_names: names for the graph's inputs and outputs, in order.
         export_mode: ``"web"`` keeps everything in one file.
-        normalization_mode: whether normalisations become ONNX's own operators.
+        normalization_mode: whether normalisations become ONNX's own operators: ``"auto"`` where that is no less
+            accurate, ``"prefer_native"`` wherever there is one, ``"force_decomposed"`` never.
         stacktrace_metadata: how much provenance each node carries: ``False``, ``True`` or ``"minimal"``,
             ``"full"``, ``"compact"`` (as much as full, with every part stored once). None: what
             ``with stacktrace_metadata(...)``, the command line, ``config``, or the environment
@@ -76,7 +78,7 @@ def to_onnx(
     entry = _callers(sys._getframe(1))
     _check_choice("return_mode", return_mode, ("proto", "ir", "file"))
     _check_choice("export_mode", export_mode, ("standard", "web"))
-    _check_choice("normalization_mode", normalization_mode, ("auto", "prefer_native", "force_decomposed"))
+    _check_choice("normalization_mode", normalization_mode, NORMALIZATION_MODES)
     _check_callable_and_opset(fn, opset)
     if not isinstance(model_name, str) or not model_name:
         raise TypeError(f"model_name must be a non-empty string; got {model_name!r}")
@@ -121,6 +123,7 @@ def to_onnx(
             disabled_passes=disabled_passes(),
             check_passes=check_passes(),
             dump_passes=dump_passes(),
+            normalization=NORMALIZATION_MODES.index(normalization_mode),
         )
     except _core.UnsupportedError as error:
         raise with_source(error) from None

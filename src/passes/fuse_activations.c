@@ -84,7 +84,8 @@ static bool fuse_elu_scaled(Match *match) { return fuse_elu_of(match, match_numb
 static bool fuse_selu(Match *match) {
   const Attribute *alpha = node_attribute(match->values[A]->producer, "alpha");
   double gamma = match_number(match, B);
-  if (!match_keeps_type(match) || !alpha || !near_number(match_dtype(match), (double)alpha->real, 1.6732632423543772)) return false;
+  if (!match_keeps_type(match) || !alpha || !near_number(match_dtype(match), (double)alpha->real, 1.6732632423543772))
+    return false;
   float kept = alpha->real;
   Node *selu = EMIT_MATCH(match, "Selu", match->values[X_SLOT]);
   node_set_float(selu, "alpha", kept);
@@ -107,12 +108,10 @@ static bool fuse_celu_scaled(Match *match) {
 #define SMALL OP_AT(A, "Exp", OP("Neg", OP("Abs", X)))
 #define ONE_MORE OP("Add", ANY(A), NUMBER(1))
 #define ROUNDED OP("Sub", ONE_MORE, NUMBER(1))
-#define LOG1P                                           \
+#define LOG1P                                                   \
   OP("Where", OP("Equal", SMALL, ROUNDED), OP("Log", ONE_MORE), \
      OP("Add", OP("Log", ONE_MORE), OP("Div", OP("Sub", ANY(A), ROUNDED), ONE_MORE)))
-#define SOFTPLUS                                                             \
-  OP("Where", OP("Not", OP("Equal", X, X)), OP("Add", X, NUMBER(0)), \
-     OP("Add", RELU, LOG1P))
+#define SOFTPLUS OP("Where", OP("Not", OP("Equal", X, X)), OP("Add", X, NUMBER(0)), OP("Add", RELU, LOG1P))
 
 /* ---- HardSigmoid, HardSwish ---- */
 
@@ -148,12 +147,12 @@ static bool fuse_hard_swish(Match *match) {
 #define HALF_PRODUCT_3(p) OP("Mul", NUMBER(0.5), OP("Mul", X, p))
 
 #define CUBE OP("Mul", X, OP("Mul", X, X))
-#define GELU_TANH                                                                                             \
-  OP("Add", NUMBER(1), OP("Tanh", OP("Mul", NUMBER(0.7978845608028654),                                    \
-                                     OP("Add", X, OP("Mul", NUMBER(0.044715), CUBE)))))
+#define GELU_TANH      \
+  OP("Add", NUMBER(1), \
+     OP("Tanh", OP("Mul", NUMBER(0.7978845608028654), OP("Add", X, OP("Mul", NUMBER(0.044715), CUBE)))))
 #define ROOT_HALF 0.7071067811865476
 #define GELU_ERFC OP("Sub", NUMBER(1), OP("Erf", OP("Mul", OP("Neg", X), NUMBER(ROOT_HALF))))
-#define GELU_ERF                                                     \
+#define GELU_ERF \
   OP("Add", NUMBER(1), OP("Erf", EITHER(OP("Mul", X, NUMBER(ROOT_HALF)), OP("Div", X, NUMBER(1.4142135623730951)))))
 #define GELU_EXACT EITHER(GELU_ERFC, GELU_ERF)
 
@@ -192,6 +191,4 @@ static const FusionRule rules[] = {
     {HALF_PRODUCT_3(GELU_EXACT), "Gelu", fuse_one_operand},
 };
 
-bool fuse_activations(Model *model) {
-  return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules);
-}
+bool fuse_activations(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

@@ -13,7 +13,13 @@ const Pass all_passes[] = {
     {"remove_no_ops", "removes nodes that give back what they were given, and shortens chains", remove_no_ops},
     {"merge_common_nodes", "computes once what is computed twice", merge_common_nodes},
     {"fold_constants", "computes what is known at export", fold_constants},
+    {"fuse_reductions", "finds means, lengths, and reductions that keep their axes", fuse_reductions},
+    {"fuse_softmax", "finds Softmax, LogSoftmax and ReduceLogSumExp", fuse_softmax},
+    {"fuse_normalization", "finds normalisations", fuse_normalization, NORMALIZATION_AUTO},
+    {"prefer_native_normalization", "finds normalisations that lose accuracy", prefer_native_normalization,
+     NORMALIZATION_NATIVE},
     {"fuse_activations", "finds Relu, Clip, Elu, Gelu and their kind", fuse_activations},
+    {"fuse_matmul", "finds Gemm, and turns transposes of a product around", fuse_matmul},
     {NULL, NULL, NULL},
 };
 
@@ -62,7 +68,7 @@ static void dump(PassRun *run, const char *name) {
 
 static bool run_pass(PassRun *run, const Pass *pass) {
   const PassOptions *options = run->options;
-  if (is_disabled(options, pass->name)) return false;
+  if (is_disabled(options, pass->name) || pass->from > options->normalization) return false;
   bool check = options->check && run->model->provenance;
   ProvenanceSnapshot *before = check ? provenance_snapshot(run->model) : NULL;
   bool changed = pass->run(run->model);

@@ -9,10 +9,14 @@
 
 #include "onnx/graph.h"
 
+/* Whether normalisations become operators of their own: never; where that is no less accurate; wherever it can be. */
+typedef enum NormalizationMode { NORMALIZATION_DECOMPOSED, NORMALIZATION_AUTO, NORMALIZATION_NATIVE } NormalizationMode;
+
 typedef struct Pass {
   const char *name;
   const char *summary;
   bool (*run)(Model *model); /* true when it changed something */
+  NormalizationMode from;    /* runs in this mode and those after it */
 } Pass;
 
 extern const Pass all_passes[]; /* in the order they run, round after round; closed by a row without a name */
@@ -20,6 +24,7 @@ extern const Pass all_passes[]; /* in the order they run, round after round; clo
 typedef struct PassOptions {
   const char *const *disabled; /* names, or NULL */
   size_t disabled_count;
+  NormalizationMode normalization;
   bool check; /* run the provenance checker after every pass */
   void (*after)(Model *model, const char *pass, void *data); /* called after every pass, or NULL */
   void *data;
@@ -38,6 +43,7 @@ bool fuse_reductions(Model *model);
 bool fuse_activations(Model *model);
 bool fuse_softmax(Model *model);
 bool fuse_normalization(Model *model);
+bool prefer_native_normalization(Model *model);
 bool fuse_matmul(Model *model);
 
 /* Parts of remove_dead_code (unused_results.c): what the node's bodies compute for it in vain. True when changed. */

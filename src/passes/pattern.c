@@ -95,7 +95,8 @@ static bool is_matched(const Match *match, const Node *node) {
 static bool match_node(Match *match, const Goal *goal) {
   Node *node = goal->value->producer;
   const Pattern *pattern = goal->pattern;
-  if (!node || !node_is(node, pattern->op) || node->graph != match->root->graph || node->output_count != 1) return false;
+  if (!node || !node_is(node, pattern->op) || node->graph != match->root->graph || node->output_count != 1)
+    return false;
   size_t before = match->node_count;
   if (!is_matched(match, node)) {
     if (before == MATCH_NODES) return false;
@@ -111,7 +112,8 @@ static bool match_reshaped(Match *match, const Goal *goal) {
   Goal inner = {goal->pattern->inputs[0], goal->value, goal->rest};
   if (match_with_slot(match, goal, &inner)) return true;
   Node *node = goal->value->producer;
-  if (!node || (!node_is(node, "Reshape") && !node_is(node, "Unsqueeze")) || node->graph != match->root->graph) return false;
+  if (!node || (!node_is(node, "Reshape") && !node_is(node, "Unsqueeze")) || node->graph != match->root->graph)
+    return false;
   size_t before = match->node_count;
   if (before == MATCH_NODES || !node_input(node, 0)) return false;
   if (!is_matched(match, node)) match->nodes[match->node_count++] = node;
@@ -241,7 +243,7 @@ typedef struct Fusion {
   Rewriter rewriter; /* first: the walk hands it to every node */
   const FusionRule *rules;
   size_t count;
-  Map by_op; /* Str of an operator -> index of its first rule, plus one */
+  Map by_op;    /* Str of an operator -> index of its first rule, plus one */
   size_t *next; /* the next rule for the same operator, plus one; 0: none */
 } Fusion;
 

@@ -43,7 +43,8 @@ struct Pattern {
 #define UNIFORM(at) (&(const Pattern){.kind = PATTERN_UNIFORM, .slot = (at) + 1})
 #define NUMBER(value) (&(const Pattern){.kind = PATTERN_NUMBER, .number = (value)})
 #define OP(name, ...) (&(const Pattern){.kind = PATTERN_NODE, .op = (name), .inputs = {__VA_ARGS__}})
-#define OP_AT(at, name, ...) (&(const Pattern){.kind = PATTERN_NODE, .slot = (at) + 1, .op = (name), .inputs = {__VA_ARGS__}})
+#define OP_AT(at, name, ...) \
+  (&(const Pattern){.kind = PATTERN_NODE, .slot = (at) + 1, .op = (name), .inputs = {__VA_ARGS__}})
 #define EITHER(one, other) (&(const Pattern){.kind = PATTERN_EITHER, .inputs = {(one), (other)}})
 #define RESHAPED(at, of) (&(const Pattern){.kind = PATTERN_RESHAPED, .slot = (at) + 1, .inputs = {(of)}})
 
@@ -58,9 +59,9 @@ typedef struct FusionRule {
 struct Match {
   Rewriter *rewriter;
   const FusionRule *rule;
-  Node *root;                /* its value is what the whole computes */
+  Node *root; /* its value is what the whole computes */
   Value *values[MATCH_SLOTS];
-  Node *nodes[MATCH_NODES];  /* matched operators, the root first */
+  Node *nodes[MATCH_NODES]; /* matched operators, the root first */
   size_t node_count;
 };
 
@@ -68,7 +69,7 @@ struct Match {
 bool fuse_patterns(Model *model, const char *pass, const FusionRule *rules, size_t count);
 
 /* The node that takes the place of the match, with the type of the root. */
-#define EMIT_MATCH(match, op, ...)                                                                          \
+#define EMIT_MATCH(match, op, ...)                                                                        \
   match_emit((match), (op), (Value *[]){__VA_ARGS__}, sizeof((Value *[]){__VA_ARGS__}) / sizeof(Value *), \
              REWRITE_EMITTER((match)->rewriter))
 Node *match_emit(Match *match, const char *op, Value *const *inputs, size_t input_count, Emitter emitter);
@@ -77,9 +78,9 @@ Node *match_emit(Match *match, const char *op, Value *const *inputs, size_t inpu
 static inline Type match_type(const Match *match) { return match->root->outputs[0]->type; }
 static inline DType match_dtype(const Match *match) { return match->values[0]->type.dtype; }
 static inline int64_t match_opset(const Match *match) { return match->rewriter->model->opset; }
-bool match_keeps_type(const Match *match);             /* is the type of the root that of slot 0? */
-double match_number(const Match *match, int slot);     /* of a slot that a uniform constant is in */
-Value *match_constant(Match *match, const Tensor *tensor); /* the tensor as an input of what is emitted */
+bool match_keeps_type(const Match *match);                   /* is the type of the root that of slot 0? */
+double match_number(const Match *match, int slot);           /* of a slot that a uniform constant is in */
+Value *match_constant(Match *match, const Tensor *tensor);   /* the tensor as an input of what is emitted */
 Tensor *match_tensor(Match *match, DType dtype, Type shape); /* zeroed, of constant sizes; NULL when it has none */
 
 /* The number that all elements of a constant are; false when they differ, or when it is a parameter by name. */

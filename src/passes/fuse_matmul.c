@@ -1,0 +1,73 @@
+/* Products of matrices: MatMul with a bias is Gemm, and the transpose of a product is the product of the transposes,
+ * which of constants cost nothing. */
+#include "passes/pattern.h"
+
+enum { LEFT, RIGHT, PRODUCT, BIAS };
+
+static bool swaps_two_axes(const Node *node) {
+  const Attribute *order = node_attribute(node, "perm");
+  return node->outputs[0]->type.rank == 2 && (!order || (order->count == 2 && order->integers[0] == 1));
+}
+
+static bool is_matrix(const Value *value) { return value->type.dtype != DTYPE_NONE && value->type.rank == 2; }
+
+/* What a Transpose that only the match reads is the transpose of; NULL: there is none. */
+static Value *untransposed(Match *match, Value *value) {
+  Node *node = value->producer;
+  if (!node || node->graph != match->root->graph || !node_is(node, "Transpose") || !swaps_two_axes(node)) return NULL;
+  if (value_use_count(value) != 1 || match->node_count == MATCH_NODES) return NULL;
+  match->nodes[match->node_count++] = node;
+  return node_input(node, 0);
+}
+
+/* A bias is one row for all rows: anything else is a sum of two matrices. */
+static bool is_bias(Type bias, Type product) {
+  uint32_t rank = bias.rank;
+  if (rank == 0 || rank > 2 || !dim_equal(bias.dims[rank - 1], product.dims[1])) return false;
+  return rank == 1 || dim_is(bias.dims[0], 1);
+}
+
+static bool fuse_gemm(Match *match) {
+  Value *left = match->values[LEFT], *right = match->values[RIGHT], *bias = match->values[BIAS];
+  Type type = match_type(match);
+  if (!is_matrix(left) || !is_matrix(right) || type.rank != 2 || !is_bias(bias->type, type)) return false;
+  if (!type_equal(type, match->values[PRODUCT]->type)) return false;
+  Value *left_source = untransposed(match, left), *right_source = untransposed(match, right);
+  Node *gemm = EMIT_MATCH(match, "Gemm", left_source ? left_source : left, right_source ? right_source : right, bias);
+  if (left_source) node_set_int(gemm, "transA", 1);
+  if (right_source) node_set_int(gemm, "transB", 1);
+  return true;
+}
+
+/* A Transpose of a constant, for constant folding. */
+static Value *transposed(Match *match, Value *value) {
+  const int64_t order[] = {1, 0};
+  const Dim dims[] = {value->type.dims[1], value->type.dims[0]};
+  Type type = type_make(match->rewriter->context, value->type.dtype, dims, 2);
+  const Origin *origin = match->root->origin;
+  if (origin) {
+    origin = origin_with_emitter(match->rewriter->model->provenance, origin, REWRITE_EMITTER(match->rewriter));
+  }
+  Node *node = graph_node(match->root->graph, origin, "Transpose", "", &value, 1, &type, 1, match->root);
+  node_set_ints(node, "perm", order, 2);
+  return node->outputs[0];
+}
+
+/* (A Bᵀ)ᵀ = B Aᵀ, where one is a transpose already and the other a constant, or both are transposes. */
+static bool fuse_transposed_product(Match *match) {
+  Value *left = match->values[LEFT], *right = match->values[RIGHT];
+  if (!is_matrix(left) || !is_matrix(right) || !swaps_two_axes(match->root)) return false;
+  Value *left_source = untransposed(match, left), *right_source = untransposed(match, right);
+  if (!left_source && !right_source) return false;
+  if ((!left_source && !constant_of(left)) || (!right_source && !constant_of(right))) return false;
+  Value *first = right_source ? right_source : transposed(match, right);
+  Value *second = left_source ? left_source : transposed(match, left);
+  return EMIT_MATCH(match, "MatMul", first, second);
+}
+
+static const FusionRule rules[] = {
+    {OP("Add", OP_AT(PRODUCT, "MatMul", ANY(LEFT), ANY(RIGHT)), ANY(BIAS)), "Gemm", fuse_gemm},
+    {OP("Transpose", OP("MatMul", ANY(LEFT), ANY(RIGHT))), "MatMul", fuse_transposed_product},
+};
+
+bool fuse_matmul(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }
