@@ -37,7 +37,9 @@ def test_it_is_one_node(fn, op, opset):
     assert op_types(check_export(fn, [X], opset=opset)) == [op]
 
 
-@pytest.mark.parametrize("fn", [jax.nn.softmax, jax.nn.log_softmax, lambda x: jax.nn.logsumexp(x, axis=-1), spelled_out])
+@pytest.mark.parametrize(
+    "fn", [jax.nn.softmax, jax.nn.log_softmax, lambda x: jax.nn.logsumexp(x, axis=-1), spelled_out]
+)
 def test_edge_values_are_kept(fn):
     assert len(op_types(check_export(fn, [EDGES]))) == 1
 
@@ -54,9 +56,18 @@ def test_symbolic_sizes_and_other_types(fn):
     [
         lambda x: jnp.exp(x) / jnp.sum(jnp.exp(x), axis=-1, keepdims=True),  # overflows where Softmax does not
         lambda x: jax.nn.softmax(x, axis=(1, 2)),
-        lambda x: jnp.exp(x - jnp.max(x, -1, keepdims=True)) / jnp.sum(jnp.exp(x - jnp.max(x, -1, keepdims=True)), 1, keepdims=True),
-        lambda x: jnp.exp(x - jnp.max(x, 1, keepdims=True)) / jnp.sum(jnp.exp(x - jnp.max(x, 1, keepdims=True)), -1, keepdims=True),
-        lambda x: jnp.exp(x - jnp.max(jnp.flip(x) * 2, -1, keepdims=True)) / jnp.sum(jnp.exp(x - jnp.max(jnp.flip(x) * 2, -1, keepdims=True)), -1, keepdims=True),
+        lambda x: (
+            jnp.exp(x - jnp.max(x, -1, keepdims=True))
+            / jnp.sum(jnp.exp(x - jnp.max(x, -1, keepdims=True)), 1, keepdims=True)
+        ),
+        lambda x: (
+            jnp.exp(x - jnp.max(x, 1, keepdims=True))
+            / jnp.sum(jnp.exp(x - jnp.max(x, 1, keepdims=True)), -1, keepdims=True)
+        ),
+        lambda x: (
+            jnp.exp(x - jnp.max(jnp.flip(x) * 2, -1, keepdims=True))
+            / jnp.sum(jnp.exp(x - jnp.max(jnp.flip(x) * 2, -1, keepdims=True)), -1, keepdims=True)
+        ),
     ],
 )
 def test_near_misses_stay_as_they_are(fn):
