@@ -6,6 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from export_check import KEYS, check_export, metadata, op_types
+
 from jax2onnx import to_onnx
 
 RNG = np.random.default_rng(0)
