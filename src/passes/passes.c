@@ -20,6 +20,7 @@ const Pass all_passes[] = {
      NORMALIZATION_NATIVE},
     {"fuse_activations", "finds Relu, Clip, Elu, Gelu and their kind", fuse_activations},
     {"fuse_matmul", "finds Gemm, and turns transposes of a product around", fuse_matmul},
+    {"fuse_attention", "finds Attention", fuse_attention},
     {NULL, NULL, NULL},
 };
 
