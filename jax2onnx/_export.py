@@ -23,8 +23,7 @@ from jax2onnx._progress import stage
 from jax2onnx._settings import check_passes, disabled_passes, dump_passes, external_threshold, metadata_level
 
 OLDEST_OPSET = 17
-_EVERY_ONNX_KNOWS = 23  # the opset of the oldest onnx that this package installs with
-NORMALIZATION_MODES = ("force_decomposed", "auto", "prefer_native")  # as the core numbers them
+NORMALIZATION_MODES = {"auto": 1, "prefer_native": 2, "force_decomposed": 0}  # as the core numbers them
 
 
 def to_onnx(
@@ -78,7 +77,7 @@ def to_onnx(
     entry = _callers(sys._getframe(1))
     _check_choice("return_mode", return_mode, ("proto", "ir", "file"))
     _check_choice("export_mode", export_mode, ("standard", "web"))
-    _check_choice("normalization_mode", normalization_mode, NORMALIZATION_MODES)
+    _check_choice("normalization_mode", normalization_mode, tuple(NORMALIZATION_MODES))
     _check_callable_and_opset(fn, opset)
     if not isinstance(model_name, str) or not model_name:
         raise TypeError(f"model_name must be a non-empty string; got {model_name!r}")
@@ -123,7 +122,7 @@ def to_onnx(
             disabled_passes=disabled_passes(),
             check_passes=check_passes(),
             dump_passes=dump_passes(),
-            normalization=NORMALIZATION_MODES.index(normalization_mode),
+            normalization=NORMALIZATION_MODES[normalization_mode],
         )
     except _core.UnsupportedError as error:
         raise with_source(error) from None
@@ -155,18 +154,8 @@ def _check_callable_and_opset(fn: Any, opset: Any) -> None:
         raise TypeError(f"fn must be callable; got {type(fn).__name__}")
     if isinstance(opset, bool) or not isinstance(opset, int):
         raise TypeError(f"opset must be an integer; got {opset!r}")
-    newest = _newest_opset(opset)
-    if not OLDEST_OPSET <= opset <= newest:
-        raise ValueError(f"opset must be between {OLDEST_OPSET} and {newest}; got {opset}")
-
-
-def _newest_opset(opset: int) -> int:
-    """The newest opset that both this package and the installed onnx know."""
-    if opset <= _EVERY_ONNX_KNOWS:
-        return _core.NEWEST_OPSET
-    import onnx  # slow to import, and needed only here
-
-    return min(_core.NEWEST_OPSET, onnx.defs.onnx_opset_version())
+    if not OLDEST_OPSET <= opset <= _core.NEWEST_OPSET:
+        raise ValueError(f"opset must be between {OLDEST_OPSET} and {_core.NEWEST_OPSET}; got {opset}")
 
 
 def _path_or_none(argument: str, value: Any) -> str | None:
