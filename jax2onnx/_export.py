@@ -24,6 +24,7 @@ from jax2onnx._settings import check_passes, disabled_passes, dump_passes, exter
 
 OLDEST_OPSET = 17
 NORMALIZATION_MODES = {"auto": 1, "prefer_native": 2, "force_decomposed": 0}  # as the core numbers them
+_EVERY_ONNX_KNOWS = 23  # the opset of the oldest onnx that this package installs with
 
 
 def to_onnx(
@@ -154,8 +155,18 @@ def _check_callable_and_opset(fn: Any, opset: Any) -> None:
         raise TypeError(f"fn must be callable; got {type(fn).__name__}")
     if isinstance(opset, bool) or not isinstance(opset, int):
         raise TypeError(f"opset must be an integer; got {opset!r}")
-    if not OLDEST_OPSET <= opset <= _core.NEWEST_OPSET:
-        raise ValueError(f"opset must be between {OLDEST_OPSET} and {_core.NEWEST_OPSET}; got {opset}")
+    newest = _newest_opset(opset)
+    if not OLDEST_OPSET <= opset <= newest:
+        raise ValueError(f"opset must be between {OLDEST_OPSET} and {newest}; got {opset}")
+
+
+def _newest_opset(opset: int) -> int:
+    """The newest opset that both this package and the installed onnx know."""
+    if opset <= _EVERY_ONNX_KNOWS:
+        return _core.NEWEST_OPSET
+    import onnx  # slow to import, and needed only here
+
+    return min(_core.NEWEST_OPSET, onnx.defs.onnx_opset_version())
 
 
 def _path_or_none(argument: str, value: Any) -> str | None:
