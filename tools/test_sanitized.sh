@@ -5,7 +5,8 @@ set -eu
 python=$1
 folder=$2
 shift 2
-runtime=$(gcc -print-file-name=libasan.so)
+# libstdc++ comes along: the runtime looks for C++'s throw when it is loaded, and jaxlib throws.
+runtime="$(gcc -print-file-name=libasan.so) libstdc++.so.6"
 suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
 kept=$(mktemp)
 [ ! -f "jax2onnx/_core$suffix" ] || cp "jax2onnx/_core$suffix" "$kept"
@@ -13,4 +14,4 @@ trap 'if [ -s "$kept" ]; then cp "$kept" "jax2onnx/_core$suffix"; fi; rm -f "$ke
 tools/build_in_place.sh "$python" "$folder" -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1
 LD_PRELOAD="$runtime" ASAN_OPTIONS=detect_leaks=0:detect_odr_violation=0:alloc_dealloc_mismatch=0 \
   UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-  "$python" -m pytest -q -p no:cacheprovider "${@:-tests/python}"
+  "$python" -m pytest -q -p no:cacheprovider -n "${JOBS:-2}" "${@:-tests/python}"
