@@ -1,8 +1,10 @@
-"""The command ``jax2onnx``: ``export`` is here, whatever looks at models on disk is in the C core."""
+"""The command ``jax2onnx``: ``export`` is here; what looks at models on disk is in the C core, and in modules of their
+own the commands that need JAX or ONNX Runtime."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import traceback
 from typing import Any
@@ -23,6 +25,7 @@ usage: jax2onnx export pkg.module:fn --input 'f32[2]' -o fn.onnx
        jax2onnx --help | --version
 
   export    trace a function or model with JAX and write it as ONNX
+  explain   from an error message of ONNX Runtime, TensorRT, OpenVINO or the checker to the lines it is about
 
 Every command of j2o, the part that needs no Python, is a command of jax2onnx too:
 
@@ -50,11 +53,16 @@ exit codes: 0 done, 1 the export failed (an earlier file of that name is left as
 """
 
 
+_MODULES = {"explain": "_explain"}
+
+
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     command = arguments[0] if arguments else ""
     if command == "export":
         return _export(arguments[1:])
+    if command in _MODULES:
+        return importlib.import_module(f"jax2onnx.{_MODULES[command]}").run(arguments[1:])
     if command in ("--version", "-V"):
         print(f"jax2onnx {__version__}")
         return OK

@@ -191,13 +191,15 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
   return run_conversion(module, &c);
 }
 
-/* tool(arguments) -> exit code: the j2o program inside this process. */
-static PyObject *core_tool(PyObject *module, PyObject *list) {
-  (void)module;
-  if (!PyList_Check(list)) return PyErr_Format(PyExc_TypeError, "a list of strings is expected");
+/* The strings of a list as C has them, to be freed by PyMem_Free; NULL with an exception set. */
+static char **list_arguments(PyObject *list) {
+  if (!PyList_Check(list)) {
+    PyErr_SetString(PyExc_TypeError, "a list of strings is expected");
+    return NULL;
+  }
   Py_ssize_t count = PyList_GET_SIZE(list);
   char **arguments = PyMem_Calloc((size_t)count + 1, sizeof *arguments);
-  if (!arguments) return PyErr_NoMemory();
+  if (!arguments) return (char **)PyErr_NoMemory();
   for (Py_ssize_t i = 0; i < count; i++) {
     arguments[i] = (char *)(uintptr_t)PyUnicode_AsUTF8(PyList_GET_ITEM(list, i));
     if (!arguments[i]) {
@@ -205,13 +207,52 @@ static PyObject *core_tool(PyObject *module, PyObject *list) {
       return NULL;
     }
   }
+  return arguments;
+}
+
+/* tool(arguments) -> exit code: the j2o program inside this process. */
+static PyObject *core_tool(PyObject *module, PyObject *list) {
+  (void)module;
+  char **arguments = list_arguments(list);
+  if (!arguments) return NULL;
   int code;
+  int count = (int)PyList_GET_SIZE(list);
   Py_BEGIN_ALLOW_THREADS;
-  code = j2o_tool_main((int)count, arguments, stdout, stderr);
+  code = j2o_tool_main(count, arguments, stdout, stderr);
   fflush(stdout);
   Py_END_ALLOW_THREADS;
   PyMem_Free(arguments);
   return PyLong_FromLong(code);
+}
+
+/* tool_output(arguments) -> (exit code, output, errors): the same, with what it prints as bytes. */
+static PyObject *core_tool_output(PyObject *module, PyObject *list) {
+  (void)module;
+  char **arguments = list_arguments(list);
+  if (!arguments) return NULL;
+  char *texts[2] = {NULL, NULL};
+  size_t sizes[2] = {0, 0};
+  FILE *out = open_memstream(&texts[0], &sizes[0]);
+  FILE *err = open_memstream(&texts[1], &sizes[1]);
+  PyObject *result = NULL;
+  if (out && err) {
+    int code;
+    int count = (int)PyList_GET_SIZE(list);
+    Py_BEGIN_ALLOW_THREADS;
+    code = j2o_tool_main(count, arguments, out, err);
+    fflush(out);
+    fflush(err);
+    Py_END_ALLOW_THREADS;
+    result = Py_BuildValue("iy#y#", code, texts[0], (Py_ssize_t)sizes[0], texts[1], (Py_ssize_t)sizes[1]);
+  } else {
+    PyErr_NoMemory();
+  }
+  if (out) fclose(out);
+  if (err) fclose(err);
+  free(texts[0]);
+  free(texts[1]);
+  PyMem_Free(arguments);
+  return result;
 }
 
 /* pass_names() -> the names of the passes, in the order they run. */
@@ -231,6 +272,8 @@ static PyMethodDef methods[] = {
      "Converts a jaxpr to an ONNX model: writes it to path, or returns it as bytes when path is None."},
     {"pass_names", core_pass_names, METH_NOARGS, "The names of the passes over the graph, in the order they run."},
     {"tool", core_tool, METH_O, "Runs the j2o program with these arguments; returns its exit code."},
+    {"tool_output", core_tool_output, METH_O,
+     "Runs the j2o program with these arguments; returns its exit code, output and errors."},
     {NULL, NULL, 0, NULL},
 };
 

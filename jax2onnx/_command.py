@@ -1,0 +1,85 @@
+"""What the commands that are written in Python have in common: options, errors, exit codes, colours."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from jax2onnx._origins import ModelError
+from jax2onnx._target import UsageError
+
+OK, FAILED, USAGE = 0, 1, 2
+_COLORS = {"name": "1", "place": "36", "faint": "2", "bad": "31", "good": "32"}
+
+
+class Failure(Exception):
+    """The command cannot do its work; the message says why."""
+
+
+class Output:
+    """Where a command prints: colours on a terminal only, or one JSON document."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR")
+        self._colors = options.color == "always" or (options.color == "auto" and terminal)
+        self.as_json: bool = options.json
+
+    def paint(self, kind: str, text: str) -> str:
+        return f"\x1b[{_COLORS[kind]}m{text}\x1b[0m" if self._colors and text else text
+
+    def document(self, content: Any) -> None:
+        print(json.dumps(content, indent=1, ensure_ascii=False))
+
+
+def command_parser(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"jax2onnx {name}",
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document, for other programs")
+    parser.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="auto (the default) colours the output on a terminal, unless NO_COLOR is set",
+    )
+    parser.add_argument("--debug", action="store_true", help="show Python's traceback when something fails")
+    return parser
+
+
+def run_command(
+    parser: argparse.ArgumentParser, arguments: list[str], work: Callable[[argparse.Namespace, Output], int]
+) -> int:
+    try:
+        options = parser.parse_args(arguments)
+    except SystemExit as end:  # argparse has printed the help or the error
+        return OK if end.code in (None, 0) else USAGE
+    try:
+        return work(options, Output(options))
+    except UsageError as error:
+        return complain(str(error), USAGE)
+    except (Failure, ModelError) as error:
+        return complain(str(error), FAILED)
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  what is left unprinted has no reader
+        return OK
+    except KeyboardInterrupt:
+        return complain("interrupted", FAILED)
+    except Exception as error:
+        if options.debug:
+            traceback.print_exc()
+            return FAILED
+        return complain(f"{type(error).__name__}: {error}\n--debug shows the whole traceback", FAILED)
+
+
+def complain(message: str, code: int) -> int:
+    print(f"jax2onnx: {message}", file=sys.stderr)
+    return code

@@ -1,0 +1,162 @@
+"""The nodes of a model file and the user's lines they came from, read by the C core: no tensor is loaded."""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from jax2onnx import _core
+
+NO_ORIGINS = (
+    "no node says where it came from. Export the model with JAX2ONNX_ENABLE_STACKTRACE_METADATA=1 in the environment "
+    "(or jax2onnx export --stacktrace) to have the line of the program written on every node, with "
+    "JAX2ONNX_STACKTRACE_DETAIL=full (or compact) to have the whole trace."
+)
+
+_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen")
+_FRAME = re.compile(r"(?P<file>.+):(?P<line>\d+) \((?P<function>.*)\)")
+_TORCH_FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
+
+
+class ModelError(Exception):
+    """The file cannot be read; the message names it."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    file: str | None  # None: the model does not say, as with minimal provenance
+    line: int
+    function: str
+
+    @property
+    def is_library(self) -> bool:
+        return self.file is not None and any(folder in self.file for folder in _LIBRARIES)
+
+    @property
+    def source(self) -> str | None:
+        text = linecache.getline(self.file, self.line).strip() if self.file else ""
+        return text or None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}" if self.file else f"{self.function}:{self.line}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"file": self.file, "line": self.line, "function": self.function, "source": self.source}
+
+
+@dataclass
+class NodeOrigin:
+    """A node as far as its origin is asked for."""
+
+    name: str  # its own, or that of its first output
+    op: str
+    inputs: list[str]
+    outputs: list[str]
+    place: Frame | None  # the user's line; None: the model does not say
+    trace: list[Frame]  # innermost first, libraries included; of merged nodes the primary one
+    parents: tuple[str, ...] = ()  # names of the nodes whose bodies it is in, outermost first
+    captures: set[str] = field(default_factory=set)  # values its bodies read from outside
+
+    @property
+    def users_trace(self) -> list[Frame]:
+        """The frames of the user's own files, innermost first; at least the place, where that is known."""
+        own = [frame for frame in self.trace if not frame.is_library]
+        return own or ([self.place] if self.place else [])
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "node": self.name,
+            "op_type": self.op,
+            "inside": list(self.parents),
+            "place": self.place.as_json() if self.place else None,
+            "trace": [frame.as_json() for frame in self.users_trace],
+        }
+
+
+@dataclass
+class ModelOrigins:
+    path: str
+    nodes: list[NodeOrigin]  # in order, those of bodies after the node that holds them
+    inputs: list[str]
+    outputs: list[str]
+    initializers: list[str]
+
+    def __post_init__(self) -> None:
+        self.by_name = {node.name: node for node in reversed(self.nodes)}
+        self.producers = {value: node for node in reversed(self.nodes) for value in node.outputs if value}
+
+    @property
+    def has_places(self) -> bool:
+        return any(node.place for node in self.nodes)
+
+    def readers(self, value: str) -> list[NodeOrigin]:
+        return [node for node in self.nodes if value in node.inputs]
+
+
+def read_origins(path: str | os.PathLike[str]) -> ModelOrigins:
+    path = os.fspath(path)
+    code, output, errors = _core.tool_output(["jax2onnx", "inspect", "--json", "--", path])
+    if code != 0:
+        raise ModelError(errors.decode(errors="replace").strip().removeprefix("j2o: "))
+    document = json.loads(output.decode(errors="replace"))
+    graph = document["graph"]
+    nodes = list(_graph_nodes(graph, ()))
+    initializers = list(_initializers(graph))
+    for function in document["functions"]:
+        nodes += _graph_nodes(function["body"], (function["name"],))
+        initializers += _initializers(function["body"])
+    names = [[value["name"] for value in graph[key]] for key in ("inputs", "outputs")]
+    return ModelOrigins(path, nodes, *names, initializers)
+
+
+def _bodies(node: dict[str, Any]) -> list[dict[str, Any]]:
+    return [item["value"] for item in node["attributes"] if item["kind"] == "graph" and item.get("value")]
+
+
+def _initializers(graph: dict[str, Any]) -> Iterator[str]:
+    yield from (value["name"] for value in graph["initializers"])
+    for node in graph["nodes"]:
+        for body in _bodies(node):
+            yield from _initializers(body)
+
+
+def _graph_nodes(graph: dict[str, Any], parents: tuple[str, ...]) -> Iterator[NodeOrigin]:
+    for node in graph["nodes"]:
+        metadata = {item["key"]: item["value"] or "" for item in node["metadata"]}
+        trace = _trace(metadata)
+        outputs = [value["name"] if value else "" for value in node["outputs"]]
+        name = node["name"] or next(filter(None, outputs), "")
+        inputs = [value or "" for value in node["inputs"]]
+        origin = NodeOrigin(name, node["op_type"], inputs, outputs, _place(metadata, trace), trace, parents)
+        yield origin
+        for body in _bodies(node):
+            inner = list(_graph_nodes(body, (*parents, name)))
+            made = {value["name"] for value in body["inputs"]} | {out for child in inner for out in child.outputs}
+            read = {value for child in inner for value in (*child.inputs, *child.captures)}
+            read |= {value["name"] for value in body["outputs"]}
+            origin.captures |= read - made - {""}
+            yield from inner
+
+
+def _trace(metadata: dict[str, str]) -> list[Frame]:
+    text = metadata.get("pkg.jax2onnx.jax_traceback")
+    if text is not None:
+        first = text.split("\n\n", 1)[0]
+        matches = (_FRAME.fullmatch(line) for line in first.splitlines())
+    else:
+        torch = metadata.get("pkg.torch.onnx.stack_trace", "")
+        matches = (_TORCH_FRAME.search(line) for line in reversed(torch.splitlines()))
+    return [Frame(match["file"], int(match["line"]), match["function"]) for match in matches if match]
+
+
+def _place(metadata: dict[str, str], trace: list[Frame]) -> Frame | None:
+    function, _, line = metadata.get("pkg.jax2onnx.callsite", "").rpartition(":")
+    if not function or not line.isdecimal():
+        return next((frame for frame in trace if not frame.is_library), trace[0] if trace else None)
+    same = (frame for frame in trace if frame.function == function and frame.line == int(line))
+    return next(same, Frame(None, int(line), function))
