@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import linecache
+import re
+import types
+from collections.abc import Mapping
+
+import jax
 
 from jax2onnx import _core
+from jax2onnx._jax_types import is_users_file
 
 
 class UnsupportedError(NotImplementedError):
@@ -31,3 +37,32 @@ def with_source(error: _core.UnsupportedError) -> UnsupportedError:
         if text:
             lines.append(f"      {text}")
     return UnsupportedError("\n".join(lines), items)
+
+
+def name_symbolic_dimension(error: jax.errors.InconclusiveDimensionOperation, places: Mapping[str, str]) -> None:
+    """Extend JAX's message: which dimension of which input has no constant size, and on which of the user's lines.
+
+    ``places`` says for each dimension name where it stands in the inputs.
+    """
+    message = str(error)
+    named = [name for name in places if re.search(rf"\b{re.escape(name)}\b", message)]
+    lines = [f"  '{name}' ({places[name]}) has no constant size" for name in named or places]
+    frame = _users_frame(error.__traceback__)
+    if frame:
+        file, line, function = frame
+        lines.append(f'  File "{file}", line {line}, in {function}')
+        text = linecache.getline(file, line).strip()
+        lines += [f"    {text}"] if text else []
+    hint = "Give that dimension a number in inputs, or write this line so that it does not need its size."
+    error.args = ("\n".join([message.strip(), "", "while exporting with symbolic dimensions:", *lines, hint]),)
+
+
+def _users_frame(traceback: types.TracebackType | None) -> tuple[str, int, str] | None:
+    """The innermost frame of the user's inside the traced function, else None."""
+    found = None
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if is_users_file(code.co_filename):
+            found = (code.co_filename, traceback.tb_lineno, code.co_qualname)
+        traceback = traceback.tb_next
+    return found

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from jax2onnx import _core
-from jax2onnx._errors import with_source
+from jax2onnx._errors import name_symbolic_dimension, with_source
 from jax2onnx._inputs import InputSpecs, checked_names
 from jax2onnx._inputs import input_names as names_of_inputs
 from jax2onnx._jax_types import core_types, is_users_file, jax_folders, library_folders
@@ -92,7 +92,11 @@ def to_onnx(
         specs = InputSpecs(np.float64 if enable_double_precision else np.float32)
         args, kwargs = specs.positional(inputs), specs.keyword(input_params)
         names = names_of_inputs(args, kwargs, input_names)
-        jaxpr, shapes = jax.make_jaxpr(_hashable(fn), return_shape=True)(*args, **kwargs)
+        try:
+            jaxpr, shapes = jax.make_jaxpr(_hashable(fn), return_shape=True)(*args, **kwargs)
+        except jax.errors.InconclusiveDimensionOperation as error:
+            name_symbolic_dimension(error, specs.places)
+            raise
     outputs = jax.tree.leaves(shapes)
     if not outputs:
         raise ValueError("the function returns no array; an ONNX model needs an output")

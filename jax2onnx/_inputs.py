@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ class InputSpecs:
 
     def __init__(self, default_dtype: Any) -> None:
         self._scope = SymbolicScope()
+        self.places: dict[str, str] = {}  # each dimension name -> where it is first used
         self._default_dtype = default_dtype
 
     def positional(self, inputs: Any) -> list[Any]:
@@ -53,7 +55,9 @@ class InputSpecs:
         )
 
     def _abstract(self, shape: Sequence[Any], dtype: Any, where: str) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(tuple(self._dimension(size, where) for size in shape), dtype)
+        return jax.ShapeDtypeStruct(
+            tuple(self._dimension(size, f"{where}, axis {axis}") for axis, size in enumerate(shape)), dtype
+        )
 
     def _dimension(self, size: Any, where: str) -> Any:
         if isinstance(size, str):
@@ -61,6 +65,8 @@ class InputSpecs:
                 (dimension,) = symbolic_shape(size, scope=self._scope)
             except Exception as error:
                 raise ValueError(f"{where}: {size!r} is not a dimension name or expression: {error}") from error
+            for name in re.findall(r"[A-Za-z_]\w*", size):
+                self.places.setdefault(name, where)
             return dimension
         if size is None:
             raise ValueError(f"{where}: a dimension is None; give it a name instead, for example 'B'")

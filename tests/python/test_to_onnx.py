@@ -193,7 +193,7 @@ def test_containers_keep_their_kind():
 def test_errors_name_the_place_in_the_tree():
     with pytest.raises(TypeError, match=r"inputs\[0\]\['a'\]\[1\] must be a jax.ShapeDtypeStruct"):
         to_onnx(lambda tree: tree["a"][0], [{"a": [np.zeros(2), "text"]}])
-    with pytest.raises(ValueError, match=r"inputs\[0\]\.speed: a dimension cannot be negative"):
+    with pytest.raises(ValueError, match=r"inputs\[0\]\.speed, axis 0: a dimension cannot be negative"):
         to_onnx(lambda state: state.speed, [State((2,), (-2,))])
 
 
@@ -667,3 +667,17 @@ def test_every_node_of_an_export_says_where_it_came_from():
     line = scaled_sine.__code__.co_firstlineno + 1
     for node in model.graph.node:
         assert metadata(node)["pkg.jax2onnx.callsite"] == f"scaled_sine:{line}"
+
+
+@pytest.mark.parametrize("number", [False, True])
+def test_a_function_that_needs_a_constant_size_is_told_which_and_where(number):
+    def fn(x):
+        rows = x.shape[0]
+        return x * 2 if (int(rows) if number else rows > 3) else x
+
+    with pytest.raises(jax.errors.InconclusiveDimensionOperation) as caught:
+        to_onnx(fn, [("B", 3)])
+    message = str(caught.value)
+    assert "'B' (inputs[0], axis 0) has no constant size" in message
+    assert f'File "{__file__}", line {fn.__code__.co_firstlineno + 2}' in message
+    assert "return x * 2 if" in message
