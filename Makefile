@@ -65,7 +65,7 @@ fuzz:
 
 format: $(VENV)/ready
 	@clang-format -i $(C_SOURCES)
-	@ruff format -q . && ruff check -q --fix .
+	@ruff check -q --fix . ; ruff format -q .
 
 lint: $(VENV)/ready
 	@clang-format --dry-run -Werror $(C_SOURCES)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pathlib
 import tempfile
 
-from exporting import conversion_time, tracing_time
-
 import jax
 import jax.numpy as jnp
+from exporting import conversion_time, tracing_time
 
 SIZES = (400, 4_000, 40_000)
 LEVELS = ("off", "minimal", "full")

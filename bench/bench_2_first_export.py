@@ -27,7 +27,9 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         code = PROGRAM.format(path=pathlib.Path(folder) / "fn.onnx")
-        runs = [subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True) for _ in range(5)]
+        runs = [
+            subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True) for _ in range(5)
+        ]
     best = min(float(run.stdout) for run in runs)
     print(f"first export in a fresh process, beyond importing JAX: {best:.3f} s (target <= 0.1)")
 

@@ -1,4 +1,4 @@
-"""A scan-heavy and a convolution-heavy model: conversion against tracing, and the recurrent layer as Scan against unrolled."""
+"""A scan-heavy and a convolution-heavy model: conversion against tracing, and a recurrent layer against its unrolling."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import pathlib
 import tempfile
 import time
 
-from exporting import conversion_time, tracing_time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import onnxruntime
+from exporting import conversion_time, tracing_time
 
 from jax2onnx import to_onnx
 

@@ -1,4 +1,4 @@
-"""Measures what an export costs, as ratios in one run: against JAX's own tracing time, and against the weights' size."""
+"""Measures what an export costs, as ratios in one run: against JAX's own tracing, and against the weights' size."""
 
 from __future__ import annotations
 

@@ -125,8 +125,9 @@ def dtypes() -> list[str]:
 def onnx_names() -> dict[str, int]:
     """Members of TensorProto.DataType -> bit of our DType, for the types that both have."""
     spelled = {"FLOAT32": "FLOAT", "FLOAT64": "DOUBLE"}
+    names = set(TensorProto.DataType.keys())
     both = ((spelled.get(name, name.replace("_", "")), bit) for bit, name in enumerate(dtypes()))
-    return {name: bit for name, bit in both if name in TensorProto.DataType.keys()}
+    return {name: bit for name, bit in both if name in names}
 
 
 def schema_mask(schema: OpSchema, name: str) -> int:

@@ -82,15 +82,97 @@ class Recipe:
     outputs: int = 1
 
 
-UNARY = """Abs Neg Sign Ceil Floor Round Sqrt Exp Log Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Erf Tanh
-Sigmoid Reciprocal Not BitwiseNot IsNaN IsInf Identity Relu Softplus Softsign Gelu Elu Selu LeakyRelu Celu Mish
-ThresholdedRelu HardSigmoid HardSwish Swish Shrink NonZero Unique Shape Size Dropout Flatten Softmax LogSoftmax Hardmax
-LpNormalization""".split()
-BINARY = """Add Sub Mul Div Pow Max Min Equal Less LessOrEqual Greater GreaterOrEqual And Or Xor BitwiseAnd BitwiseOr
-BitwiseXor PRelu Sum Mean""".split()
+UNARY = [
+    "Abs",
+    "Neg",
+    "Sign",
+    "Ceil",
+    "Floor",
+    "Round",
+    "Sqrt",
+    "Exp",
+    "Log",
+    "Sin",
+    "Cos",
+    "Tan",
+    "Asin",
+    "Acos",
+    "Atan",
+    "Sinh",
+    "Cosh",
+    "Asinh",
+    "Acosh",
+    "Atanh",
+    "Erf",
+    "Tanh",
+    "Sigmoid",
+    "Reciprocal",
+    "Not",
+    "BitwiseNot",
+    "IsNaN",
+    "IsInf",
+    "Identity",
+    "Relu",
+    "Softplus",
+    "Softsign",
+    "Gelu",
+    "Elu",
+    "Selu",
+    "LeakyRelu",
+    "Celu",
+    "Mish",
+    "ThresholdedRelu",
+    "HardSigmoid",
+    "HardSwish",
+    "Swish",
+    "Shrink",
+    "NonZero",
+    "Unique",
+    "Shape",
+    "Size",
+    "Dropout",
+    "Flatten",
+    "Softmax",
+    "LogSoftmax",
+    "Hardmax",
+    "LpNormalization",
+]
+BINARY = [
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Pow",
+    "Max",
+    "Min",
+    "Equal",
+    "Less",
+    "LessOrEqual",
+    "Greater",
+    "GreaterOrEqual",
+    "And",
+    "Or",
+    "Xor",
+    "BitwiseAnd",
+    "BitwiseOr",
+    "BitwiseXor",
+    "PRelu",
+    "Sum",
+    "Mean",
+]
 SQUARE = ["Det", "Trilu"]
-REDUCTIONS = """ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp
-ReduceSumSquare""".split()
+REDUCTIONS = [
+    "ReduceSum",
+    "ReduceMean",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceSumSquare",
+]
 IMAGE = ["GlobalAveragePool", "GlobalMaxPool", "MeanVarianceNormalization"]
 
 

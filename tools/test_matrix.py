@@ -1,7 +1,7 @@
 """Runs the suite on the oldest and the newest supported pair of Python and JAX that can be had here.
 
-Usage: test_matrix.py [--short]. Each pair gets a virtual environment of its own under .matrix/. With --short a sample of
-the suite runs, and a pair whose Python is not installed is left out with a word.
+Usage: test_matrix.py [--short]. Each pair gets a virtual environment of its own under .matrix/. With --short a sample
+of the suite runs, and a pair whose Python is not installed is left out with a word.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def find_python(versions: tuple[str, ...]) -> str | None:
         pyenv = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv")) / "versions"
         candidates += sorted(str(path) for path in pyenv.glob(f"{version}.*/bin/python{version}"))
         for candidate in candidates:
-            probe = f"import sys, venv, sysconfig, os; assert sys.version_info[:2] == {tuple(map(int, version.split('.')))}"
+            probe = (
+                f"import sys, venv, sysconfig, os; assert sys.version_info[:2] == {tuple(map(int, version.split('.')))}"
+            )
             header = "; assert os.path.exists(os.path.join(sysconfig.get_paths()['include'], 'Python.h'))"
             try:
                 found = subprocess.run([candidate, "-c", probe + header], capture_output=True)

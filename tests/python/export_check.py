@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import linecache
 import os
 import re
 import sysconfig
@@ -145,7 +146,9 @@ def check_provenance(model: onnx.ModelProto) -> None:
             assert found.get(key), f"{label} lacks {key}"
         assert _SITE.match(found[KEYS[0]]), f"{label}: callsite {found[KEYS[0]]!r}"
         assert _SITE.match(found[KEYS[1]]), f"{label}: plugin {found[KEYS[1]]!r}"
-        assert expected_callsite(found[KEYS[3]]) in (None, found[KEYS[0]]), f"{label}: callsite {found[KEYS[0]]!r} is not the user's"
+        assert expected_callsite(found[KEYS[3]]) in (None, found[KEYS[0]]), (
+            f"{label}: callsite {found[KEYS[0]]!r} is not the user's"
+        )
         last = found[KEYS[2]].splitlines()[-1]
         assert last.endswith(" in " + found[KEYS[1]].rsplit(":", 1)[0]), f"{label}: stacktrace ends in {last!r}"
         _check_our_line(last, found[KEYS[1]])
@@ -180,5 +183,5 @@ def _check_our_line(frame: str, plugin: str) -> None:
     assert plugin.endswith(":" + line)
     source = os.path.join(os.path.dirname(_OURS), path)
     if os.path.exists(source):
-        text = open(source, encoding="utf-8").read().splitlines()[int(line) - 1]
+        text = linecache.getline(source, int(line))
         assert re.search(r"EMIT|emit_|PLUGIN|lower_call|ORIGIN|EMITTER|graph_node", text), f"{frame}: {text!r}"
