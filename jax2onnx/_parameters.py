@@ -39,13 +39,13 @@ _Path = tuple[Any, str] | None
 def _search(fn: Any, wanted: set[Hashable]) -> dict[Hashable, str]:
     """Breadth first, so that the shortest way gives the name; what knows its own path comes before anything else."""
     found: dict[Hashable, _Path] = {}
-    seen: set[int] = set()
+    seen: dict[int, Any] = {}  # by identity, and kept: containers make objects on the fly, whose identity would return
     queue: deque[tuple[Any, _Path]] = deque([(fn, None)])
     while queue and len(found) < len(wanted) and len(seen) < _LIMIT:
         item, path = queue.popleft()
         if id(item) in seen or isinstance(item, type):
             continue
-        seen.add(id(item))
+        seen[id(item)] = item
         if isinstance(item, (jax.Array, np.ndarray)):
             identity = _identity(item)
             if identity in wanted:
