@@ -31,9 +31,11 @@ def case(build: Callable[[], Callable[..., Any]], *inputs: str, **options: Any) 
     return Case(build, inputs, options)
 
 
-def sampled(cases: Mapping[str, Case]) -> list[Any]:
-    """Test parameters: the first case of each layer by default, the variants (a name of several words) when asked."""
-    return [pytest.param(name, marks=[pytest.mark.full] if " " in name else []) for name in cases]
+def sampled(cases: Mapping[str, Case], only_when_asked: tuple[str, ...] = ()) -> list[Any]:
+    """Test parameters: one case of each layer by default; variants (a name of several words), and layers whose names
+    begin so, when all are asked for."""
+    later = [" " in name or name.startswith(only_when_asked) for name in cases]
+    return [pytest.param(name, marks=[pytest.mark.full] * wait) for name, wait in zip(cases, later, strict=True)]
 
 
 def check_case(chosen: Case) -> onnx.ModelProto:
@@ -45,7 +47,9 @@ def check_layer(fn: Callable[..., Any], *inputs: str, **options: Any) -> onnx.Mo
     specs = [NamedShape(*parse_input(text)[1:]) for text in inputs]
     symbolic = any("B" in spec.shape for spec in specs)
     runs = [[numbers(text, batch) for text in inputs] for batch in (BATCHES if symbolic else BATCHES[:1])]
-    return check_export(fn, runs[0], specs=specs, more_args=runs[1:], **options)
+    # Compiled as a whole: one compilation for each batch size instead of one for each operation.
+    compiled = jax.jit(lambda *args: fn(*args))
+    return check_export(fn, runs[0], specs=specs, more_args=runs[1:], reference=compiled, **options)
 
 
 def numbers(text: str, batch: int) -> np.ndarray:

@@ -112,7 +112,9 @@ def test_every_layer_is_accounted_for():
     check_coverage(public, LAYERS, EXCEPTIONS)
 
 
-@pytest.mark.parametrize("name", sampled(LAYERS))
+@pytest.mark.parametrize(
+    "name", sampled(LAYERS, ("ConvLocal", "Fp8Di", "Fp8E", "NANOO", "SelfAttention", "MultiHeadD"))
+)
 def test_layer(name):
     check_case(LAYERS[name])
 

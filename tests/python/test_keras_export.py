@@ -313,6 +313,7 @@ def test_opset_version(tmp_path):
 
 # The smallest input that each model takes, and as many kinds of architecture as there are.
 APPLICATIONS = {
+    "MobileNet": (32, 32, 3),
     "MobileNetV3Small": (32, 32, 3),
     "MobileNetV2": (32, 32, 3),
     "EfficientNetB0": (32, 32, 3),
@@ -328,7 +329,7 @@ APPLICATIONS = {
 }
 
 
-@pytest.mark.parametrize("name", sampled(APPLICATIONS, ("MobileNetV2",)))
+@pytest.mark.parametrize("name", sampled(APPLICATIONS, ("MobileNet",)))
 def test_application(name, tmp_path):
     model = getattr(keras.applications, name)(weights=None, input_shape=APPLICATIONS[name], classes=10)
     proto = check_keras(model, tmp_path / "model.onnx")
