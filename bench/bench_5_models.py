@@ -1,4 +1,4 @@
-"""A scan-heavy and a convolution-heavy model: conversion against tracing, and a recurrent layer against its unrolling."""
+"""A scan-heavy and a convolution-heavy model: conversion against tracing, and a recurrent layer against unrolled."""
 
 from __future__ import annotations
 
