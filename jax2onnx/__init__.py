@@ -11,12 +11,13 @@ from jax2onnx._settings import config, stacktrace_metadata
 if TYPE_CHECKING:
     from jax2onnx._compare import allclose
     from jax2onnx._errors import UnsupportedError
+    from jax2onnx._explore import explore
     from jax2onnx._export import to_onnx
 
-__all__ = ["UnsupportedError", "__version__", "allclose", "config", "stacktrace_metadata", "to_onnx"]
+__all__ = ["UnsupportedError", "__version__", "allclose", "config", "explore", "stacktrace_metadata", "to_onnx"]
 
 # Loaded when first used: looking into a model, which `jax2onnx inspect` does, needs no JAX.
-_LOADED_LATER = {"allclose": "_compare", "UnsupportedError": "_errors", "to_onnx": "_export"}
+_LOADED_LATER = {"allclose": "_compare", "UnsupportedError": "_errors", "explore": "_explore", "to_onnx": "_export"}
 
 
 def __getattr__(name: str) -> Any:

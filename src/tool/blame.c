@@ -58,27 +58,13 @@ static Listing list_lines(Context *context, const NodeList *nodes) {
 
 /* ---- one file ---- */
 
-static size_t common_parts(const char *path, const char *given) {
-  const char *a = path + strlen(path), *b = given + strlen(given);
-  size_t parts = 0;
-  for (;;) {
-    while (a > path && b > given && a[-1] == b[-1] && a[-1] != '/') a--, b--;
-    bool whole_a = a == path || a[-1] == '/', whole_b = b == given || b[-1] == '/';
-    if (!whole_a || !whole_b) return parts;
-    parts++;
-    if (a == path || b == given) return parts;
-    a--, b--;
-  }
-}
-
 /* The model's name for the file: the one whose end has most in common with what was given; NULL: there is none. */
 static Str file_in_model(const Listing *listing, const char *given) {
   Str best = NULL;
   size_t most = 0;
-  while (given[0] == '.' && given[1] == '/') given += 2;
   for (size_t i = 0; i < listing->lines.count; i++) {
     Str file = listing->lines.items[i]->file;
-    size_t parts = file ? common_parts(file, given) : 0;
+    size_t parts = file ? path_common_parts(file, given) : 0;
     if (parts > most) {
       most = parts;
       best = file;

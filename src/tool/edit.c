@@ -16,10 +16,10 @@ static const MappedFile *checked_file(Job *job) {
   return file;
 }
 
-static void write_stream(Job *job, const Rewritten *result, FILE *stream, const char *name) {
+static void write_stream(Job *job, const Segment *segments, size_t count, FILE *stream, const char *name) {
   bool written = true;
-  for (size_t i = 0; i < result->count && written; i++) {
-    written = fwrite(result->segments[i].data, 1, result->segments[i].size, stream) == result->segments[i].size;
+  for (size_t i = 0; i < count && written; i++) {
+    written = fwrite(segments[i].data, 1, segments[i].size, stream) == segments[i].size;
   }
   int reason = errno;
   bool closed = stream == job->report.stream || fclose(stream) == 0;
@@ -29,10 +29,21 @@ static void write_stream(Job *job, const Rewritten *result, FILE *stream, const 
 }
 
 /* Into a device or a pipe the bytes go as they are: such a thing must not be replaced by a file. */
-static void write_special(Job *job, const Rewritten *result) {
+static void write_special(Job *job, const Segment *segments, size_t count) {
   FILE *stream = fopen(job->output, "wb");
   if (!stream) fail(&job->context, ERROR_IO, "cannot write '%s': %s", job->output, strerror(errno));
-  write_stream(job, result, stream, job->output);
+  write_stream(job, segments, count, stream, job->output);
+}
+
+bool job_write(Job *job, const Segment *segments, size_t count) {
+  struct stat status;
+  if (strcmp(job->output, "-") == 0) {
+    write_stream(job, segments, count, job->report.stream, "standard output");
+    return false;
+  }
+  if (stat(job->output, &status) == 0 && !S_ISREG(status.st_mode)) write_special(job, segments, count);
+  else segments_write_file(&job->context, segments, count, job->output);
+  return true;
 }
 
 /* words: what was done to `changes` things, in the singular and in the plural. */
@@ -41,13 +52,7 @@ static void finish_edit(Job *job, const Rewritten *result, const char *const wor
   if (result->size > INT_MAX && result->size > job->files[0].size) {
     fail(&job->context, ERROR_VALUE, "%s: the result would be larger than the 2 GiB that ONNX allows", job->path);
   }
-  struct stat status;
-  if (strcmp(job->output, "-") == 0) {
-    write_stream(job, result, report->stream, "standard output");
-    return;
-  }
-  if (stat(job->output, &status) == 0 && !S_ISREG(status.st_mode)) write_special(job, result);
-  else segments_write_file(&job->context, result->segments, result->count, job->output);
+  if (!job_write(job, result->segments, result->count)) return;
   if (job->json) {
     report_add(report, "{\"input\": ");
     json_text(report, job->path, strlen(job->path));

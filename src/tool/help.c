@@ -12,6 +12,7 @@ const char tool_help[] =
     "  blame     the program's source, each line with the nodes it became\n"
     "  locate    one node or value: its trace with source text, what it reads, what reads it\n"
     "  diff      what changed between two exports, by source line\n"
+    "  report    a page for a browser: the source and the nodes side by side\n"
     "  stats     where the bytes are: graph, tensors, metadata\n"
     "  text      the model in the ONNX text syntax, as onnx.parser reads it\n"
     "  strip     a copy without provenance\n"
@@ -128,6 +129,20 @@ static const char stats_help[] =
     "\n"
     "  --top      how many tensors to list (default: 10)\n" COMMON_HELP;
 
+static const char report_help[] =
+    "usage: j2o report MODEL.onnx -o PAGE.html [--source FILE.py]... [--profile TIMES.json] [--json]\n"
+    "\n"
+    "Writes one page for a browser, which needs nothing else: the program's source on the left, the nodes on the "
+    "right,\n"
+    "linked both ways by colour, with search, filters and the trace of the chosen node. PAGE may be - for standard\n"
+    "output.\n"
+    "\n"
+    "  --source   a file of the program, where it is not where the model says or the model does not say; may be given\n"
+    "             again\n"
+    "  --profile  times of nodes, to show where the time goes: {\"node\": microseconds, ...}, or the file that\n"
+    "             ONNX Runtime's profiler writes\n"
+    "  --json     say what was done as JSON\n" ORIGIN_HELP;
+
 const Command tool_commands[] = {
     {"inspect", run_inspect, inspect_help, OPTION_JSON | OPTION_FULL | OPTION_SUMMARY | OPTION_FILTER | OPTION_COLOR, 1,
      1},
@@ -135,6 +150,7 @@ const Command tool_commands[] = {
     {"locate", run_locate, locate_help, OPTION_JSON | OPTION_FULL | OPTION_COLOR, 2, 2},
     {"diff", run_diff, diff_help, OPTION_JSON | OPTION_COLOR | OPTION_WEIGHTS, 2, 2},
     {"stats", run_stats, stats_help, OPTION_JSON | OPTION_COLOR | OPTION_TOP, 1, 1},
+    {"report", run_report, report_help, OPTION_OUTPUT | OPTION_PAGE | OPTION_JSON, 1, 1},
     {"text", run_text, text_help, 0, 1, 1},
     {"strip", run_strip, strip_help, OPTION_OUTPUT | OPTION_ALL | OPTION_JSON, 1, 1},
     {"compact", run_compact, compact_help, OPTION_OUTPUT | OPTION_JSON, 1, 1},

@@ -183,6 +183,20 @@ bool path_ends_with(const char *path, const char *given) {
   return tail == length || path[length - tail - 1] == '/' || path[length - tail - 1] == '\\' || given[0] == '/';
 }
 
+size_t path_common_parts(const char *path, const char *given) {
+  while (given[0] == '.' && given[1] == '/') given += 2;
+  const char *a = path + strlen(path), *b = given + strlen(given);
+  size_t parts = 0;
+  for (;;) {
+    while (a > path && b > given && a[-1] == b[-1] && a[-1] != '/') a--, b--;
+    bool whole_a = a == path || a[-1] == '/', whole_b = b == given || b[-1] == '/';
+    if (!whole_a || !whole_b) return parts;
+    parts++;
+    if (a == path || b == given) return parts;
+    a--, b--;
+  }
+}
+
 Filter job_filter(Job *job) {
   Filter filter = {.op = job->op, .name = job->name};
   if (!job->line) return filter;

@@ -62,6 +62,7 @@ Filter job_filter(Job *job); /* fails with ERROR_VALUE when --line cannot be und
 bool filter_passes(Job *job, const Filter *filter, const PlacedNode *placed);
 /* Is `given` the end of the path, whole parts only? */
 bool path_ends_with(const char *path, const char *given);
+size_t path_common_parts(const char *path, const char *given); /* how many names at their ends are the same */
 
 /* ---- counting ---- */
 

@@ -67,7 +67,7 @@ typedef struct Option {
   const char *name;
   unsigned of;      /* the commands' OPTION_ that allows it */
   bool takes_value; /* --name=VALUE or --name VALUE */
-  size_t place;     /* in Job: a bool, or a text */
+  size_t place;     /* in Job: a bool, or a text; 0: the next of the source files */
 } Option;
 
 static const Option options[] = {
@@ -82,6 +82,8 @@ static const Option options[] = {
     {"--output", OPTION_OUTPUT, true, offsetof(Job, output)},
     {"-o", OPTION_OUTPUT, true, offsetof(Job, output)},
     {"--top", OPTION_TOP, true, offsetof(Job, top)},
+    {"--source", OPTION_PAGE, true, 0},
+    {"--profile", OPTION_PAGE, true, offsetof(Job, profile)},
     {"--color", OPTION_COLOR, true, offsetof(Job, color)},
 };
 
@@ -116,7 +118,13 @@ static int read_option(Job *job, int argc, char **argv, int *at, FILE *err) {
   }
   if (!value && *at + 1 < argc) value = argv[++*at];
   if (!value || !*value) return usage_error(err, "a value is missing after ", option->name);
-  *(const char **)(void *)place = value;
+  if (option->place) {
+    *(const char **)(void *)place = value;
+  } else if (job->source_count == MAX_SOURCE_FILES) {
+    return usage_error(err, "too many source files; what shall be done with ", value);
+  } else {
+    job->source_files[job->source_count++] = value;
+  }
   return EXIT_OK;
 }
 

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "onnx/encode.h"
 #include "onnx/metadata.h"
 #include "onnx/read.h"
 #include "tool/report.h"
@@ -14,7 +15,7 @@ enum { EXIT_OK = 0, EXIT_FILE = 1, EXIT_DIFFERENT = 1, EXIT_USAGE = 2, EXIT_TROU
 /* The whole tool, on given streams. Returns the exit code. */
 int j2o_tool_main(int argc, char **argv, FILE *out, FILE *err);
 
-enum { MAX_OPERANDS = 2 };
+enum { MAX_OPERANDS = 2, MAX_SOURCE_FILES = 32 };
 typedef struct Command Command;
 
 /* One command at work. */
@@ -27,7 +28,9 @@ typedef struct Job {
   const char *path; /* of the file at hand: errors name it */
   MappedFile files[MAX_OPERANDS];
   bool json, summary, all, weights; /* options, as their names say */
-  const char *op, *line, *name, *output, *top, *color;
+  const char *op, *line, *name, *output, *top, *color, *profile;
+  const char *source_files[MAX_SOURCE_FILES]; /* --source, as often as it was given */
+  int source_count;
   Map sources; /* source.h */
   int code;    /* of a command that ended well */
 } Job;
@@ -53,12 +56,16 @@ enum {
   OPTION_TOP = 64,
   OPTION_COLOR = 128,
   OPTION_WEIGHTS = 256,
+  OPTION_PAGE = 512,
 };
 
 /* Maps a file named on the command line; errors that follow name it. */
 const MappedFile *job_file(Job *job, int operand);
 /* Reads it, with a compact model's origins on the nodes. */
 Model *job_model(Job *job, int operand);
+
+/* Writes to where -o says. False: that is standard output, to which nothing else may be said. edit.c */
+bool job_write(Job *job, const Segment *segments, size_t count);
 
 /* The commands. */
 void run_inspect(Job *job);
@@ -70,6 +77,7 @@ void run_strip(Job *job);
 void run_compact(Job *job);
 void run_expand(Job *job);
 void run_stats(Job *job);
+void run_report(Job *job);
 
 /* What j2o inspect prints. inspect.c, inspect_json.c, summary.c */
 void inspect_text(Report *report, const char *path, const Model *model);

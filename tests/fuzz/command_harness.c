@@ -1,7 +1,7 @@
 /* Fuzzing: whatever the bytes of a file are, every command that reads it ends, with an exit code of its own and without
  * touching memory it does not own. The first byte chooses the command, the second where the rest is cut into a model
- * and a second file (the other model of diff, the source of blame). With -DSTANDALONE it replays the files named as
- * arguments. tools/fuzz.sh builds and runs it. */
+ * and a second file (the other model of diff, the source of blame, the source or profile of report). With -DSTANDALONE
+ * it replays the files named as arguments. tools/fuzz.sh builds and runs it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MAX_WORDS = 6 };
+enum { MAX_WORDS = 8 };
 
 /* A word that begins with @ is a file: @m the model, @o the other one, @s the source, @r the result. */
 static const char *const commands[][MAX_WORDS] = {
@@ -39,6 +39,9 @@ static const char *const commands[][MAX_WORDS] = {
     {"strip", "@m", "-o", "@r", "--all"},
     {"compact", "@m", "-o", "@r", "--json"},
     {"expand", "@m", "-o", "@r"},
+    {"report", "@m", "--source", "@s", "-o", "@r"},
+    {"report", "@m", "-o", "@r", "--profile", "@o"},
+    {"report", "@m", "-o", "-", "--json"},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
@@ -139,7 +142,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   size_t left = size - 2, cut = left - left * data[1] / 255;
   fill(folder.model_descriptor, data + 2, cut);
   fill(folder.other_descriptor, data + 2 + cut, left - cut);
-  if (words[2] && strcmp(words[2], "@s") == 0) write_file(folder.source, data + 2 + cut, left - cut);
+  bool has_source = words[2] && (strcmp(words[2], "@s") == 0 || strcmp(words[2], "--source") == 0);
+  if (has_source) write_file(folder.source, data + 2 + cut, left - cut);
   run_command(&folder, words);
   if (strcmp(words[0], "compact") != 0) return 0;
   RoundTrip trip = {.data = data + 2, .size = cut};

@@ -144,6 +144,9 @@ def main(j2o: str, folder: str) -> None:
         ("strip_all", 19, ("torch",), b""),
         ("compact", 20, ("full", "merged", "nested"), b""),
         ("expand", 21, ("compact", "compact_nested"), b""),
+        ("report_source", 22, ("minimal", "nested"), SOURCE),
+        ("report_profile", 23, ("merged",), b'{"n": 12.5, "n\\u00e91": 3e2}'),
+        ("report", 24, ("torch", "compact_nested"), b""),
     ]
     target = pathlib.Path(folder)
     target.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,85 @@
+"""``explore``: the page of ``j2o report`` in a notebook."""
+
+from __future__ import annotations
+
+import html
+import os
+import pathlib
+import tempfile
+from collections.abc import Iterable
+from typing import Any
+
+from jax2onnx import _core
+
+_FRAME = (
+    '<iframe sandbox="allow-scripts" style="width: 100%; height: {height}px; border: 1px solid #8888; '
+    'border-radius: 4px" title="{title}" srcdoc="{page}"></iframe>'
+)
+
+
+class Exploration:
+    """A model beside the program it came from. A notebook shows it; ``save`` writes the page, ``html`` is its text."""
+
+    def __init__(self, page: str, name: str, height: int) -> None:
+        self.html = page
+        self._name = name
+        self._height = height
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        pathlib.Path(path).write_text(self.html, encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        return _FRAME.format(height=self._height, title=html.escape(self._name), page=html.escape(self.html))
+
+    def __repr__(self) -> str:
+        return f"<exploration of {self._name}: show it in a notebook, or save it as a page>"
+
+
+def explore(
+    model: Any,
+    *,
+    sources: Iterable[str | os.PathLike[str]] = (),
+    profile: str | os.PathLike[str] | None = None,
+    height: int = 720,
+) -> Exploration:
+    """Show a model and the program it came from side by side, in a notebook or as a page.
+
+    Args:
+        model: the path of a model, a ``ModelProto``, an ``onnx_ir.Model``, or a model's bytes.
+        sources: files of the program, where they are not where the model says or the model does not say.
+        profile: a JSON file with times of nodes, as for ``j2o report --profile``.
+        height: of the view in the notebook, in pixels.
+    """
+    if isinstance(model, (str, os.PathLike)):
+        if not os.path.exists(model):
+            raise FileNotFoundError(f"there is no model {os.fspath(model)!r}")
+        return _explored(os.fspath(model), sources, profile, height)
+    content = _content(model)
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "model.onnx"
+        path.write_bytes(content)
+        return _explored(str(path), sources, profile, height)
+
+
+def _content(model: Any) -> bytes:
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return bytes(model)
+    if type(model).__module__.startswith("onnx_ir"):
+        import onnx_ir
+
+        model = onnx_ir.to_proto(model)
+    if hasattr(model, "SerializeToString"):
+        return model.SerializeToString()
+    raise TypeError(f"explore takes a model or the path of one, not {type(model).__name__}")
+
+
+def _explored(
+    path: str, sources: Iterable[str | os.PathLike[str]], profile: str | os.PathLike[str] | None, height: int
+) -> Exploration:
+    options = [word for source in sources for word in ("--source", os.fspath(source))]
+    if profile is not None:
+        options += ["--profile", os.fspath(profile)]
+    code, page, errors = _core.tool_output(["j2o", "report", "-o", "-", *options, "--", path])
+    if code:
+        raise ValueError(errors.decode().removeprefix("j2o: ").rstrip())
+    return Exploration(page.decode(), os.path.basename(path), height)

@@ -1,0 +1,447 @@
+"""The page of ``j2o report``: what is in it, and what it does in a browser."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import re
+
+import jax
+import jax.numpy as jnp
+import onnx
+import pytest
+from browser import Browser, find_browser
+from onnx import TensorProto, helper
+
+import jax2onnx
+from jax2onnx import _core, to_onnx
+
+THIS_FILE = __file__
+
+
+def halve(x):
+    return x * 0.5
+
+
+def step(carry, _):
+    return halve(jnp.sin(carry)), carry.sum()
+
+
+def looped(x):
+    y, sums = jax.lax.scan(step, jnp.cos(x), length=3)
+    return y, sums
+
+
+def line_of(fn, text):
+    lines, first = inspect.getsourcelines(fn)
+    return first + next(index for index, line in enumerate(lines) if text in line)
+
+
+def report(model, folder, *options, code=0):
+    path = folder / "model.onnx"
+    if isinstance(model, onnx.ModelProto):
+        onnx.save(model, path)
+    else:
+        path = model
+    page = folder / "report.html"
+    assert _core.tool(["j2o", "report", str(path), "-o", str(page), *map(str, options)]) == code
+    return page
+
+
+def data_of(page):
+    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', page.read_text(), re.DOTALL)
+    return json.loads(found[1])
+
+
+def export(level):
+    return to_onnx(looped, [("B", 3)], stacktrace_metadata=level)
+
+
+@functools.cache
+def full():
+    return export("full")
+
+
+def operator(data, node):
+    return data["texts"][node[1]]
+
+
+def place(data, node):
+    if node[3] < 0:
+        return None
+    file, line, function = data["places"][node[3]]
+    return (data["texts"][data["files"][file][0]] if file >= 0 else None, line, data["texts"][function])
+
+
+# ---- the data ----
+
+
+@pytest.mark.parametrize("level", ["full", "compact"])
+def test_every_node_has_its_line_and_the_source_is_there(level, tmp_path):
+    data = data_of(report(export(level), tmp_path))
+    expected = {
+        "Sin": (THIS_FILE, line_of(step, "jnp.sin"), "step"),
+        "Cos": (THIS_FILE, line_of(looped, "jnp.cos"), "looped"),
+        "Mul": (THIS_FILE, line_of(halve, "0.5"), "halve"),
+    }
+    found = {operator(data, node): place(data, node) for node in data["nodes"]}
+    assert {name: found[name] for name in expected} == expected
+    assert all(node[3] >= 0 and node[4] >= 0 for node in data["nodes"])
+    sources = {data["texts"][file[0]]: file[2] for file in data["files"] if file[2]}
+    with open(THIS_FILE) as file:
+        assert sources == {THIS_FILE: file.read().splitlines()}
+    bodies = [graph for graph in data["graphs"] if graph[0] == "body"]
+    assert bodies and operator(data, data["nodes"][bodies[0][2]]) in ("Loop", "Scan")
+
+
+def test_compact_gives_the_same_page_as_full(tmp_path):
+    model = tmp_path / "full.onnx"
+    onnx.save(full(), model)
+    assert _core.tool(["j2o", "compact", str(model), "-o", str(tmp_path / "model.onnx")]) == 0
+    compact = data_of(report(tmp_path / "model.onnx", tmp_path))
+    assert compact == data_of(report(full(), tmp_path))
+
+
+def test_minimal_lists_functions_until_the_source_is_given(tmp_path):
+    model = export("minimal")
+    data = data_of(report(model, tmp_path))
+    assert not data["files"] and not data["traces"]
+    assert (None, line_of(halve, "0.5"), "halve") in [place(data, node) for node in data["nodes"]]
+    data = data_of(report(model, tmp_path, "--source", THIS_FILE))
+    assert (THIS_FILE, line_of(halve, "0.5"), "halve") in [place(data, node) for node in data["nodes"]]
+    assert data["files"][0][2]
+
+
+def test_a_given_source_stands_for_the_file_that_the_model_names(tmp_path):
+    copy = tmp_path / "test_report.py"
+    copy.write_text("# another text\n")
+    data = data_of(report(full(), tmp_path, "--source", copy))
+    assert [file[2] for file in data["files"] if not file[1]] == [["# another text"]]
+
+
+def test_nothing_in_the_data_can_end_their_script(tmp_path):
+    evil = "</script><script>alert(1)</script><!--\u2028'\"\\"
+    node = helper.make_node("Sin", ["x"], ["y"], name=evil)
+    node.metadata_props.add(key="pkg.jax2onnx.callsite", value=f"{evil}:3")
+    graph = helper.make_graph([node], evil, [], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])])
+    page = report(helper.make_model(graph), tmp_path)
+    assert page.read_text().count("</script>") == 2
+    data = data_of(page)
+    assert data["texts"][data["nodes"][0][2]] == evil and place(data, data["nodes"][0]) == (None, 3, evil)
+
+
+def torch_model():
+    nodes = []
+    for index, line in enumerate((8, 9)):
+        node = helper.make_node("Relu", [f"v{index}"], [f"v{index + 1}"], name=f"relu_{index}")
+        trace = (
+            f'File "/home/user/net.py", line {line}, in forward\n    return self.act(x)\n'
+            'File "/lib/site-packages/torch/nn.py", line 5, in relu'
+        )
+        node.metadata_props.add(key="pkg.torch.onnx.stack_trace", value=trace)
+        nodes.append(node)
+    call = helper.make_node("Twice", ["v2"], ["v3"], name="call", domain="local")
+    body = helper.make_function(
+        "local", "Twice", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])], [helper.make_opsetid("", 20)]
+    )
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("v0", "v3")]
+    graph = helper.make_graph([*nodes, call], "net", values[:1], values[1:])
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("local", 1)]
+    return helper.make_model(graph, functions=[body], opset_imports=opsets)
+
+
+def test_models_of_other_producers(tmp_path):
+    data = data_of(report(torch_model(), tmp_path))
+    places = [place(data, node) for node in data["nodes"]]
+    assert places == [("/home/user/net.py", 8, "forward"), ("/home/user/net.py", 9, "forward"), None, None]
+    first = data["frames"][data["traces"][data["nodes"][0][4]][0]]
+    assert data["texts"][first[2]] == "relu", "innermost first"
+    assert [graph[0] for graph in data["graphs"]] == ["graph", "function"]
+
+
+def test_a_profile_gives_times(tmp_path):
+    names = [node.name for node in full().graph.node]
+    profile = tmp_path / "times.json"
+    profile.write_text(json.dumps({names[0]: 12.5, "nobody": 1, "\u00e9\U0001f600": 2e3}))
+    assert data_of(report(full(), tmp_path, "--profile", profile))["times"] == [[0, 12.5]]
+    events = [
+        {"cat": "Session", "name": "model_loading", "dur": 9, "args": {"a": [1, {"b": None}], "c": True}},
+        {"cat": "Node", "name": f"{names[0]}_kernel_time", "dur": 3, "args": {}},
+        {"cat": "Node", "name": f"{names[0]}_kernel_time", "dur": 4, "args": {}},
+        {"cat": "Node", "name": f"{names[0]}_fence_before", "dur": 100},
+    ]
+    profile.write_text(json.dumps(events, indent=1))
+    assert data_of(report(full(), tmp_path, "--profile", profile))["times"] == [[0, 7]]
+
+
+@pytest.mark.parametrize("text", ["", "3", "{", '{"a" 1}', '{"a": "b"}', '{"a": 1} x', "[1]", '{"\\q": 1}', "[" * 99])
+def test_a_bad_profile_is_told(text, tmp_path, capfd):
+    profile = tmp_path / "times.json"
+    profile.write_text(text)
+    report(full(), tmp_path, "--profile", profile, code=1)
+    assert "times.json" in capfd.readouterr().err
+
+
+def test_bad_files_are_told(tmp_path, capfd):
+    report(tmp_path / "none.onnx", tmp_path, code=1)
+    damaged = tmp_path / "cut.onnx"
+    damaged.write_bytes(full().SerializeToString()[:500])
+    report(damaged, tmp_path, code=1)
+    report(full(), tmp_path, "--source", tmp_path / "none.py", code=1)
+    assert "none.py: cannot be read" in capfd.readouterr().err
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_what_was_done_is_said(tmp_path, capfd):
+    report(full(), tmp_path, "--json")
+    said = json.loads(capfd.readouterr().out)
+    assert said["nodes"] == said["nodes_with_origin"] > 5 and said["source_files"] == 1
+    report(export("off"), tmp_path)
+    assert "JAX2ONNX_ENABLE_STACKTRACE_METADATA=1" in capfd.readouterr().out
+
+
+# ---- in a browser ----
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    program = find_browser()
+    if not program:
+        pytest.skip("no Chromium or Chrome in PATH")
+    browser = Browser(program, str(tmp_path_factory.mktemp("browser")))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Opens the page of a model; at the end there must be no complaint, and nothing else loaded."""
+    pages = []
+
+    def open_page(model, *options, **settings):
+        page = browser.open(report(model, tmp_path, *options).as_uri(), **settings)
+        pages.append(page)
+        return page
+
+    yield open_page
+    for page in pages:
+        assert page.complaints() == []
+        assert len(page.requests()) == 1
+
+
+def row_with(pane, part, text):
+    rows = f"[...document.querySelectorAll('#{pane} .row')]"
+    return f"{rows}.find(row => row.querySelector('{part}')?.textContent === '{text}')"
+
+
+def node_row(name):
+    return row_with("nodes", ".op", name)
+
+
+def source_row(line):
+    return row_with("lines", ".number", line)
+
+
+def linked(page, pane):
+    return page.js(f"[...document.querySelectorAll('#{pane} .row.linked')].map(row => row.textContent)")
+
+
+def operators(page):
+    return page.js("[...document.querySelectorAll('#nodes .op')].map(op => op.textContent)")
+
+
+def focused(page):
+    return page.js("document.activeElement.id")
+
+
+def test_pointing_links_both_ways(opened):
+    page = opened(full())
+    page.hover(node_row("Sin"))
+    assert [text for text in linked(page, "lines") if "jnp.sin(carry)" in text] and len(linked(page, "lines")) == 1
+    assert page.js(f"({source_row(line_of(step, 'jnp.sin'))}).classList.contains('hued')")
+    page.hover(source_row(line_of(halve, "0.5")))
+    assert [text for text in linked(page, "nodes") if "Mul" in text] and not linked(page, "lines")[1:]
+    page.hover("document.getElementById('title')")
+    assert not linked(page, "nodes") and not linked(page, "lines")
+
+
+def test_the_two_sides_have_one_colour(opened):
+    page = opened(full())
+    colour = "getComputedStyle({}).borderLeftColor"
+    node, line = node_row("Cos"), source_row(line_of(looped, "jnp.cos"))
+    assert page.js(colour.format(node)) == page.js(colour.format(line))
+    assert page.js(colour.format(node)) != page.js(colour.format(node_row("Sin")))
+
+
+def test_clicking_a_node_shows_its_trace(opened):
+    page = opened(full())
+    page.click(node_row("Mul"))
+    details = page.js("document.getElementById('details').innerText")
+    for words in ("at halve:", "return x * 0.5", "in step", "in looped", "inside", "mul_"):
+        assert words in details, details
+    assert len(linked(page, "lines")) == 1
+    frames = page.js("document.querySelectorAll('#details ol li').length")
+    page.click("document.querySelector('#details button.more')")
+    assert page.js("document.querySelectorAll('#details ol li').length") > frames
+    page.click("[...document.querySelectorAll('#details button.link')].find(link => link.textContent.includes('Sin'))")
+    assert "Sin" in page.js("document.querySelector('#details h2').textContent")
+
+
+def test_clicking_a_line_chooses_its_first_node(opened):
+    page = opened(full())
+    page.click(source_row(line_of(looped, "jnp.cos")))
+    assert "Cos" in page.js("document.querySelector('#details h2').textContent")
+    page.click("document.getElementById('only')")
+    assert set(operators(page)) >= {"Cos"} and "Sin" not in operators(page)
+
+
+def test_search_and_filters(opened):
+    page = opened(full())
+    everything = operators(page)
+    page.key("/")
+    assert focused(page) == "search"
+    page.type("sin")
+    assert "Sin" in operators(page) and len(operators(page)) < len(everything)
+    assert " of " in page.js("document.getElementById('count').textContent")
+    page.key("Enter")
+    assert focused(page) == "nodes" and page.js("document.querySelector('#details h2') !== null")
+    page.key("Escape")
+    assert operators(page) == everything
+    choose = (
+        "(() => {{ const select = document.getElementById('{}'); select.value = [...select.querySelectorAll('option')]"
+    )
+    choose += ".find(one => one.textContent.startsWith('{}')).value; select.dispatchEvent(new Event('input')); }})()"
+    page.js(choose.format("operator", "Cos"))
+    assert operators(page) == ["Cos"]
+    page.js(choose.format("operator", "All"))
+    page.js(choose.format("where", "halve"))
+    assert set(operators(page)) == {"Mul"}
+
+
+def test_the_keyboard_is_enough(opened):
+    page = opened(full())
+    order = []
+    for _ in range(20):
+        page.key("Tab")
+        order.append(focused(page))
+    wanted = ["search", "operator", "where", "heat", "theme", "help", "file", "lines", "divider", "nodes", "details"]
+    assert [name for name in order if name in wanted][: len(wanted)] == wanted
+    page.js("document.getElementById('nodes').focus()")
+    assert page.js("getComputedStyle(document.getElementById('nodes')).outlineStyle") == "solid"
+    page.key("Home", "ArrowDown")
+    assert page.js("document.querySelector('#nodes .active').getAttribute('aria-selected')") == "true"
+    active = page.js("document.getElementById('nodes').getAttribute('aria-activedescendant')")
+    assert page.js(f"document.getElementById('{active}').classList.contains('active')")
+    title = page.js("document.querySelector('#details h2').textContent")
+    page.key("Enter")
+    assert focused(page) == "lines"
+    page.key("Enter")
+    assert focused(page) == "nodes" and page.js("document.querySelector('#details h2').textContent") == title
+    page.key("Escape")
+    assert page.js("document.querySelector('#details h2')") is None
+    page.key("?")
+    assert not page.js("document.getElementById('keys').hidden")
+    controls = "[...document.querySelectorAll('input, select, button, [tabindex]')]"
+    assert page.js(f"{controls}.every(one => one.ariaLabel || one.textContent)")
+
+
+def test_bodies_and_functions_unfold(opened):
+    page = opened(full())
+    loop = node_row("Loop")
+    assert "Sin" in operators(page)
+    page.click(loop)
+    page.key("ArrowLeft")
+    assert "Sin" not in operators(page) and page.js(f"({loop}).getAttribute('aria-expanded')") == "false"
+    page.key("ArrowRight")
+    assert "Sin" in operators(page)
+    page.click(f"({loop}).querySelector('.fold')")
+    assert "Sin" not in operators(page)
+    page = opened(torch_model())
+    assert operators(page) == ["Relu", "Relu", "local.Twice", "Add"]
+    page.click(node_row("local.Twice"))
+    page.click(
+        "[...document.querySelectorAll('#details button.link')].find(link => link.textContent.includes('function'))"
+    )
+    assert "Add" in page.js("document.querySelector('#details h2').textContent")
+
+
+def test_heat_by_time(opened, tmp_path):
+    profile = tmp_path / "times.json"
+    profile.write_text(json.dumps({next(node.name for node in full().graph.node if node.op_type == "Cos"): 12.5}))
+    page = opened(full(), "--profile", profile)
+    assert page.js("document.getElementById('heat').value") == "time"
+    assert page.js(f"({node_row('Cos')}).querySelector('.heat').textContent") == "12.5 µs"
+    assert page.js(f"({source_row(line_of(looped, 'jnp.cos'))}).querySelector('.heat').textContent") == "12.5 µs"
+
+
+def test_a_model_without_origins_says_how_to_get_them(opened):
+    page = opened(export("off"))
+    assert "JAX2ONNX_ENABLE_STACKTRACE_METADATA=1" in page.js("document.getElementById('notice').innerText")
+    assert "Sin" in operators(page)
+
+
+def brightness(page, of):
+    red, green, blue = map(int, re.findall(r"\d+", page.js(f"getComputedStyle(document.body).{of}"))[:3])
+    return red + green + blue
+
+
+def test_dark_and_light(opened):
+    light, dark = opened(full(), theme="light"), opened(full(), theme="dark")
+    assert brightness(light, "backgroundColor") > 600 > 200 > brightness(light, "color")
+    assert brightness(dark, "backgroundColor") < 200 < 600 < brightness(dark, "color")
+    dark.click("document.getElementById('theme')")
+    assert brightness(dark, "backgroundColor") > 600
+    dark.js("localStorage.clear()")
+
+
+def test_twenty_thousand_nodes(opened):
+    nodes = []
+    for index in range(20_000):
+        node = helper.make_node(
+            "Sin" if index % 3 else "Mul", [f"v{index}"] * (1 if index % 3 else 2), [f"v{index + 1}"]
+        )
+        node.name = f"node_{index}"
+        trace = f"{THIS_FILE}:{index % 300 + 1} (layer_{index % 50})\n/home/user/main.py:{index % 7 + 1} (main)"
+        node.metadata_props.add(key="pkg.jax2onnx.callsite", value=f"layer_{index % 50}:{index % 300 + 1}")
+        node.metadata_props.add(key="pkg.jax2onnx.jax_traceback", value=trace)
+        nodes.append(node)
+    graph = helper.make_graph(nodes, "many", [], [helper.make_tensor_value_info("v20000", TensorProto.FLOAT, [2])])
+    page = opened(helper.make_model(graph))
+    page.wait("performance.getEntriesByName('first-contentful-paint').length > 0")
+    first = page.js("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    print(f"first paint of 20,000 nodes after {first:.0f} ms")
+    assert first < 3000, "1 s on a machine that does nothing else"
+    assert page.js("document.querySelectorAll('.row').length") < 200
+    assert page.js("document.getElementById('count').textContent") == "20,000 nodes"
+    page.js("document.getElementById('nodes').focus()")
+    page.key("End")
+    assert "node_19999" in page.js("document.querySelector('#details h2').textContent")
+    page.key("/")
+    page.type("node_12345")
+    assert page.js("document.getElementById('count').textContent") == "1 of 20,000 nodes"
+
+
+# ---- in a notebook ----
+
+
+def test_explore_shows_the_page_in_a_frame(browser, tmp_path):
+    html = jax2onnx.explore(full())._repr_html_()
+    notebook = tmp_path / "notebook.html"
+    notebook.write_text(f"<!doctype html><meta charset=utf-8><body>{html}</body>")
+    page = browser.open(notebook.as_uri())
+    page.settle()
+    assert page.js("document.querySelector('iframe').srcdoc.includes('j2o report')")
+    assert page.complaints() == []
+    path = tmp_path / "model.onnx"
+    onnx.save(full(), path)
+    assert jax2onnx.explore(path).html == jax2onnx.explore(str(path)).html
+
+
+def test_explore_tells_what_cannot_be_shown(tmp_path):
+    with pytest.raises(ValueError, match="not an ONNX model"):
+        jax2onnx.explore(b"not a model at all")
+    with pytest.raises(FileNotFoundError):
+        jax2onnx.explore(tmp_path / "none.onnx")
+    with pytest.raises(TypeError, match="explore"):
+        jax2onnx.explore(3)
