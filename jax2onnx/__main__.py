@@ -26,6 +26,7 @@ usage: jax2onnx export pkg.module:fn --input 'f32[2]' -o fn.onnx
 
   export    trace a function or model with JAX and write it as ONNX
   explain   from an error message of ONNX Runtime, TensorRT, OpenVINO or the checker to the lines it is about
+  verify    run a function in JAX and its model in ONNX Runtime, and find the first line where they part
 
 Every command of j2o, the part that needs no Python, is a command of jax2onnx too:
 
@@ -53,7 +54,7 @@ exit codes: 0 done, 1 the export failed (an earlier file of that name is left as
 """
 
 
-_MODULES = {"explain": "_explain"}
+_MODULES = {"explain": "_explain", "verify": "_verify"}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jax2onnx._command import OK, Failure, Output, command_parser, run_command
-from jax2onnx._origins import NO_ORIGINS, ModelOrigins, NodeOrigin, read_origins
+from jax2onnx._origins import NO_ORIGINS, Frame, ModelOrigins, NodeOrigin, read_origins
 
 MOST_SHOWN = 8
 
@@ -213,15 +213,17 @@ def _print(output: Output, message: str | None, found: list[Found]) -> None:
         print(f"\nand {len(found) - MOST_SHOWN} more nodes (--json lists all)")
 
 
-def print_trace(output: Output, node: NodeOrigin) -> None:
-    """The user's line with its text, then the user's lines that called it."""
-    if node.place is None:
+def print_trace(output: Output, node: NodeOrigin, place: Frame | None = None) -> None:
+    """The user's line with its text, then the user's lines that called it. ``place``, where more than the model is
+    known."""
+    place = place or node.place
+    if place is None:
         print("  the model does not say where this node came from")
         return
     callers = node.users_trace
-    if node.place in callers:
-        callers = callers[callers.index(node.place) + 1 :]
-    for word, frame in [("at", node.place), *(("called from", frame) for frame in callers)]:
+    if place in callers:
+        callers = callers[callers.index(place) + 1 :]
+    for word, frame in [("at", place), *(("called from", frame) for frame in callers)]:
         print(f"  {word} {output.paint('place', str(frame))}")
         if frame.source:
             print(f"      {frame.source}")

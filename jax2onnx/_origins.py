@@ -6,6 +6,7 @@ import json
 import linecache
 import os
 import re
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,9 +59,13 @@ class NodeOrigin:
     inputs: list[str]
     outputs: list[str]
     place: Frame | None  # the user's line; None: the model does not say
-    trace: list[Frame]  # innermost first, libraries included; of merged nodes the primary one
+    traces: list[list[Frame]]  # innermost first, libraries included; of merged nodes several, the primary one first
     parents: tuple[str, ...] = ()  # names of the nodes whose bodies it is in, outermost first
     captures: set[str] = field(default_factory=set)  # values its bodies read from outside
+
+    @property
+    def trace(self) -> list[Frame]:
+        return self.traces[0] if self.traces else []
 
     @property
     def users_trace(self) -> list[Frame]:
@@ -98,6 +103,14 @@ class ModelOrigins:
         return [node for node in self.nodes if value in node.inputs]
 
 
+def origins_of(content: bytes) -> ModelOrigins:
+    """Of a model that is no file."""
+    with tempfile.NamedTemporaryFile(suffix=".onnx") as file:
+        file.write(content)
+        file.flush()
+        return read_origins(file.name)
+
+
 def read_origins(path: str | os.PathLike[str]) -> ModelOrigins:
     path = os.fspath(path)
     code, output, errors = _core.tool_output(["jax2onnx", "inspect", "--json", "--", path])
@@ -128,11 +141,11 @@ def _initializers(graph: dict[str, Any]) -> Iterator[str]:
 def _graph_nodes(graph: dict[str, Any], parents: tuple[str, ...]) -> Iterator[NodeOrigin]:
     for node in graph["nodes"]:
         metadata = {item["key"]: item["value"] or "" for item in node["metadata"]}
-        trace = _trace(metadata)
+        traces = _traces(metadata)
         outputs = [value["name"] if value else "" for value in node["outputs"]]
         name = node["name"] or next(filter(None, outputs), "")
         inputs = [value or "" for value in node["inputs"]]
-        origin = NodeOrigin(name, node["op_type"], inputs, outputs, _place(metadata, trace), trace, parents)
+        origin = NodeOrigin(name, node["op_type"], inputs, outputs, _place(metadata, traces), traces, parents)
         yield origin
         for body in _bodies(node):
             inner = list(_graph_nodes(body, (*parents, name)))
@@ -143,20 +156,24 @@ def _graph_nodes(graph: dict[str, Any], parents: tuple[str, ...]) -> Iterator[No
             yield from inner
 
 
-def _trace(metadata: dict[str, str]) -> list[Frame]:
+def _traces(metadata: dict[str, str]) -> list[list[Frame]]:
     text = metadata.get("pkg.jax2onnx.jax_traceback")
     if text is not None:
-        first = text.split("\n\n", 1)[0]
-        matches = (_FRAME.fullmatch(line) for line in first.splitlines())
-    else:
-        torch = metadata.get("pkg.torch.onnx.stack_trace", "")
-        matches = (_TORCH_FRAME.search(line) for line in reversed(torch.splitlines()))
+        return [_frames(_FRAME, block.splitlines()) for block in text.split("\n\n")]
+    torch = metadata.get("pkg.torch.onnx.stack_trace")
+    return [_frames(_TORCH_FRAME, torch.splitlines()[::-1])] if torch else []
+
+
+def _frames(pattern: re.Pattern[str], lines: list[str]) -> list[Frame]:
+    matches = (pattern.fullmatch(line.strip()) for line in lines)
     return [Frame(match["file"], int(match["line"]), match["function"]) for match in matches if match]
 
 
-def _place(metadata: dict[str, str], trace: list[Frame]) -> Frame | None:
+def _place(metadata: dict[str, str], traces: list[list[Frame]]) -> Frame | None:
     function, _, line = metadata.get("pkg.jax2onnx.callsite", "").rpartition(":")
+    trace = traces[0] if traces else []
     if not function or not line.isdecimal():
         return next((frame for frame in trace if not frame.is_library), trace[0] if trace else None)
-    same = (frame for frame in trace if frame.function == function and frame.line == int(line))
+    every = (frame for trace in traces for frame in trace)
+    same = (frame for frame in every if frame.function == function and frame.line == int(line))
     return next(same, Frame(None, int(line), function))

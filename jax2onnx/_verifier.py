@@ -1,0 +1,420 @@
+"""``Verifier``: the first place where a model and the JAX function it came from part.
+
+Three things are compared: the file, a fresh export of the function (the same nodes, if nothing was changed), both in
+ONNX Runtime with every value in sight, and JAX equation by equation. A node of the file that computes something else
+than the fresh one is at fault; when both agree and JAX does not, the first equation whose value no node has is. Nodes
+and equations belong together when they have the same joined trace.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+import onnx
+
+from jax2onnx._compare import run_session
+from jax2onnx._difference import EXACT, Tolerance, describe, first_wrong, node_changes, statistics
+from jax2onnx._equations import Equation, run_program
+from jax2onnx._equations import steps as equation_steps
+from jax2onnx._export import _hashable, to_onnx
+from jax2onnx._feeds import runtime
+from jax2onnx._inputs import NamedShape
+from jax2onnx._observe import Observer, Scope
+from jax2onnx._origins import Frame, ModelOrigins, NodeOrigin, origins_of
+from jax2onnx._progress import stage
+
+FRESH, JAX = "a fresh export in ONNX Runtime", "JAX"
+_MOST_CHANGED = 0.1  # of a fresh export's nodes may stand otherwise in the file, else the file is of another program
+
+
+@dataclass
+class Verdict:
+    """Whether the model does what the function does, and if not, where they part."""
+
+    agrees: bool
+    message: str
+    node: NodeOrigin | None = None  # at fault
+    place: Frame | None = None
+    steps: list[tuple[str, int]] = field(default_factory=list)  # in which steps of which loops, outermost first
+    changes: list[str] = field(default_factory=list)
+    actual: np.ndarray | None = None
+    expected: np.ndarray | None = None
+    source: str = JAX  # where `expected` is from
+
+    def as_json(self) -> dict[str, Any]:
+        document: dict[str, Any] = {"agrees": self.agrees, "message": self.message}
+        if self.agrees:
+            return document
+        document |= self.node.as_json() if self.node else {"node": None, "place": None, "trace": []}
+        document["place"] = self.place.as_json() if self.place else None
+        document["steps"] = [{"loop": name, "step": step} for name, step in self.steps]
+        document["changes"] = self.changes
+        for name, array in (("model", self.actual), ("expected", self.expected)):
+            document[name] = None if array is None else statistics(array)
+        return document | {"expected_from": self.source}
+
+
+@dataclass
+class _Parting:
+    node: onnx.NodeProto
+    steps: list[tuple[str, int]]
+    actual: np.ndarray | None
+    expected: np.ndarray | None
+    scopes: tuple[Scope, Scope]
+    source: str = FRESH
+    place: Frame | None = None
+
+
+class Verifier:
+    """A function and inputs to run it on; ``check`` takes any number of models of it."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        inputs: Sequence[np.ndarray],
+        params: Mapping[str, np.ndarray] | None = None,
+        *,
+        rtol: float = 1e-4,
+        atol: float = 1e-5,
+        x64: bool = False,
+        export: bool = True,
+    ) -> None:
+        self._fn, self._inputs, self._params = fn, list(inputs), dict(params or {})
+        self._tolerance = Tolerance(rtol, atol)
+        self._x64, self._export = x64, export
+        self._references: dict[str, tuple[onnx.ModelProto, Scope] | None] = {}
+
+    @functools.cached_property
+    def _equations(self) -> tuple[list[Equation], list[np.ndarray]]:
+        stage("running JAX equation by equation")
+        arguments = [jax.numpy.asarray(array) for array in self._inputs]
+        params = {name: jax.numpy.asarray(array) for name, array in self._params.items()}
+        closed = jax.make_jaxpr(_hashable(self._fn))(*arguments, **params)
+        equations, results = run_program(closed, jax.tree.leaves((arguments, params)))
+        return equations, [np.asarray(result) for result in results]
+
+    def check(self, model: onnx.ModelProto, origins: ModelOrigins | None = None) -> Verdict:
+        """Run the model and compare. ``origins``, where the caller has read them already."""
+        with jax.enable_x64(self._x64 or bool(jax.config.jax_enable_x64)):
+            return self._check(model, origins)
+
+    def _check(self, model: onnx.ModelProto, origins: ModelOrigins | None) -> Verdict:
+        origins = origins or origins_of(model.SerializeToString())
+        feeds = dict(zip(_input_names(model), [*self._inputs, *self._params.values()], strict=True))
+        reference = self._reference(model)
+        stage("running the model")
+        try:
+            scope = Observer(model).run(feeds)
+        except Exception as error:  # ONNX Runtime's exceptions have no common class
+            return self._does_not_run(model, origins, str(error), reference)
+        if reference is not None:
+            parting = self._against_reference(model, scope, *reference)
+            if parting is not None:
+                return self._verdict(parting, origins)
+        verdict = self._against_jax(model, scope, origins)
+        return self._optimised(model, feeds) or verdict if verdict.agrees else verdict
+
+    # ---- the file against a fresh export ----
+
+    def _reference(self, model: onnx.ModelProto) -> tuple[onnx.ModelProto, Scope] | None:
+        """A fresh export like the file's and its values; None when there is none, or it is of another shape."""
+        if not self._export:
+            return None
+        key = _interface(model)
+        if key not in self._references:
+            stage("exporting the function again")
+            self._references[key] = self._exported(model)
+        reference = self._references[key]
+        if reference is None:
+            return None
+        file_nodes, fresh_nodes = (_shapes_of(side.graph) for side in (model, reference[0]))
+        changed = len(fresh_nodes ^ file_nodes) // 2
+        return reference if changed <= max(1, _MOST_CHANGED * len(fresh_nodes)) else None
+
+    def _exported(self, model: onnx.ModelProto) -> tuple[onnx.ModelProto, Scope] | None:
+        names = _input_names(model)
+        specs = [_spec(value) for value in model.graph.input if value.name in set(names)]
+        positional = len(self._inputs)
+        opset = next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 23)
+        try:
+            fresh = to_onnx(
+                self._fn,
+                specs[:positional],
+                dict(zip(self._params, specs[positional:], strict=True)),
+                opset=opset,
+                enable_double_precision=self._x64,
+                input_names=names[:positional],
+                output_names=[value.name for value in model.graph.output],
+                stacktrace_metadata="full",
+            )
+            feeds = dict(zip(_input_names(fresh), [*self._inputs, *self._params.values()], strict=True))
+            return fresh, Observer(fresh).run(feeds)
+        except Exception:  # what the function is now cannot be exported so, or run: JAX alone must do
+            return None
+
+    def _against_reference(
+        self, model: onnx.ModelProto, scope: Scope, fresh: onnx.ModelProto, expected: Scope
+    ) -> _Parting | None:
+        """The first node whose value is not exactly the fresh one's, if any value parts beyond tolerance."""
+        pairs = _pairs(scope, expected)
+        if all(self._tolerance.agrees(actual, wanted) for *_, actual, wanted in pairs):
+            return None
+        return _first_parting(Observer(model), Observer(fresh), scope, expected)
+
+    def _does_not_run(
+        self,
+        model: onnx.ModelProto,
+        origins: ModelOrigins,
+        message: str,
+        reference: tuple[onnx.ModelProto, Scope] | None,
+    ) -> Verdict:
+        from jax2onnx._explain import find_nodes
+
+        verdict = Verdict(False, f"ONNX Runtime cannot run the model: {message.strip()}")
+        changed = _first_change(model, reference[0]) if reference else None
+        if changed:
+            name, verdict.changes = changed
+            verdict.node = origins.by_name.get(name)
+        else:
+            found = find_nodes(message, origins)
+            verdict.node = found[0].node if found else None
+        verdict.place = verdict.node.place if verdict.node else None
+        return verdict
+
+    # ---- against JAX ----
+
+    def _against_jax(self, model: onnx.ModelProto, scope: Scope, origins: ModelOrigins) -> Verdict:
+        equations, results = self._equations
+        outputs = [(value.name, scope.get(value.name)) for value in model.graph.output]
+        if len(outputs) != len(results):
+            return Verdict(False, f"the model has {len(outputs)} outputs, the function {len(results)}")
+        wrong = [pair for pair in zip(outputs, results, strict=True) if not self._agrees(pair[0][1], pair[1])]
+        if not wrong:
+            count = len(scope.graph.node)
+            return Verdict(True, f"the model agrees with JAX: {len(outputs)} outputs, {count} nodes in the graph")
+        stage("comparing equations with nodes")
+        matcher = _Matcher(Observer(model), origins, self._tolerance)
+        parting = matcher.first(equations, scope) or matcher.first(equations, scope, any_shape=True)
+        if parting is not None:
+            return self._verdict(parting, origins)
+        (name, actual), expected = wrong[0]
+        node = origins.producers.get(name)
+        message = f"output {name} parts from JAX, but every equation that can be compared agrees"
+        return Verdict(False, message, node, node.place if node else None, actual=actual, expected=expected)
+
+    def _optimised(self, model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> Verdict | None:
+        """A fault of ONNX Runtime's optimisations, which were off until here."""
+        settings = runtime().SessionOptions()
+        settings.log_severity_level = 4
+        try:
+            session = runtime().InferenceSession(
+                model.SerializeToString(), settings, providers=["CPUExecutionProvider"]
+            )
+            outputs = run_session(session, feeds)
+        except Exception as error:  # ONNX Runtime's exceptions have no common class
+            return Verdict(
+                False, f"node by node the model is right, optimised by ONNX Runtime it does not run: {error}"
+            )
+        for value, actual, expected in zip(model.graph.output, outputs, self._equations[1], strict=True):
+            if not self._tolerance.agrees(actual, expected):
+                message = f"node by node the model is right, optimised by ONNX Runtime its output {value.name} is not"
+                return Verdict(False, message, actual=actual, expected=expected)
+        return None
+
+    def _agrees(self, actual: np.ndarray | None, expected: np.ndarray) -> bool:
+        return actual is not None and self._tolerance.agrees(actual, expected)
+
+    def _verdict(self, parting: _Parting, origins: ModelOrigins) -> Verdict:
+        node = origins.by_name.get(parting.node.name or next(iter(parting.node.output), ""))
+        scope, fresh = parting.scopes
+        changes = []
+        if parting.source == FRESH:
+            same = next((item for item in fresh.graph.node if item.name == parting.node.name), None)
+            changes = node_changes(parting.node, same, scope.constants, fresh.constants) if same else []
+        actual, expected, source = parting.actual, parting.expected, parting.source
+        if source == FRESH and not parting.steps and expected is not None and self._jax_has(expected, node):
+            source = JAX
+        place = parting.place or (node.place if node else None)
+        message = f"{parting.node.op_type} {parting.node.name} is the first node that parts from {source}"
+        return Verdict(False, message, node, place, parting.steps, changes, actual, expected, source)
+
+    def _jax_has(self, value: np.ndarray, node: NodeOrigin | None) -> bool:
+        traces = {_key(trace) for trace in node.traces} if node else set()
+        return any(
+            self._tolerance.agrees(other, value)
+            for equation in self._equations[0]
+            if not traces or _key(equation.trace) in traces
+            for other in equation.values
+        )
+
+
+def _interface(model: onnx.ModelProto) -> str:
+    values = [value.SerializeToString().hex() for value in (*model.graph.input, *model.graph.output)]
+    return ",".join([*values, *(f"{item.domain}{item.version}" for item in model.opset_import)])
+
+
+def _shapes_of(graph: onnx.GraphProto) -> set[tuple[str, ...]]:
+    """Every node with its connections, bodies included."""
+    shapes = set()
+    for node in graph.node:
+        shapes.add((node.name, node.op_type, *node.input, "->", *node.output))
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                shapes |= _shapes_of(attribute.g)
+    return shapes
+
+
+def _input_names(model: onnx.ModelProto) -> list[str]:
+    constants = {tensor.name for tensor in model.graph.initializer}
+    return [value.name for value in model.graph.input if value.name not in constants]
+
+
+def _spec(value: onnx.ValueInfoProto) -> NamedShape:
+    kind = value.type.tensor_type
+    shape = tuple(dim.dim_param or dim.dim_value for dim in kind.shape.dim)
+    return NamedShape(shape, str(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)))
+
+
+def _pairs(scope: Scope, expected: Scope) -> list[tuple[onnx.NodeProto, onnx.NodeProto, np.ndarray, np.ndarray]]:
+    """Values that nodes of the same name make, in the order of the fresh export."""
+    ours = {node.name: node for node in scope.graph.node}
+    pairs = []
+    for fresh in expected.graph.node:
+        node = ours.get(fresh.name)
+        for left, right in zip(node.output if node else (), fresh.output, strict=False):
+            if left in scope.values and right in expected.values:
+                pairs.append((node, fresh, scope.values[left], expected.values[right]))
+    return pairs
+
+
+def _first_parting(observer: Observer, fresh_observer: Observer, scope: Scope, expected: Scope) -> _Parting | None:
+    for node, fresh, actual, wanted in _pairs(scope, expected):
+        if EXACT.agrees(actual, wanted):
+            continue
+        walks = zip(observer.steps(node, scope), fresh_observer.steps(fresh, expected), strict=False)
+        for step, (inner, inner_expected) in enumerate(walks):
+            parting = _first_parting(observer, fresh_observer, inner, inner_expected)
+            if parting is not None:
+                parting.steps.insert(0, (node.name, step))
+                return parting
+        return _Parting(node, [], actual, wanted, (scope, expected))
+    return None
+
+
+def _first_change(model: onnx.ModelProto, fresh: onnx.ModelProto) -> tuple[str, list[str]] | None:
+    """The first node that is written otherwise than in a fresh export."""
+
+    def walk(graph: onnx.GraphProto, other: onnx.GraphProto, left: dict, right: dict) -> tuple[str, list[str]] | None:
+        left = left | {tensor.name: tensor for tensor in graph.initializer}
+        right = right | {tensor.name: tensor for tensor in other.initializer}
+        ours = {node.name: node for node in graph.node}
+        for node in other.node:
+            if node.name not in ours:
+                continue
+            changes = node_changes(ours[node.name], node, left, right)
+            if changes:
+                return node.name, changes
+            bodies = [[item.g for item in side.attribute if item.g.node] for side in (ours[node.name], node)]
+            for body, other_body in zip(*bodies, strict=False):
+                if found := walk(body, other_body, left, right):
+                    return found
+        return None
+
+    return walk(model.graph, fresh.graph, {}, {})
+
+
+def _key(trace: Sequence[Frame]) -> tuple[tuple[str | None, int], ...]:
+    return tuple((frame.file, frame.line) for frame in trace)
+
+
+class _Matcher:
+    """Finds the first equation whose value none of its nodes has."""
+
+    def __init__(self, observer: Observer, origins: ModelOrigins, tolerance: Tolerance) -> None:
+        self._observer, self._origins, self._tolerance = observer, origins, tolerance
+        self._has_traces = any(node.traces for node in origins.nodes)
+
+    def first(self, equations: list[Equation], scope: Scope, any_shape: bool = False) -> _Parting | None:
+        """``any_shape``: also blame nodes whose value has another shape, as most that prepare a result have."""
+        nodes = self._by_origin(scope)
+        keys = [self._equation_key(equation) for equation in equations]
+        last = {key: index for index, key in enumerate(keys)}
+        for index, equation in enumerate(equations):
+            if any_shape and index != last[keys[index]]:
+                continue
+            candidates = nodes.get(keys[index], [])
+            for value in equation.values:
+                parting = self._parting(equation, value, candidates, scope, any_shape)
+                if parting is not None:
+                    return self._inside(equation, candidates, scope, any_shape) or parting
+        return None
+
+    def _by_origin(self, scope: Scope) -> dict[Any, list[onnx.NodeProto]]:
+        nodes: dict[Any, list[onnx.NodeProto]] = {}
+        for node in scope.graph.node:
+            origin = self._origins.by_name.get(node.name)
+            if origin is None:
+                continue
+            # Of a node that several were fused into, only the primary trace tells whose value it has.
+            if self._has_traces:
+                nodes.setdefault(_key(origin.trace), []).append(node)
+            elif origin.place:
+                nodes.setdefault((origin.place.function, origin.place.line), []).append(node)
+        return nodes
+
+    def _equation_key(self, equation: Equation) -> Any:
+        if self._has_traces:
+            return _key(equation.trace)
+        return (equation.place.function, equation.place.line) if equation.place else None
+
+    def _parting(
+        self, equation: Equation, value: np.ndarray, candidates: list[onnx.NodeProto], scope: Scope, any_shape: bool
+    ) -> _Parting | None:
+        alike = [
+            (node, scope.values[name])
+            for node in candidates
+            for name in node.output
+            if name in scope.values and (any_shape or _alike(scope.values[name], value))
+        ]
+        if not alike or any(self._tolerance.agrees(array, value) for _, array in alike):
+            return None
+        # A pass may have moved the work to another node, or changed the shape on the way.
+        flat = value.reshape(-1)
+        for array in scope.values.values():
+            if _alike(array, value, sizes_only=True) and self._tolerance.agrees(array.reshape(-1), flat):
+                return None
+        node, actual = alike[-1]
+        return _Parting(node, [], actual, value, (scope, scope), JAX, equation.place)
+
+    def _inside(
+        self, equation: Equation, candidates: list[onnx.NodeProto], scope: Scope, any_shape: bool
+    ) -> _Parting | None:
+        for node in candidates:
+            walks = zip(self._observer.steps(node, scope), equation_steps(equation), strict=False)
+            for step, (inner, equations) in enumerate(walks):
+                parting = self.first(equations, inner) or (any_shape and self.first(equations, inner, True)) or None
+                if parting is not None:
+                    parting.steps.insert(0, (node.name, step))
+                    return parting
+        return None
+
+
+def _alike(array: np.ndarray, value: np.ndarray, sizes_only: bool = False) -> bool:
+    same = array.size == value.size if sizes_only else array.shape == value.shape
+    return same and array.dtype == value.dtype
+
+
+def report_lines(verdict: Verdict, tolerance: Tolerance) -> list[str]:
+    """The numbers of a verdict, a line each."""
+    lines = [f"in step {step} of {loop}" for loop, step in verdict.steps]
+    lines += verdict.changes
+    if verdict.actual is not None and verdict.expected is not None:
+        lines.append(first_wrong(verdict.actual, verdict.expected, tolerance))
+        lines.append(f"model:    {describe(verdict.actual)}")
+        lines.append(f"expected: {describe(verdict.expected)}  ({verdict.source})")
+    return lines

@@ -1,0 +1,103 @@
+"""``jax2onnx verify``: a function in JAX, its model in ONNX Runtime, and the first line where they part."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import sys
+from typing import Any
+
+from jax2onnx._command import FAILED, OK, Failure, Output, command_parser, run_command
+from jax2onnx._explain import print_trace
+from jax2onnx._feeds import model_feeds, runtime
+from jax2onnx._origins import NO_ORIGINS, read_origins
+from jax2onnx._progress import progress_on, stage
+from jax2onnx._target import parse_target
+
+_EPILOG = """\
+The function is named as for jax2onnx export. It is run in JAX equation by equation and the model in ONNX Runtime node
+by node, on the same numbers. It is also exported again: a node of the file that computes something else than its
+fresh counterpart was changed, or the function was.
+
+examples:
+  jax2onnx verify model.py:fn fn.onnx
+  jax2onnx verify mypackage.layers:mlp mlp.onnx --inputs batch.npz --rtol 1e-3
+
+exit codes: 0 they agree, 1 they part or the model cannot be read, 2 the command line is wrong
+"""
+
+
+def run(arguments: list[str]) -> int:
+    parser = command_parser("verify", "Finds the first line where a model and its JAX function part.", _EPILOG)
+    parser.add_argument("target", metavar="pkg.module:fn", help="the function or model that was exported")
+    parser.add_argument("model", metavar="MODEL.onnx")
+    parser.add_argument("--inputs", metavar="FILE.npz", help="arrays named as the model's inputs, or in their order")
+    parser.add_argument("--rtol", type=float, default=1e-4, help="relative tolerance (default: 1e-4)")
+    parser.add_argument("--atol", type=float, default=1e-5, help="absolute tolerance (default: 1e-5)")
+    parser.add_argument("--x64", action="store_true", help="run JAX with 64-bit types, as the model was exported")
+    parser.add_argument("--jax-only", action="store_true", help="compare with JAX alone, do not export again")
+    return run_command(parser, arguments, _work)
+
+
+def _work(options: argparse.Namespace, output: Output) -> int:
+    target = parse_target(options.target)
+    origins = read_origins(options.model)
+    with progress_on(sys.stderr):
+        stage(f"importing {target.module}")
+        import onnx
+
+        from jax2onnx._difference import Tolerance
+        from jax2onnx._verifier import Verifier, report_lines
+
+        fn = target.load()
+        model = onnx.load(options.model)
+        values = _inputs(model)
+        feeds = model_feeds(values, options.inputs)
+        keywords = _keyword_only(fn) & feeds.keys()
+        wide = any(array.dtype.name in ("float64", "int64", "uint64") for array in feeds.values())
+        verdict = Verifier(
+            fn,
+            [array for name, array in feeds.items() if name not in keywords],
+            {name: array for name, array in feeds.items() if name in keywords},
+            rtol=options.rtol,
+            atol=options.atol,
+            x64=options.x64 or wide,
+            export=not options.jax_only,
+        ).check(model, origins)
+    if output.as_json:
+        output.document({"file": options.model, **verdict.as_json()})
+        return OK if verdict.agrees else FAILED
+    print(f"{options.model}: {output.paint('good' if verdict.agrees else 'bad', verdict.message)}")
+    if verdict.node is not None:
+        print_trace(output, verdict.node, verdict.place)
+    for line in report_lines(verdict, Tolerance(options.rtol, options.atol)):
+        print(f"  {line}")
+    if verdict.node is not None and verdict.place is None:
+        raise Failure(f"{options.model}: {NO_ORIGINS}")
+    return OK if verdict.agrees else FAILED
+
+
+class _Input:
+    """An input as a session of ONNX Runtime gives it, of a model that perhaps no session can be made of."""
+
+    def __init__(self, value: Any) -> None:
+        import onnx
+
+        kind = value.type.tensor_type
+        self.name = value.name
+        self.shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in kind.shape.dim]
+        self.type = f"tensor({onnx.TensorProto.DataType.Name(kind.elem_type).lower()})"
+
+
+def _inputs(model: Any) -> list[_Input]:
+    runtime()
+    constants = {tensor.name for tensor in model.graph.initializer}
+    return [_Input(value) for value in model.graph.input if value.name not in constants]
+
+
+def _keyword_only(fn: Any) -> set[str]:
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return set()
+    return {item.name for item in parameters if item.kind is inspect.Parameter.KEYWORD_ONLY}
