@@ -146,7 +146,7 @@ LAYERS = {
     "WeightNorm": case(weight, "f32[B,4]"),
 }
 if hasattr(nnx, "RoPE"):  # Flax 0.12.10 and newer
-    LAYERS["RoPE"] = case(lambda: nnx.RoPE(8, max_seq_len=16), "f32[B,5,2,8]")
+    LAYERS["RoPE"] = case(lambda: nnx.RoPE(embedding_size=8, max_seq_len=16), "f32[B,5,8]")
 
 EXCEPTIONS = {
     "Module": "the base of all layers",
