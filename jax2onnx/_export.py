@@ -128,6 +128,7 @@ def to_onnx(
             check_passes=check_passes(),
             dump_passes=dump_passes(),
             normalization=NORMALIZATION_MODES[normalization_mode],
+            sequential_bits=not jax.config.jax_threefry_partitionable,
         )
     except _core.UnsupportedError as error:
         raise with_source(error) from None

@@ -48,6 +48,7 @@ typedef ARRAY(Unsupported) UnsupportedList;
 
 typedef struct LowerOptions {
   int64_t opset;
+  bool sequential_bits; /* JAX makes random bits as with jax_threefry_partitionable=False */
   const bool *input_nchw, *output_nchw; /* one per main input/output, or NULL: no input/output is */
 } LowerOptions;
 
@@ -169,6 +170,6 @@ extern const Plugin call_plugins[], elementwise_plugins[], shape_plugins[], redu
     scan_plugins[], while_plugins[], cond_plugins[], gather_plugins[], scatter_plugins[], dynamic_slice_plugins[],
     sort_plugins[], convolution_plugins[], window_plugins[],
     convert_plugins[], integer_plugins[], special_plugins[], cumulative_plugins[], padding_plugins[],
-    bit_plugins[];
+    bit_plugins[], random_plugins[];
 
 #endif

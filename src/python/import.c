@@ -61,7 +61,7 @@ DType import_dtype(Importer *in, PyObject *object) {
     own(in, name_object);
     if (PyUnicode_Check(name_object)) {
       Str name = import_text(in, name_object);
-      dtype = strncmp(name, "key<", 4) == 0 ? DTYPE_KEY : dtype_from_name(name);
+      dtype = strcmp(name, "key<fry>") == 0 ? DTYPE_KEY : dtype_from_name(name);
     }
   }
   *map_slot_pointer(in->context, &in->dtypes, object) = (void *)((uintptr_t)dtype + 1);
@@ -175,7 +175,8 @@ static const Tensor *import_literal(Importer *in, PyObject *value, Type type) {
       value = own(in, PyObject_CallFunctionObjArgs(in->as_array, value, dtype_name_object, NULL));
     }
     const Tensor *tensor = import_tensor(in, value);
-    if (tensor->dtype == type.dtype && tensor->rank == type.rank) return tensor;
+    bool key = type.dtype == DTYPE_KEY && tensor->dtype == DTYPE_UINT64;
+    if ((tensor->dtype == type.dtype || key) && tensor->rank == type.rank) return tensor;
     fail(in->context, ERROR_INTERNAL, "a literal of type %s where %s is expected", dtype_name(tensor->dtype),
          dtype_name(type.dtype));
   }

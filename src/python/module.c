@@ -167,24 +167,25 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
   static char *names[] = {"jaxpr", "types", "name_parameters", "jax_folders", "library_folders", "model_name", "opset",
                           "input_names", "output_names", "input_nchw", "output_nchw", "metadata", "path", "record",
                           "external_threshold", "single_file", "root", "entry_frames", "disabled_passes",
-                          "check_passes", "dump_passes", "normalization", NULL};
+                          "check_passes", "dump_passes", "normalization", "sequential_bits", NULL};
   Conversion c = {0};
   long long opset;
-  int metadata, single_file, check_passes = 0, normalization = NORMALIZATION_AUTO;
+  int metadata, single_file, check_passes = 0, normalization = NORMALIZATION_AUTO, sequential_bits = 0;
   Py_ssize_t threshold;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "$OO!OO!O!sLO!O!OOizznpO!O!O!pzi", names, &c.request.jaxpr,
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "$OO!OO!O!sLO!O!OOizznpO!O!O!pzip", names, &c.request.jaxpr,
                                    &PyDict_Type, &c.request.types, &c.request.name_parameters,
                                    &PyTuple_Type, &c.request.jax_folders, &PyTuple_Type, &c.request.library_folders,
                                    &c.model_name, &opset, &PyList_Type, &c.input_names, &PyList_Type, &c.output_names,
                                    &c.input_nchw, &c.output_nchw, &metadata, &c.path, &c.options.record, &threshold, &single_file,
                                    &PyTuple_Type, &c.root, &PyList_Type, &c.entry_frames, &PyList_Type,
                                    &c.disabled_passes, &check_passes, &c.options.passes.dump_folder,
-                                   &normalization)) {
+                                   &normalization, &sequential_bits)) {
     return NULL;
   }
   c.options.lower.opset = opset;
   c.options.passes.check = check_passes;
   c.options.passes.normalization = (NormalizationMode)normalization;
+  c.options.lower.sequential_bits = sequential_bits;
   c.write = (WriteOptions){.metadata = (MetadataLevel)metadata,
                            .external_threshold = threshold > 0 ? (size_t)threshold : 0,
                            .single_file = single_file};
