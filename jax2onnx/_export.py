@@ -15,6 +15,7 @@ import numpy as np
 
 from jax2onnx import _core
 from jax2onnx._errors import name_symbolic_dimension, with_source
+from jax2onnx._expansions import expand, lowered_primitives
 from jax2onnx._inputs import InputSpecs, checked_names
 from jax2onnx._inputs import input_names as names_of_inputs
 from jax2onnx._jax_types import core_types, is_users_file, jax_folders, library_folders
@@ -105,7 +106,8 @@ def to_onnx(
     flat_inputs = jax.tree.leaves((args, kwargs))
     stage("converting and writing")
     try:
-        content = _core.convert(
+        content = _convert(
+            enable_double_precision,
             jaxpr=jaxpr,
             types=core_types(),
             name_parameters=functools.partial(name_parameters, fn),
@@ -129,10 +131,17 @@ def to_onnx(
             dump_passes=dump_passes(),
             normalization=NORMALIZATION_MODES[normalization_mode],
             sequential_bits=not jax.config.jax_threefry_partitionable,
+            lowered=lowered_primitives(),
+            expand=expand,
         )
     except _core.UnsupportedError as error:
         raise with_source(error) from None
     return _result(return_mode, path, content)
+
+
+def _convert(double: bool, **arguments: Any) -> bytes | None:
+    with _precision(double):  # expansions are traced on the way
+        return _core.convert(**arguments)
 
 
 def _result(return_mode: str, path: str | None, content: bytes | None) -> Any:

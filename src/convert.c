@@ -21,10 +21,10 @@ static void write_record(Program *program, const char *path) {
   if (fclose(file) != 0 || !written) fail(program->context, ERROR_IO, "cannot write '%s': %s", path, strerror(errno));
 }
 
-Model *convert(Program *program, const ConvertOptions *options, UnsupportedList *problems) {
+Model *convert(Program *program, const ConvertOptions *options, UnsupportedList *problems, UnsupportedList *notices) {
   if (options->record) write_record(program, options->record);
   program_drop_unused(program);
-  Model *model = lower_program(program, &options->lower, problems);
+  Model *model = lower_program(program, &options->lower, problems, notices);
   run_passes(model, &options->passes);
   model_name(model);
   sign(model);

@@ -12,6 +12,6 @@ typedef struct ConvertOptions {
   const char *record; /* file that receives the program's text form, or NULL */
 } ConvertOptions;
 
-Model *convert(Program *program, const ConvertOptions *options, UnsupportedList *problems);
+Model *convert(Program *program, const ConvertOptions *options, UnsupportedList *problems, UnsupportedList *notices);
 
 #endif

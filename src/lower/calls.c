@@ -90,6 +90,13 @@ static void lower_call_exported(Lowering *l) {
   unsupported(l, "an exported function holds compiled code and no jaxpr; call the original function instead");
 }
 
+/* The jaxpr that JAX itself would lower in place of the primitive. */
+static void lower_expansion(Lowering *l) {
+  inline_call(l, HERE, param_jaxpr(l->context, l->equation, l->plugin->op));
+}
+
+const Plugin expansion_plugin = PLUGIN("expansion", lower_expansion, "expansion", CALLS_ONE);
+
 const Plugin call_plugins[] = {
     PLUGIN("jit", lower_inlined_call, "jaxpr", CALLS_ONE),
     PLUGIN("pjit", lower_inlined_call, "jaxpr", CALLS_ONE),
@@ -121,6 +128,12 @@ const Plugin call_plugins[] = {
     PLUGIN("all_gather_invariant", lower_collective),
     PLUGIN("all_to_all", lower_collective),
     PLUGIN("reduce_scatter", lower_collective),
+    PLUGIN("all_gather_reduced", lower_collective),
+    PLUGIN("preduced", lower_collective),
+    PLUGIN("unreduced_psum", lower_collective),
+    PLUGIN("unreduced_pmax", lower_collective),
+    PLUGIN("unreduced_pmin", lower_collective),
+    PLUGIN("unreduced_reduce_scatter", lower_collective),
     PLUGIN("axis_index", lower_axis_index),
     PLUGIN("call_exported", lower_call_exported),
     {0},

@@ -184,6 +184,7 @@ const Plugin elementwise_plugins[] = {
     PLUGIN("select_n", lower_select_n, "Where"),
 
     PLUGIN("copy", lower_identity, NULL),
+    PLUGIN("stage", lower_identity, NULL),
     PLUGIN("copy_p", lower_identity, NULL),
     PLUGIN("stop_gradient", lower_identity, NULL),
     PLUGIN("optimization_barrier", lower_identity, NULL),

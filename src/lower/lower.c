@@ -13,16 +13,24 @@ static const Plugin *const families[] = {
     while_plugins, cond_plugins, convolution_plugins, window_plugins,
     convert_plugins, integer_plugins, special_plugins, cumulative_plugins, padding_plugins,
     gather_plugins, scatter_plugins, dynamic_slice_plugins, sort_plugins,
-    bit_plugins, random_plugins,
+    bit_plugins, random_plugins, refusal_plugins, reduce_plugins, gamma_plugins,
 };
 
-static void register_plugins(Lowering *l) {
+void each_plugin(void (*visit)(const Plugin *plugin, void *data), void *data) {
   for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
-    for (const Plugin *plugin = families[f]; plugin->primitive; plugin++) {
-      Str primitive = str_intern(l->context, plugin->primitive);
-      *map_slot_pointer(l->context, &l->plugins, primitive) = (void *)(uintptr_t)plugin;
-    }
+    for (const Plugin *plugin = families[f]; plugin->primitive; plugin++) visit(plugin, data);
   }
+}
+
+static void register_plugin(const Plugin *plugin, void *data) {
+  Lowering *l = data;
+  Str primitive = str_intern(l->context, plugin->primitive);
+  *map_slot_pointer(l->context, &l->plugins, primitive) = (void *)(uintptr_t)plugin;
+}
+
+static const Plugin *plugin_for(Lowering *l, const Equation *equation) {
+  const Plugin *plugin = map_get_pointer(&l->plugins, equation->primitive);
+  return plugin || !param_find(equation, "expansion") ? plugin : &expansion_plugin;
 }
 
 /* "dot_general" -> "DotGeneralPlugin.lower" */
@@ -116,8 +124,12 @@ void unsupported(Lowering *l, const char *format, ...) {
   fail(l->context, ERROR_UNSUPPORTED, "%s at %s: %s", primitive, place(l, l->site), reason);
 }
 
+void notice(Lowering *l, const char *reason) {
+  array_push(l->context, l->notices, ((Unsupported){l->equation->primitive, reason, l->site}));
+}
+
 static void lower_equation(Lowering *l, const Equation *equation) {
-  const Plugin *plugin = map_get_pointer(&l->plugins, equation->primitive);
+  const Plugin *plugin = plugin_for(l, equation);
   require(l->context, plugin);
   for (uint32_t i = 0; i < equation->output_count; i++) l->values[equation->outputs[i]->id] = NULL;
   l->equation = equation;
@@ -206,15 +218,16 @@ static void scan_jaxpr(Scan *scan, const Jaxpr *jaxpr, const Site *caller) {
   *slot = scan;
   for (size_t i = 0; i < jaxpr->equation_count; i++) {
     const Equation *equation = jaxpr->equations[i];
-    const Plugin *plugin = map_get_pointer(&l->plugins, equation->primitive);
-    if (plugin && !equation->param_count) continue;
+    const Plugin *plugin = plugin_for(l, equation);
+    if (plugin && !(plugin->flags & REFUSED) && !equation->param_count) continue;
     const Site *site = site_intern(l->provenance, equation->trace, caller);
-    if (!plugin) {
-      Unsupported problem = {equation->primitive, "there is no lowering for this primitive", site};
+    if (!plugin || plugin->flags & REFUSED) {
+      const char *reason = plugin ? plugin->op : "there is no lowering for this primitive";
+      Unsupported problem = {equation->primitive, reason, site};
       array_push(l->context, scan->problems, problem);
       continue;
     }
-    scan_params(scan, equation, plugin, site);
+    if (!(plugin->flags & DROPPED)) scan_params(scan, equation, plugin, site);
   }
 }
 
@@ -269,16 +282,17 @@ static void lower_output(Lowering *l, uint32_t index, Value *value, bool key) {
   graph_output(l->graph, value);
 }
 
-Model *lower_program(Program *program, const LowerOptions *options, UnsupportedList *problems) {
+Model *lower_program(Program *program, const LowerOptions *options, UnsupportedList *problems,
+                     UnsupportedList *notices) {
   Context *context = program->context;
   const Jaxpr *jaxpr = program->main;
   Model *model = model_new(context, program->provenance, options->opset);
   model->graph = graph_new(model, program->name);
   array_push(context, &model->opsets, ((OpsetImport){str_intern(context, ""), options->opset}));
   Lowering l = {.context = context, .program = program, .provenance = program->provenance, .model = model,
-                .options = options, .graph = model->graph, .problems = problems};
+                .options = options, .graph = model->graph, .problems = problems, .notices = notices};
   l.values = arena_new_array(&context->arena, program->var_count, Value *);
-  register_plugins(&l);
+  each_plugin(register_plugin, &l);
   const bool *key_inputs = keys_among(&l, jaxpr->inputs, jaxpr->input_count);
   const bool *key_outputs = keys_among(&l, jaxpr->outputs, jaxpr->output_count);
   keys_to_integers(&l, &(Map){0}, jaxpr);

@@ -28,6 +28,9 @@ struct Plugin {
 /* Of the jaxprs among the parameters, only the one named by the row's op is lowered: others may hold anything. */
 enum { CALLS_ONE = 1 << 30 };
 
+/* Rows of primitives that no model can hold: the row's op is the reason (refusals.c). */
+enum { REFUSED = 1 << 29, DROPPED = 1 << 28 };
+
 #define PLUGIN(primitive, function, ...) {primitive, function, #function, __FILE__, __LINE__, __VA_ARGS__}
 
 /* A place in our C source. */
@@ -74,6 +77,7 @@ struct Lowering {
   size_t data_sizes;        /* dimensions made by data_dimension so far */
   Map plugins;              /* primitive -> Plugin */
   UnsupportedList *problems; /* what unsupported() and the scan before lowering found */
+  UnsupportedList *notices;  /* what was left out of the model */
 };
 
 /* Where a plugin meets its equation. */
@@ -162,14 +166,24 @@ int64_t platform_choice(const Param *platforms);
 /* Stops with a message that names the primitive and the user's line. */
 _Noreturn void unsupported(Lowering *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The whole stage. Fails with every unsupported primitive of the program, listed in *problems. */
-Model *lower_program(Program *program, const LowerOptions *options, UnsupportedList *problems);
+/* Leaves something out of the model, and has the user told. */
+void notice(Lowering *l, const char *reason);
+
+/* The whole stage. Fails with every unsupported primitive of the program, listed in *problems. What it left out is in
+ * *notices. */
+Model *lower_program(Program *program, const LowerOptions *options, UnsupportedList *problems,
+                     UnsupportedList *notices);
+
+/* Calls visit with the row of every primitive. */
+void each_plugin(void (*visit)(const Plugin *plugin, void *data), void *data);
+/* Lowers an equation that has no row, but a jaxpr that says the same: its parameter "expansion" (calls.c). */
+extern const Plugin expansion_plugin;
 
 /* Families (each file ends with its table, closed by a row without a primitive). */
 extern const Plugin call_plugins[], elementwise_plugins[], shape_plugins[], reduction_plugins[], dot_plugins[],
     scan_plugins[], while_plugins[], cond_plugins[], gather_plugins[], scatter_plugins[], dynamic_slice_plugins[],
     sort_plugins[], convolution_plugins[], window_plugins[],
     convert_plugins[], integer_plugins[], special_plugins[], cumulative_plugins[], padding_plugins[],
-    bit_plugins[], random_plugins[];
+    bit_plugins[], random_plugins[], refusal_plugins[], reduce_plugins[], gamma_plugins[];
 
 #endif

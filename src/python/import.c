@@ -264,7 +264,9 @@ static const Trace *import_trace(Importer *in, PyObject *source_info) {
     fail(in->context, ERROR_INTERNAL, "Traceback.raw_frames() returned something else than two lists");
   }
   const Trace *trace = NULL;
-  for (Py_ssize_t i = PyList_GET_SIZE(codes); i--;) {
+  Py_ssize_t count = PyList_GET_SIZE(codes), used = 0;
+  while (used < count && PyList_GET_ITEM(codes, used) != in->expand_code) used++;
+  for (Py_ssize_t i = used; i--;) {
     int offset = (int)PyLong_AsLong(PyList_GET_ITEM(offsets, i));
     Frame *frame = import_code_frame(in, in->program->provenance, PyList_GET_ITEM(codes, i), offset);
     trace = trace_intern(in->program->provenance, frame, trace);
@@ -276,9 +278,25 @@ static const Trace *import_trace(Importer *in, PyObject *source_info) {
 static Str import_primitive(Importer *in, PyObject *primitive) {
   Str known = map_get_pointer(&in->primitives, primitive);
   if (known) return known;
-  Str name = import_text(in, attribute(in, primitive, in->names[NAME_name]));
+  PyObject *text = attribute(in, primitive, in->names[NAME_name]);
+  Str name = import_text(in, text);
+  int lowered = PySequence_Contains(in->request.lowered, text);
+  if (lowered < 0) import_fail(in);
   *map_slot_pointer(in->context, &in->primitives, primitive) = (void *)(uintptr_t)name;
+  if (!lowered) *map_slot_pointer(in->context, &in->unlowered, name) = primitive;
   return name;
+}
+
+/* What no plugin lowers may be a jaxpr in disguise: one more parameter. */
+static void import_expansion(Importer *in, PyObject *object, Equation *equation) {
+  PyObject *jaxpr = own(in, PyObject_CallOneArg(in->request.expand, object));
+  if (jaxpr == Py_None) return;
+  keep_alive(in, jaxpr);
+  Param *params = arena_new_array(&in->context->arena, equation->param_count + 1, Param);
+  if (equation->param_count) memcpy(params, equation->params, equation->param_count * sizeof *params);
+  Str name = str_intern(in->context, "expansion");
+  params[equation->param_count++] = (Param){.kind = PARAM_JAXPR, .name = name, .jaxpr = import_jaxpr(in, jaxpr)};
+  equation->params = params;
 }
 
 static Equation *import_equation(Importer *in, PyObject *object, uint64_t scope) {
@@ -293,6 +311,7 @@ static Equation *import_equation(Importer *in, PyObject *object, uint64_t scope)
   equation->params = import_fields(in, params, &equation->param_count);
   equation->has_effects = PyObject_Size(attribute(in, object, in->names[NAME_effects])) != 0;
   if (PyErr_Occurred()) import_fail(in);
+  if (map_get_pointer(&in->unlowered, equation->primitive)) import_expansion(in, object, equation);
   disown_to(in, mark);
   return equation;
 }
@@ -401,6 +420,9 @@ static void prepare(Importer *in) {
   in->typed_array_class = class_named(in, "TypedNdArray");
   in->ascontiguous = class_named(in, "contiguous");
   in->as_array = class_named(in, "asarray");
+  in->expand_code = PyObject_GetAttr(in->request.expand, in->names[NAME_code]);
+  if (!in->expand_code) import_fail(in);
+  Py_DECREF(in->expand_code); /* the function keeps it */
 }
 
 /* Parameters are named by the path on which the caller finds them: one question for all of them. */

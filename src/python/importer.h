@@ -25,8 +25,9 @@ struct Importer {
   PyObject *literal_class, *jaxpr_class, *closed_jaxpr_class, *dim_class, *enum_class, *dtype_class, *array_class,
       *typed_array_class, *integer_class;
   PyObject *ascontiguous, *as_array;
+  PyObject *expand_code; /* of request.expand: what it traces starts behind its frame */
   Map vars;        /* (Var object, scope) -> Var */
-  Map jaxprs, dtypes, frames, traces, file_kinds, primitives, tensors, type_kinds;
+  Map jaxprs, dtypes, frames, traces, file_kinds, primitives, unlowered, tensors, type_kinds;
   uint64_t scope_count; /* each imported jaxpr is a scope of variables */
   int depth;
 };

@@ -11,7 +11,7 @@ typedef struct Conversion {
   ImportRequest request;
   ConvertOptions options;
   WriteOptions write;
-  UnsupportedList problems;
+  UnsupportedList problems, notices;
   Program *program;
   const char *path; /* NULL: the model is returned as bytes */
   const char *model_name;
@@ -89,7 +89,7 @@ static void import_stage(void *argument) {
 /* Without it: C only. */
 static void convert_stage(void *argument) {
   Conversion *c = argument;
-  Model *model = convert(c->program, &c->options, &c->problems);
+  Model *model = convert(c->program, &c->options, &c->problems, &c->notices);
   if (c->path) model_write_file(model, &c->write, c->path);
   else c->segments = model_encode(model, &c->write, &c->segment_count, &c->size);
 }
@@ -134,6 +134,19 @@ static void raise_error(PyObject *module, Conversion *c) {
   else PyErr_SetString(class, c->context.message);
 }
 
+/* One warning for each thing left out, at the user's line. False when warnings are errors. */
+static bool warn(Conversion *c) {
+  for (size_t i = 0; i < c->notices.count; i++) {
+    const Unsupported *item = &c->notices.items[i];
+    const Frame *frame = item->site ? site_user_frame(c->program->provenance, item->site) : NULL;
+    const char *text = arena_format(&c->context.arena, "%s is left out of the model: %s", item->primitive, item->reason);
+    if (frame) text = arena_format(&c->context.arena, "%s (%s:%d in %s)", text, frame->file, frame->line, frame->function);
+    const char *file = frame ? frame->file : "<unknown>";
+    if (PyErr_WarnExplicit(PyExc_UserWarning, text, file, frame ? frame->line : 0, NULL, NULL) != 0) return false;
+  }
+  return true;
+}
+
 static PyObject *collect_bytes(const Conversion *c) {
   if (c->size > PY_SSIZE_T_MAX) return PyErr_NoMemory();
   PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)c->size);
@@ -156,6 +169,7 @@ static PyObject *run_conversion(PyObject *module, Conversion *c) {
     PyEval_RestoreThread(state);
   }
   if (!done) raise_error(module, c);
+  else if (!warn(c)) result = NULL;
   else if (c->path) result = Py_NewRef(Py_None);
   else result = collect_bytes(c);
   if (c->importer) importer_release(c->importer);
@@ -167,19 +181,20 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
   static char *names[] = {"jaxpr", "types", "name_parameters", "jax_folders", "library_folders", "model_name", "opset",
                           "input_names", "output_names", "input_nchw", "output_nchw", "metadata", "path", "record",
                           "external_threshold", "single_file", "root", "entry_frames", "disabled_passes",
-                          "check_passes", "dump_passes", "normalization", "sequential_bits", NULL};
+                          "check_passes", "dump_passes", "normalization", "sequential_bits", "lowered", "expand",
+                          NULL};
   Conversion c = {0};
   long long opset;
   int metadata, single_file, check_passes = 0, normalization = NORMALIZATION_AUTO, sequential_bits = 0;
   Py_ssize_t threshold;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "$OO!OO!O!sLO!O!OOizznpO!O!O!pzip", names, &c.request.jaxpr,
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "$OO!OO!O!sLO!O!OOizznpO!O!O!pzipOO", names, &c.request.jaxpr,
                                    &PyDict_Type, &c.request.types, &c.request.name_parameters,
                                    &PyTuple_Type, &c.request.jax_folders, &PyTuple_Type, &c.request.library_folders,
                                    &c.model_name, &opset, &PyList_Type, &c.input_names, &PyList_Type, &c.output_names,
                                    &c.input_nchw, &c.output_nchw, &metadata, &c.path, &c.options.record, &threshold, &single_file,
                                    &PyTuple_Type, &c.root, &PyList_Type, &c.entry_frames, &PyList_Type,
                                    &c.disabled_passes, &check_passes, &c.options.passes.dump_folder,
-                                   &normalization, &sequential_bits)) {
+                                   &normalization, &sequential_bits, &c.request.lowered, &c.request.expand)) {
     return NULL;
   }
   c.options.lower.opset = opset;
@@ -268,10 +283,39 @@ static PyObject *core_pass_names(PyObject *module, PyObject *nothing) {
   return names;
 }
 
+static const char *plugin_kind(const Plugin *plugin) {
+  static const char *const passing[] = {"lower_identity", "lower_tie", "lower_collective", "lower_axis_index"};
+  if (plugin->flags & REFUSED) return "refused";
+  if (plugin->flags & DROPPED) return "dropped";
+  for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
+    if (strcmp(plugin->function, passing[i]) == 0) return "passed through";
+  }
+  return "lowered";
+}
+
+static void add_plugin(const Plugin *plugin, void *data) {
+  PyObject **dict = data;
+  if (!*dict) return;
+  const char *reason = plugin->flags & (REFUSED | DROPPED) ? plugin->op : "";
+  PyObject *pair = Py_BuildValue("(ss)", plugin_kind(plugin), reason);
+  if (!pair || PyDict_SetItemString(*dict, plugin->primitive, pair) != 0) Py_CLEAR(*dict);
+  Py_XDECREF(pair);
+}
+
+/* plugins() -> {primitive: (kind, reason)} */
+static PyObject *core_plugins(PyObject *module, PyObject *nothing) {
+  (void)module, (void)nothing;
+  PyObject *dict = PyDict_New();
+  each_plugin(add_plugin, &dict);
+  return dict;
+}
+
 static PyMethodDef methods[] = {
     {"convert", (PyCFunction)(void (*)(void))core_convert, METH_VARARGS | METH_KEYWORDS,
      "Converts a jaxpr to an ONNX model: writes it to path, or returns it as bytes when path is None."},
     {"pass_names", core_pass_names, METH_NOARGS, "The names of the passes over the graph, in the order they run."},
+    {"plugins", core_plugins, METH_NOARGS,
+     "What becomes of each primitive: lowered, passed through, dropped or refused, and for the last two why."},
     {"tool", core_tool, METH_O, "Runs the j2o program with these arguments; returns its exit code."},
     {"tool_output", core_tool_output, METH_O,
      "Runs the j2o program with these arguments; returns its exit code, output and errors."},

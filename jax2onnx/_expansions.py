@@ -1,0 +1,54 @@
+"""Primitives that JAX itself defines by a function of other primitives: that function, traced, in their place.
+
+Which primitives these are is JAX's knowledge, not ours: their lowering rules were made by ``lower_fun``, which keeps the
+function. Whatever cannot be found this way stays without an expansion, and the core says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import jax
+
+from jax2onnx import _core
+
+
+@cache
+def lowered_primitives() -> frozenset[str]:
+    """The primitives that the core knows, and that need no expansion."""
+    return frozenset(_core.plugins())
+
+
+def expand(equation: Any) -> Any:
+    """The jaxpr that computes what the equation does, or None."""
+    function = defining_function(equation.primitive)
+    if function is None:
+        return None
+    avals = [_abstract(atom.aval) for atom in equation.invars]
+    if None in avals:
+        return None
+    return jax.make_jaxpr(lambda *args: function(*args, **equation.params))(*avals)
+
+
+def defining_function(primitive: Any) -> Callable[..., Any] | None:
+    """The function that JAX lowers in place of the primitive, where it does so on every platform."""
+    try:
+        from jax._src.interpreters import mlir
+
+        rule = mlir._lowerings.get(primitive)
+    except (ImportError, AttributeError):  # another JAX: no expansions
+        return None
+    rule = getattr(rule, "rule", rule)
+    code = getattr(rule, "__code__", None)
+    if code is None or not rule.__qualname__.startswith("lower_fun."):
+        return None
+    cells = dict(zip(code.co_freevars, rule.__closure__ or (), strict=True))
+    return cells["fun"].cell_contents if "fun" in cells else None
+
+
+def _abstract(aval: Any) -> jax.ShapeDtypeStruct | None:
+    if not hasattr(aval, "shape") or not hasattr(aval, "dtype"):
+        return None
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))

@@ -1,0 +1,81 @@
+/* Primitives that no model can hold, each with the reason: what acts on the world outside is dropped with a warning when
+ * nothing depends on it, and refused when something does. */
+#include "lower/lower.h"
+
+#define CALLBACK "it calls back into Python, which is not there when the model runs; compute it before or after the model"
+#define EXCHANGE "it exchanges data between devices, and a model runs on one"
+#define TOKEN "tokens order effects on the world outside, and a model has none"
+#define CUDNN "it is a cuDNN kernel; export the function with JAX's own implementation instead"
+#define FOREIGN "it is foreign compiled code, which ONNX cannot hold"
+#define REFERENCE "it changes memory in place, and an ONNX value never changes"
+#define DERIVATIVE "it stands for a derivative that JAX has not computed yet; export the finished derivative"
+
+/* The scan before lowering finds refused primitives first: only bodies that it skips lead here. */
+static void lower_refused(Lowering *l) { unsupported(l, "%s", l->plugin->op); }
+
+static void lower_dropped(Lowering *l) {
+  if (l->equation->output_count) unsupported(l, "its results would be missing: %s", l->plugin->op);
+  notice(l, l->plugin->op);
+}
+
+/* Checks and markers that JAX has made use of by now. */
+static void lower_nothing(Lowering *l) {
+  if (l->equation->output_count) unsupported(l, "it gives results where none are expected");
+}
+
+const Plugin refusal_plugins[] = {
+    PLUGIN("debug_callback", lower_dropped, "it only shows values while JAX runs", DROPPED),
+    PLUGIN("debug_print", lower_dropped, "it only prints values while JAX runs", DROPPED),
+    PLUGIN("inspect_sharding", lower_dropped, "it only shows where an array lies, and a model runs on one device", DROPPED),
+    PLUGIN("shape_assertion", lower_nothing),
+    PLUGIN("dce_sink", lower_nothing),
+    PLUGIN("pure_callback", lower_refused, CALLBACK, REFUSED),
+    PLUGIN("io_callback", lower_refused, CALLBACK, REFUSED),
+    PLUGIN("outside_call", lower_refused, CALLBACK, REFUSED),
+    PLUGIN("ffi_call", lower_refused, FOREIGN, REFUSED),
+    PLUGIN("custom_partitioning", lower_refused, FOREIGN, REFUSED),
+    PLUGIN("pallas_call", lower_refused, "it is a kernel for one kind of device, which ONNX cannot hold", REFUSED),
+    PLUGIN("tpu_custom_call", lower_refused, "it is a kernel for one kind of device, which ONNX cannot hold", REFUSED),
+    PLUGIN("cudnn_fusion", lower_refused, CUDNN, REFUSED),
+    PLUGIN("dot_product_attention_fwd", lower_refused, CUDNN, REFUSED),
+    PLUGIN("dot_product_attention_bwd", lower_refused, CUDNN, REFUSED),
+    PLUGIN("dot_product_attention_fwd_wrapper", lower_refused, CUDNN, REFUSED),
+    PLUGIN("dot_product_attention_bwd_wrapper", lower_refused, CUDNN, REFUSED),
+    PLUGIN("dot_product_attention_fp8_fwd", lower_refused, CUDNN, REFUSED),
+    PLUGIN("dot_product_attention_fp8_bwd", lower_refused, CUDNN, REFUSED),
+    PLUGIN("dot_product_attention_fp8_fwd_wrapper", lower_refused, CUDNN, REFUSED),
+    PLUGIN("dot_product_attention_fp8_bwd_wrapper", lower_refused, CUDNN, REFUSED),
+    PLUGIN("scaled_matmul", lower_refused, CUDNN, REFUSED),
+    PLUGIN("scaled_matmul_wrapper", lower_refused, CUDNN, REFUSED),
+    PLUGIN("psend", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("precv", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("ragged_all_to_all", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("pbroadcast_dynamic", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("all_gather_start", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("all_gather_done", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("all_gather_reduced_start", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("all_to_all_start", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("all_to_all_done", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("pbroadcast_start", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("pbroadcast_done", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("ppermute_start", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("ppermute_done", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("psum_start", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("psum_invariant_start", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("psum_done", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("reduce_scatter_start", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("reduce_scatter_done", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("unreduced_psum_start", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("unreduced_reduce_scatter_start", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("infeed", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("outfeed", lower_refused, EXCHANGE, REFUSED),
+    PLUGIN("create_token", lower_refused, TOKEN, REFUSED),
+    PLUGIN("after_all", lower_refused, TOKEN, REFUSED),
+    PLUGIN("run_state", lower_refused, REFERENCE, REFUSED),
+    PLUGIN("custom_lin", lower_refused, DERIVATIVE, REFUSED),
+    PLUGIN("create_linear", lower_refused, DERIVATIVE, REFUSED),
+    PLUGIN("to_edtype", lower_refused, "ONNX has no element types of JAX's own kinds", REFUSED),
+    PLUGIN("from_edtype", lower_refused, "ONNX has no element types of JAX's own kinds", REFUSED),
+    PLUGIN("unreachable", lower_refused, "JAX marks this place as never to be reached", REFUSED),
+    {0},
+};
