@@ -150,6 +150,30 @@ static Value *join_bits(Lowering *l, Value *x, unsigned width, unsigned count) {
   return sum;
 }
 
+static bool is_literal(const Var *var, int64_t bits) {
+  int64_t value;
+  return literal_int(var->literal, &value) && value == bits;
+}
+
+/* Random numbers are made so: the bits of 1 with others for its fraction, a number from 1 to 2. The variable that holds
+ * the fraction, else NULL. */
+static const Var *fraction_behind_one(Lowering *l, FloatLayout layout, unsigned width) {
+  const Equation *join = l->equation->inputs[0]->definition;
+  if (!join || strcmp(join->primitive, "or") != 0) return NULL;
+  const Var *fraction = join->inputs[0], *one = join->inputs[1];
+  if (!is_literal(one, (int64_t)layout.bias << layout.fraction_bits)) return NULL;
+  const Equation *shift = fraction->definition;
+  if (!shift || strcmp(shift->primitive, "shift_right_logical") != 0) return NULL;
+  return is_literal(shift->inputs[1], width - (unsigned)layout.fraction_bits) ? fraction : NULL;
+}
+
+static Value *one_and_fraction(Lowering *l, Value *fraction, FloatLayout layout, DType to) {
+  DType compute = to == DTYPE_FLOAT64 ? to : DTYPE_FLOAT32;
+  Value *x = cast_to(l, fraction, compute);
+  x = EMIT_MATH(l, "Mul", x, number_like(l, x, ldexp(1, -layout.fraction_bits)));
+  return cast_to(l, EMIT_MATH(l, "Add", x, number_like(l, x, 1)), to);
+}
+
 static void lower_bitcast_convert_type(Lowering *l) {
   Value *x = input(l, 0);
   DType from = x->type.dtype, to = output_type(l, 0).dtype;
@@ -162,6 +186,14 @@ static void lower_bitcast_convert_type(Lowering *l) {
   bool bytes = width >= 8 && new_width >= 8 && width <= 64 && new_width <= 64;
   if (!bytes || from == DTYPE_BOOL || to == DTYPE_BOOL) {
     unsupported(l, "the bits of %s cannot be read as %s", dtype_name(from), dtype_name(to));
+  }
+  if (width == new_width && dtype_is_float(to) && dtype_is_unsigned(from) && !has_bitcast(l, from)) {
+    FloatLayout layout = layout_of(l, to);
+    const Var *fraction = fraction_behind_one(l, layout, width);
+    if (fraction) {
+      bind(l, 0, one_and_fraction(l, l->values[fraction->id], layout, to));
+      return;
+    }
   }
   if (width == new_width && (!floats || has_bitcast(l, from))) {
     bind(l, 0, floats ? bitcast_node(l, x, to) : cast_to(l, x, to));

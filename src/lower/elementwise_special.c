@@ -1,4 +1,5 @@
 /* Functions that take a formula: where ONNX has no operator, or ONNX Runtime no kernel of the precision. */
+#include <float.h>
 #include <math.h>
 
 #include "lower/arithmetic.h"
@@ -6,15 +7,16 @@
 
 static const double pi = 3.14159265358979323846, log_of_two = 0.69314718055994530942;
 
-/* log(1 + x) = log(u) + (x - (u - 1)) / u with u = 1 + x rounded: the last term is what rounding lost. */
+static bool is_double(const Value *x) { return x->type.dtype == DTYPE_FLOAT64; }
+
+/* log(1 + x) = x (log(u) / (u - 1)) with u = 1 + x rounded: the quotient is hardly moved by what rounding lost, and is 1
+ * where that was all of x. A product keeps the sign of -0, which ONNX Runtime's Where does not. */
 static Value *logarithm_of_one_plus(Lowering *l, Value *x) {
-  Value *one = number_like(l, x, 1);
+  Value *one = number_like(l, x, 1), *zero = number_like(l, x, 0);
   Value *u = EMIT_MATH(l, "Add", x, one);
-  Value *kept = EMIT_MATH(l, "Sub", u, one);
-  Value *log = EMIT_MATH(l, "Log", u);
-  Value *lost = EMIT_MATH(l, "Div", EMIT_MATH(l, "Sub", x, kept), u);
-  /* Nothing lost, also at -1 and at infinity, where the correction would be NaN. */
-  return EMIT_WHERE(l, EMIT_MATH(l, "Equal", x, kept), log, EMIT_MATH(l, "Add", log, lost));
+  Value *kept = EMIT_MATH(l, "Min", EMIT_MATH(l, "Sub", u, one), number_like(l, x, is_double(x) ? DBL_MAX : FLT_MAX)); /* finite at infinity */
+  Value *ratio = EMIT_MATH(l, "Div", EMIT_MATH(l, "Log", u), kept);
+  return EMIT_MATH(l, "Mul", x, EMIT_WHERE(l, EMIT_MATH(l, "Equal", kept, zero), one, ratio));
 }
 
 static void lower_log1p(Lowering *l) { bind_narrow(l, logarithm_of_one_plus(l, wide_input(l, 0))); }
@@ -42,8 +44,6 @@ static void lower_polynomial(Lowering *l) {
   }
   bind_narrow(l, sum);
 }
-
-static bool is_double(const Value *x) { return x->type.dtype == DTYPE_FLOAT64; }
 
 /* The row's operator, which ONNX Runtime has for float32: true when that is enough. */
 static bool lower_by_operator(Lowering *l, Value *x) {
