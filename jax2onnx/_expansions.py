@@ -1,7 +1,7 @@
 """Primitives that JAX itself defines by a function of other primitives: that function, traced, in their place.
 
-Which primitives these are is JAX's knowledge, not ours: their lowering rules were made by ``lower_fun``, which keeps the
-function. Whatever cannot be found this way stays without an expansion, and the core says so.
+Which primitives these are is JAX's knowledge, not ours: their lowering rules were made by ``lower_fun``, which keeps
+the function. Whatever cannot be found this way stays without an expansion, and the core says so.
 """
 
 from __future__ import annotations

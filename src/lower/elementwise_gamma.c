@@ -6,9 +6,7 @@
 
 static const double pi = 3.14159265358979323846;
 
-static Value *double_input(Lowering *l, size_t index) {
-  return cast_to(l, wide_input(l, index), DTYPE_FLOAT64);
-}
+static Value *double_input(Lowering *l, size_t index) { return cast_to(l, wide_input(l, index), DTYPE_FLOAT64); }
 
 static Value *plus(Lowering *l, Value *x, double number) { return EMIT_MATH(l, "Add", x, number_like(l, x, number)); }
 
@@ -32,8 +30,8 @@ static Value *inverse_square(Lowering *l, Value *x) { return EMIT_MATH(l, "Recip
 
 /* log(gamma(x)) for x >= 0 */
 static Value *positive_lgamma(Lowering *l, Value *x) {
-  static const double series[] = {1.0 / 12,          -1.0 / 360,     1.0 / 1260,       -1.0 / 1680, 1.0 / 1188,
-                                  -691.0 / 360360.0, 1.0 / 156,      -3617.0 / 122400};
+  static const double series[] = {1.0 / 12,   -1.0 / 360,        1.0 / 1260, -1.0 / 1680,
+                                  1.0 / 1188, -691.0 / 360360.0, 1.0 / 156,  -3617.0 / 122400};
   Shift shift = shift_to_series(l, x);
   Value *rest = EMIT_MATH(l, "Div", EMIT_POLYNOMIAL(l, inverse_square(l, shift.at), series), shift.at);
   Value *slope = plus(l, EMIT_MATH(l, "Log", shift.at), -1);
@@ -47,8 +45,8 @@ static Value *positive_lgamma(Lowering *l, Value *x) {
 
 /* digamma(x) for x >= 0 */
 static Value *positive_digamma(Lowering *l, Value *x) {
-  static const double series[] = {1.0 / 12, -1.0 / 120, 1.0 / 252, -1.0 / 240, 1.0 / 132, -691.0 / 32760, 1.0 / 12,
-                                  -3617.0 / 8160};
+  static const double series[] = {1.0 / 12,  -1.0 / 120,     1.0 / 252, -1.0 / 240,
+                                  1.0 / 132, -691.0 / 32760, 1.0 / 12,  -3617.0 / 8160};
   static const double offsets[] = {6, 10, 12};
   Shift shift = shift_to_series(l, x);
   Value *square = inverse_square(l, shift.at);
@@ -90,9 +88,17 @@ static Value *digamma(Lowering *l, Value *x) {
 
 /* The rest of the sum over (q + k)^-x from a = q + 9 on, by Euler and Maclaurin, divided by a^-x. */
 static Value *zeta_tail(Lowering *l, Value *x, Value *a) {
-  static const double bernoulli[] = { /* B(2j) / (2j)! */
-      1.0 / 12, -1.0 / 720, 1.0 / 30240, -1.0 / 1209600, 1.0 / 47900160, -5.284190138687493e-10,
-      1.3382536530684679e-11, -3.3896802963225829e-13, 8.5860620562778446e-15, -2.1748686985580619e-16};
+  static const double bernoulli[] = {/* B(2j) / (2j)! */
+                                     1.0 / 12,
+                                     -1.0 / 720,
+                                     1.0 / 30240,
+                                     -1.0 / 1209600,
+                                     1.0 / 47900160,
+                                     -5.284190138687493e-10,
+                                     1.3382536530684679e-11,
+                                     -3.3896802963225829e-13,
+                                     8.5860620562778446e-15,
+                                     -2.1748686985580619e-16};
   int last = (int)(sizeof bernoulli / sizeof *bernoulli) - 1;
   Value *square = inverse_square(l, a), *sum = number_like(l, x, bernoulli[last]);
   for (int j = last; j > 0; j--) {

@@ -1,8 +1,8 @@
 /* Random keys.
  *
- * A key is two 32-bit words. Inside the graph it is one uint64, the first word in the low half: arrays of keys then have
- * the shape that JAX gives them, and every primitive that moves data moves keys. Inputs and outputs of the model that
- * are keys are uint32 with a last axis of 2, as jax.random.key_data gives them.
+ * A key is two 32-bit words. Inside the graph it is one uint64, the first word in the low half: arrays of keys then
+ * have the shape that JAX gives them, and every primitive that moves data moves keys. Inputs and outputs of the model
+ * that are keys are uint32 with a last axis of 2, as jax.random.key_data gives them.
  */
 #ifndef J2O_KEYS_H
 #define J2O_KEYS_H

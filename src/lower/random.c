@@ -1,5 +1,5 @@
-/* Random numbers: the threefry2x32 hash, bit by bit as JAX has it. A key is one uint64 (keys.h), its first word in the low
- * half.
+/* Random numbers: the threefry2x32 hash, bit by bit as JAX has it. A key is one uint64 (keys.h), its first word in the
+ * low half.
  */
 #include "lower/arithmetic.h"
 #include "lower/keys.h"
@@ -31,7 +31,18 @@ static Value *five_words(Lowering *l, const uint32_t *values) {
 }
 
 /* Four rounds of the hash; the key's words are mixed in afterwards, another pair each time. */
-enum { X1, X2, KEY_A, KEY_B, KEY_C, STATES, LEFT_SHIFTS = STATES, RIGHT_SHIFTS = LEFT_SHIFTS + 4, STEP = RIGHT_SHIFTS + 4, INPUTS };
+enum {
+  X1,
+  X2,
+  KEY_A,
+  KEY_B,
+  KEY_C,
+  STATES,
+  LEFT_SHIFTS = STATES,
+  RIGHT_SHIFTS = LEFT_SHIFTS + 4,
+  STEP = RIGHT_SHIFTS + 4,
+  INPUTS
+};
 
 static Graph *threefry_rounds(Lowering *l, Value *const *outside) {
   Graph *outer = subgraph_begin(l, "threefry_rounds");
@@ -115,7 +126,8 @@ static void hash_counts(Lowering *l, Value *key, const Dim *shape, uint32_t rank
 }
 
 static void require_key(Lowering *l, Type type) {
-  if (type.dtype != DTYPE_UINT64) unsupported(l, "its keys are not threefry2x32 keys, which are the ones that can be exported");
+  if (type.dtype != DTYPE_UINT64)
+    unsupported(l, "its keys are not threefry2x32 keys, which are the ones that can be exported");
   if (l->options->sequential_bits) {
     unsupported(l, "with jax_threefry_partitionable=False JAX makes other bits; turn it on to export");
   }

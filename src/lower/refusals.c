@@ -1,8 +1,9 @@
-/* Primitives that no model can hold, each with the reason: what acts on the world outside is dropped with a warning when
- * nothing depends on it, and refused when something does. */
+/* Primitives that no model can hold, each with the reason: what acts on the world outside is dropped with a warning
+ * when nothing depends on it, and refused when something does. */
 #include "lower/lower.h"
 
-#define CALLBACK "it calls back into Python, which is not there when the model runs; compute it before or after the model"
+#define CALLBACK \
+  "it calls back into Python, which is not there when the model runs; compute it before or after the model"
 #define EXCHANGE "it exchanges data between devices, and a model runs on one"
 #define TOKEN "tokens order effects on the world outside, and a model has none"
 #define CUDNN "it is a cuDNN kernel; export the function with JAX's own implementation instead"
@@ -26,7 +27,8 @@ static void lower_nothing(Lowering *l) {
 const Plugin refusal_plugins[] = {
     PLUGIN("debug_callback", lower_dropped, "it only shows values while JAX runs", DROPPED),
     PLUGIN("debug_print", lower_dropped, "it only prints values while JAX runs", DROPPED),
-    PLUGIN("inspect_sharding", lower_dropped, "it only shows where an array lies, and a model runs on one device", DROPPED),
+    PLUGIN("inspect_sharding", lower_dropped, "it only shows where an array lies, and a model runs on one device",
+           DROPPED),
     PLUGIN("shape_assertion", lower_nothing),
     PLUGIN("dce_sink", lower_nothing),
     PLUGIN("pure_callback", lower_refused, CALLBACK, REFUSED),
