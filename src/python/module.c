@@ -139,8 +139,9 @@ static bool warn(Conversion *c) {
   for (size_t i = 0; i < c->notices.count; i++) {
     const Unsupported *item = &c->notices.items[i];
     const Frame *frame = item->site ? site_user_frame(c->program->provenance, item->site) : NULL;
-    const char *text = arena_format(&c->context.arena, "%s is left out of the model: %s", item->primitive, item->reason);
-    if (frame) text = arena_format(&c->context.arena, "%s (%s:%d in %s)", text, frame->file, frame->line, frame->function);
+    Arena *arena = &c->context.arena;
+    const char *text = arena_format(arena, "%s is left out of the model: %s", item->primitive, item->reason);
+    if (frame) text = arena_format(arena, "%s (%s:%d in %s)", text, frame->file, frame->line, frame->function);
     const char *file = frame ? frame->file : "<unknown>";
     if (PyErr_WarnExplicit(PyExc_UserWarning, text, file, frame ? frame->line : 0, NULL, NULL) != 0) return false;
   }
