@@ -7,7 +7,7 @@ the function. Whatever cannot be found this way stays without an expansion, and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -29,7 +29,7 @@ def expand(equation: Any) -> Any:
     avals = [_abstract(atom.aval) for atom in equation.invars]
     if None in avals:
         return None
-    return jax.make_jaxpr(lambda *args: function(*args, **equation.params))(*avals)
+    return jax.make_jaxpr(partial(function, **equation.params))(*avals)
 
 
 def defining_function(primitive: Any) -> Callable[..., Any] | None:

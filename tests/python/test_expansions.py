@@ -1,0 +1,53 @@
+"""Primitives that JAX defines by a function of others are exported by that function."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from export_check import check_export, check_model
+from jax import lax
+from jax.lax import linalg
+
+from jax2onnx import to_onnx
+from jax2onnx._expansions import defining_function
+
+MATRIX = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
+
+
+def test_linear_algebra():
+    factor = np.linalg.cholesky(MATRIX @ MATRIX.T).T.copy()
+    check_export(lambda a: (linalg.lu(a), jnp.linalg.det(a)), [MATRIX], rtol=1e-4)
+    check_export(lambda a, x: linalg.cholesky_update(a, x), [factor, MATRIX[0]], rtol=1e-4)
+    check_export(lambda a: linalg.symmetric_product(a, a + a.T, alpha=2.0, beta=0.5, symmetrize_output=True), [MATRIX])
+    check_export(lambda d, b: linalg.tridiagonal_solve(d, d + 4, d, b), [MATRIX[0], MATRIX])
+
+
+def test_a_ragged_product():
+    groups = np.random.default_rng(1).normal(size=(2, 4, 3)).astype(np.float32)
+    check_export(lax.ragged_dot, [MATRIX, groups, np.array([3, 1], np.int32)])
+
+
+def test_the_users_line_is_the_one_that_uses_the_primitive():
+    def fn(x):
+        return lax.igamma(x, x + 1)  # here
+
+    model = to_onnx(fn, [np.ones(3, np.float32)], stacktrace_metadata="full")
+    check_model(model)
+    line = fn.__code__.co_firstlineno + 1
+    for node in model.graph.node:
+        found = {entry.key: entry.value for entry in node.metadata_props}
+        assert found["pkg.jax2onnx.callsite"].endswith(f":{line}")
+        assert "jax2onnx/_expansions.py" not in found["pkg.jax2onnx.jax_traceback"]
+
+
+def test_a_primitive_of_the_users_own_may_be_defined_by_a_function():
+    from jax.extend.core import Primitive
+    from jax.interpreters import mlir
+
+    primitive = Primitive("cube_of_the_test")
+    primitive.def_abstract_eval(lambda x, *, factor: x)
+    mlir.register_lowering(primitive, mlir.lower_fun(lambda x, *, factor: x * x * x * factor, multiple_results=False))
+    primitive.def_impl(lambda x, *, factor: x * x * x * factor)
+    assert defining_function(primitive) is not None
+    check_export(lambda x: jax.jit(lambda x: primitive.bind(x, factor=2.0))(x), [np.array([1.0, -2.0], np.float32)])
