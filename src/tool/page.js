@@ -30,7 +30,8 @@
 
   const lines = new Map();
   const nodeLine = [];
-  const traceLines = [];
+  const traceLines = []; // all lines that a trace passes
+  const traceEnds = []; // those where its parts end: a node merged from several came from all of them
   const nodeTime = new Float64Array(data.nodes.length);
   const wholeTime = new Float64Array(data.nodes.length);
   for (const [node, time] of data.times || []) nodeTime[node] = wholeTime[node] = time;
@@ -43,7 +44,7 @@
   function lineOf([file, line, name]) {
     const key = file < 0 ? `${name}:${line}` : `${file}/${line}`;
     if (!lines.has(key)) {
-      lines.set(key, { file, line, names: new Set(), nodes: [], callers: 0, time: 0, hue: 0 });
+      lines.set(key, { file, line, names: new Set(), nodes: [], own: 0, callers: 0, time: 0, hue: 0 });
     }
     const found = lines.get(key);
     found.names.add(name);
@@ -51,26 +52,42 @@
   }
 
   data.traces.forEach((trace) => {
-    const passed = new Set();
+    const passed = new Set(), ends = new Set();
+    let atEnd = true;
     for (const frame of trace) {
-      if (frame >= 0 && !data.files[data.frames[frame][0]][1]) passed.add(lineOf(data.frames[frame]));
+      if (frame < 0) atEnd = true;
+      else if (!data.files[data.frames[frame][0]][1]) {
+        const line = lineOf(data.frames[frame]);
+        passed.add(line);
+        if (atEnd) ends.add(line);
+        atEnd = false;
+      }
     }
     traceLines.push(passed);
+    traceEnds.push(ends);
   });
   data.nodes.forEach((node, index) => {
     const line = node[PLACE] < 0 ? null : lineOf(data.places[node[PLACE]]);
     nodeLine.push(line);
     if (line) {
+      line.own++;
       line.nodes.push(index);
       line.time += nodeTime[index];
     }
-    if (node[TRACE] >= 0) {
-      for (const passed of traceLines[node[TRACE]]) if (passed !== line) passed.callers++;
+    if (node[TRACE] < 0) return;
+    for (const passed of traceLines[node[TRACE]]) {
+      if (passed === line) continue;
+      if (traceEnds[node[TRACE]].has(passed)) passed.nodes.push(index);
+      else passed.callers++;
     }
   });
   // Neighbouring lines get hues far apart: each is a golden angle from the one before.
   [...lines.values()].filter((line) => line.nodes.length).forEach((line, index) => (line.hue = (index * 137.5 + 210) % 360));
   const nodePasses = (node, line) => node[TRACE] >= 0 && traceLines[node[TRACE]].has(line);
+  const isFrom = (index, line) => {
+    const trace = data.nodes[index][TRACE];
+    return nodeLine[index] === line || (trace >= 0 && traceEnds[trace].has(line));
+  };
 
   // ---- documents: what the left side can show ----
 
@@ -89,8 +106,8 @@
       own.sort((a, b) => (file < 0 ? namesOf(a).localeCompare(namesOf(b)) : 0) || a.line - b.line);
       if (content) content.forEach((code, index) => shown.rows.push({ number: index + 1, code, line: null }));
       for (const line of own) {
-        shown.count += line.nodes.length;
-        if (!content) shown.rows.push({ number: line.line, code: `${namesOf(line)}:${line.line}`, line });
+        shown.count += line.own;
+        if (!content) shown.rows.push({ number: "", code: `${namesOf(line)}:${line.line}`, line });
         else if (line.line >= 1 && line.line <= content.length) shown.rows[line.line - 1].line = line;
         else shown.rows.push({ number: line.line, code: `(${namesOf(line)}; the file has no such line)`, line });
       }
@@ -209,7 +226,7 @@
   const state = {
     shown: documents[0] || { rows: [], rowOf: new Map(), width: 0 },
     rows: [], rowOfNode: new Int32Array(data.nodes.length), folded: new Set(),
-    node: -1, line: null, pointed: null, only: false, allFrames: false,
+    node: -1, line: null, pointed: null, pointedNode: -1, only: false, allFrames: false,
     heat: data.times ? "time" : "count",
   };
   if (data.nodes.length > UNFOLDED_UP_TO) {
@@ -251,15 +268,16 @@
     const called = line.callers ? `called what became ${plural(line.callers, "node")}` : "";
     const said = [namesOf(line), became, called].filter(Boolean).join("; ");
     row.title = said;
-    row.setAttribute("aria-label", `line ${number}: ${code.trim()}; ${said}`);
+    row.setAttribute("aria-label", `${number ? `line ${number}: ` : ""}${code.trim()}; ${said}`);
     return row;
   }, (index) => chooseLine(state.shown.rows[index].line));
 
   sourceList.decorate = (index, row) => {
     const { line } = state.shown.rows[index];
-    const node = state.node >= 0 ? data.nodes[state.node] : null;
-    row.classList.toggle("linked", !!line && line === linkedLine());
-    row.classList.toggle("through", !!line && !!node && line !== nodeLine[state.node] && nodePasses(node, line));
+    const node = state.pointedNode >= 0 ? state.pointedNode : state.pointed ? -1 : state.node;
+    const isLinked = !!line && (line === linkedLine() || (node >= 0 && isFrom(node, line)));
+    row.classList.toggle("linked", isLinked);
+    row.classList.toggle("through", !!line && !isLinked && node >= 0 && nodePasses(data.nodes[node], line));
   };
 
   function showDocument(shown) {
@@ -326,7 +344,7 @@
   nodeList.decorate = (at, row) => {
     const index = state.rows[at].node, line = linkedLine();
     if (index < 0) return;
-    row.classList.toggle("linked", !!line && nodeLine[index] === line);
+    row.classList.toggle("linked", !!line && isFrom(index, line));
     row.classList.toggle("through", !!line && !line.nodes.length && nodePasses(data.nodes[index], line));
   };
 
@@ -352,7 +370,8 @@
       if (operator && node[OPERATOR] !== Number(operator)) return false;
       if (kind === "f" && !(line && line.file === number)) return false;
       if (kind === "n" && !(line && data.places[node[PLACE]][2] === number)) return false;
-      if (state.only && line !== state.line && !(state.line && !state.line.nodes.length && nodePasses(node, state.line))) return false;
+      const chosen = state.line;
+      if (state.only && chosen && !isFrom(index, chosen) && (chosen.nodes.length || !nodePasses(node, chosen))) return false;
       return words.every((word) => haystack(index).includes(word));
     };
   }
@@ -472,9 +491,10 @@
     byId("nodes").focus();
   }
 
-  function point(line) {
-    if (state.pointed === line) return;
+  function point(line, node) {
+    if (state.pointed === line && state.pointedNode === node) return;
     state.pointed = line;
+    state.pointedNode = node;
     markAll();
   }
 
@@ -645,7 +665,7 @@
     byId("operator").append(option("", "All operators"), ...operators.map(([row, count]) => option(String(row), `${text(row)} (${count})`)));
     const files = countBy((node, index) => (nodeLine[index] ? nodeLine[index].file : -1));
     const names = countBy((node) => (node[PLACE] < 0 ? -1 : data.places[node[PLACE]][2]));
-    byId("where").append(option("", "All files and functions"));
+    byId("where").append(option("", "All places"));
     if (files.length) byId("where").append(group("Files", files.map(([row, count]) => option(`f${row}`, `${shortName(text(data.files[row][0]))} (${count})`))));
     if (names.length) byId("where").append(group("Functions", names.map(([row, count]) => option(`n${row}`, `${text(row)} (${count})`))));
     byId("where").disabled = !names.length;
@@ -685,7 +705,7 @@
     byId("only").addEventListener("click", () => setOnly(!state.only));
     byId("file").addEventListener("change", () => showDocument(documents[Number(byId("file").value)]));
     byId("heat").addEventListener("change", () => {
-      state.heat = byId("heat").value;
+      state.heat = byId("main").dataset.heat = byId("heat").value;
       sourceList.reset(sourceList.count, sourceList.active);
       nodeList.reset(nodeList.count, nodeList.active);
     });
@@ -716,9 +736,12 @@
         chooseNode(row.node, true);
       }
     });
-    byId("lines").addEventListener("mouseover", (event) => point(state.shown.rows[sourceList.rowAt(event)]?.line || null));
-    byId("nodes").addEventListener("mouseover", (event) => point(nodeLine[state.rows[nodeList.rowAt(event)]?.node] || null));
-    for (const id of ["lines", "nodes"]) byId(id).addEventListener("mouseleave", () => point(null));
+    byId("lines").addEventListener("mouseover", (event) => point(state.shown.rows[sourceList.rowAt(event)]?.line || null, -1));
+    byId("nodes").addEventListener("mouseover", (event) => {
+      const node = state.rows[nodeList.rowAt(event)]?.node ?? -1;
+      point(nodeLine[node] || null, node);
+    });
+    for (const id of ["lines", "nodes"]) byId(id).addEventListener("mouseleave", () => point(null, -1));
     document.addEventListener("keydown", onKey);
     listenDivider();
   }
@@ -793,6 +816,7 @@
     });
   }
 
+  byId("main").dataset.heat = state.heat;
   fillControls();
   listen();
   sourceList.reset(state.shown.rows.length, -1);

@@ -33,6 +33,11 @@ def looped(x):
     return y, sums
 
 
+def merging(x):
+    y = jnp.sin(halve(x))
+    return y * halve(x)
+
+
 def line_of(fn, text):
     lines, first = inspect.getsourcelines(fn)
     return first + next(index for index, line in enumerate(lines) if text in line)
@@ -286,6 +291,29 @@ def test_clicking_a_node_shows_its_trace(opened):
     assert page.js("document.querySelectorAll('#details ol li').length") > frames
     page.click("[...document.querySelectorAll('#details button.link')].find(link => link.textContent.includes('Sin'))")
     assert "Sin" in page.js("document.querySelector('#details h2').textContent")
+
+
+def test_a_merged_node_is_linked_with_all_its_lines(opened):
+    def apart(x):
+        y = x.mean(axis=-1, keepdims=True)
+        z = x.var(axis=-1, keepdims=True)
+        return (x - y) * jax.lax.rsqrt(z + 1e-6)
+
+    page = opened(to_onnx(apart, [("B", 4)], stacktrace_metadata="full"))
+    assert operators(page) == ["LayerNormalization"]
+    page.hover(node_row("LayerNormalization"))
+    assert len(linked(page, "lines")) == 3
+    page.hover(source_row(line_of(apart, "x.var")))
+    assert len(linked(page, "nodes")) == 1 and len(linked(page, "lines")) == 1
+
+
+def test_lines_that_called_are_marked(opened):
+    page = opened(to_onnx(merging, [("B", 4)], stacktrace_metadata="full"))
+    page.click(node_row("Mul"))
+    through = page.js("[...document.querySelectorAll('#lines .through .number')].map(one => one.textContent)")
+    assert str(line_of(merging, "jnp.sin(halve")) in through
+    page.hover(source_row(line_of(merging, "jnp.sin(halve")))
+    assert "Sin" in "".join(linked(page, "nodes"))
 
 
 def test_clicking_a_line_chooses_its_first_node(opened):
