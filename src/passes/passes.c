@@ -13,6 +13,7 @@ const Pass all_passes[] = {
     {"remove_no_ops", "removes nodes that give back what they were given, and shortens chains", remove_no_ops},
     {"merge_common_nodes", "computes once what is computed twice", merge_common_nodes},
     {"fold_constants", "computes what is known at export", fold_constants},
+    {"sink_reshapes", "moves a Reshape down to the next one", sink_reshapes},
     {"fuse_reductions", "finds means, lengths, and reductions that keep their axes", fuse_reductions},
     {"fuse_softmax", "finds Softmax, LogSoftmax and ReduceLogSumExp", fuse_softmax},
     {"fuse_normalization", "finds normalisations", fuse_normalization, NORMALIZATION_AUTO},

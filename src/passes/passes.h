@@ -39,6 +39,7 @@ bool remove_dead_code(Model *model);
 bool merge_common_nodes(Model *model);
 bool fold_constants(Model *model);
 bool remove_no_ops(Model *model);
+bool sink_reshapes(Model *model);
 bool fuse_reductions(Model *model);
 bool fuse_activations(Model *model);
 bool fuse_softmax(Model *model);

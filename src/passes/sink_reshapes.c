@@ -1,0 +1,171 @@
+/* Reshapes that wait for another one: a Reshape moves below elementwise operators, Softmax and Transpose until it meets
+ * the next, and both become one or none. Mapped functions leave such pairs around axes of size 1.
+ *
+ * Nothing moves that has no other Reshape to meet, so a round of passes ends.
+ */
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+static const char *const elementwise[] = {
+    "Abs",      "Add",         "And",        "Cast", "Ceil",  "Clip",    "Cos",     "Div",
+    "Elu",      "Equal",       "Erf",        "Exp",  "Floor", "Gelu",    "Greater", "GreaterOrEqual",
+    "Less",     "LessOrEqual", "Log",        "Max",  "Min",   "Mul",     "Neg",     "Not",
+    "Or",       "Pow",         "Reciprocal", "Relu", "Round", "Sigmoid", "Sign",    "Sin",
+    "Softplus", "Sqrt",        "Sub",        "Tanh", "Where", NULL,
+};
+
+enum { LONGEST_WAY = 8 /* operators between two Reshapes */ };
+
+static bool is_elementwise(const Node *node) {
+  if (node->domain[0]) return false;
+  for (const char *const *name = elementwise; *name; name++) {
+    if (strcmp(node->op, *name) == 0) return true;
+  }
+  return false;
+}
+
+static bool is_reshape(const Node *node) {
+  return node_is(node, "Reshape") || node_is(node, "Unsqueeze") || node_is(node, "Squeeze");
+}
+
+/* A Loop without a step leaves shapes that are not what their types say; a Reshape to sizes computed at run time, zeros
+ * among them, mends that and stays where it is. */
+static bool may_move(const Node *node) {
+  return !node_is(node, "Reshape") || !node_int_or(node, "allowzero", 0) || constant_of(node_input(node, 1));
+}
+
+static bool lets_through(const Node *node) {
+  return node->output_count == 1 && (is_elementwise(node) || node_is(node, "Softmax") || node_is(node, "Transpose"));
+}
+
+static Node *only_user(const Value *value) { return value->uses && !value->uses->next ? value->uses->node : NULL; }
+
+static bool leads_to_reshape(const Node *node) {
+  for (int steps = 0; steps < LONGEST_WAY; steps++) {
+    const Node *user = only_user(node->outputs[0]);
+    if (!user || user->graph != node->graph) return false;
+    if (is_reshape(user)) return user->inputs[0].value == node->outputs[0];
+    if (!lets_through(user)) return false;
+    node = user;
+  }
+  return false;
+}
+
+static bool same_last_dims(Type a, Type b, uint32_t count) {
+  if (count > a.rank || count > b.rank) return false;
+  for (uint32_t i = 1; i <= count; i++) {
+    if (!dim_equal(a.dims[a.rank - i], b.dims[b.rank - i])) return false;
+  }
+  return true;
+}
+
+/* The other operands see the same axes before and after the reshape. */
+static bool others_agree(const Node *node, uint32_t at, Type before, Type after) {
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Value *other = node->inputs[i].value;
+    if (i == at || !other) continue;
+    if (other->type.dtype == DTYPE_NONE || !same_last_dims(before, after, other->type.rank)) return false;
+  }
+  return type_same_shape(node->outputs[0]->type, after);
+}
+
+/* A node as `like`, reading `source` in place of its input `at`. */
+static Node *copy_reading(Rewriter *rewriter, Node *like, uint32_t at, Value *source, Type type, Node *before) {
+  Value **inputs = arena_new_array(&rewriter->context->arena, like->input_count, Value *);
+  for (uint32_t i = 0; i < like->input_count; i++) inputs[i] = i == at ? source : like->inputs[i].value;
+  const Origin *origin = like->origin;
+  if (origin) origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  Node *node = graph_node(before->graph, origin, like->op, like->domain, inputs, like->input_count, &type, 1, before);
+  for (size_t i = 0; i < like->attributes.count; i++) {
+    array_push(rewriter->context, &node->attributes, like->attributes.items[i]);
+  }
+  return node;
+}
+
+static void move_below(Rewriter *rewriter, Node *node, uint32_t at, Node *reshape) {
+  Value *source = node_input(reshape, 0), *result = node->outputs[0];
+  Type type = type_with(source->type, result->type.dtype);
+  Node *first = copy_reading(rewriter, node, at, source, type, node);
+  Node *second = copy_reading(rewriter, reshape, 0, first->outputs[0], result->type, node);
+  rewrite_replace(rewriter, node, second->outputs[0]);
+  rewrite_hand_over(rewriter, first, reshape);
+  rewrite_drop_unused(rewriter, reshape, second);
+}
+
+/* ---- Transpose ---- */
+
+/* Which axes of size 1 the reshape puts in; false when it does anything else. */
+static bool inserted_axes(Type before, Type after, bool inserted[MAX_RANK]) {
+  uint32_t at = 0;
+  if (after.rank > MAX_RANK || after.rank <= before.rank) return false;
+  for (uint32_t i = 0; i < after.rank; i++) {
+    uint32_t left = after.rank - i, needed = before.rank - at;
+    inserted[i] = dim_is(after.dims[i], 1) && left > needed && !(at < before.rank && dim_is(before.dims[at], 1));
+    if (inserted[i]) continue;
+    if (at == before.rank || !dim_equal(before.dims[at++], after.dims[i])) return false;
+  }
+  return at == before.rank;
+}
+
+/* The axes are put in after the others were permuted. */
+static void move_below_transpose(Rewriter *rewriter, Node *node, Node *reshape) {
+  Value *source = node_input(reshape, 0);
+  Type before = source->type, after = reshape->outputs[0]->type, result = node->outputs[0]->type;
+  const Attribute *order = node_attribute(node, "perm");
+  bool inserted[MAX_RANK];
+  int64_t number[MAX_RANK], permutation[MAX_RANK], axes[MAX_RANK];
+  Dim dims[MAX_RANK];
+  uint32_t kept = 0, added = 0;
+  if (!order || order->count != after.rank || !inserted_axes(before, after, inserted)) return;
+  for (uint32_t i = 0, at = 0; i < after.rank; i++) number[i] = inserted[i] ? -1 : (int64_t)at++;
+  for (uint32_t i = 0; i < after.rank; i++) {
+    int64_t from = order->integers[i];
+    if (number[from] < 0) axes[added++] = i;
+    else permutation[kept] = number[from], dims[kept] = before.dims[number[from]], kept++;
+  }
+  Type type = type_make(rewriter->context, before.dtype, dims, kept);
+  Node *first = copy_reading(rewriter, node, 0, source, type, node);
+  node_set_ints(first, "perm", permutation, kept);
+  const Origin *origin = reshape->origin;
+  if (origin) origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  Value *inputs[] = {first->outputs[0], rewrite_constant_ints(rewriter, node, axes, added, node->origin)};
+  Node *second = graph_node(node->graph, origin, "Unsqueeze", "", inputs, 2, &result, 1, node);
+  rewrite_replace(rewriter, node, second->outputs[0]);
+  rewrite_hand_over(rewriter, first, reshape);
+  rewrite_drop_unused(rewriter, reshape, second);
+}
+
+static bool is_over_last_axis(const Node *node) {
+  int64_t axis = node_int_or(node, "axis", -1);
+  return axis == -1 || axis == (int64_t)node->outputs[0]->type.rank - 1;
+}
+
+static void sink(Rewriter *rewriter, Node *node) {
+  if (!lets_through(node) || !node->outputs[0] || node->outputs[0]->type.dtype == DTYPE_NONE) return;
+  for (uint32_t at = 0; at < node->input_count; at++) {
+    Node *reshape = node->inputs[at].value ? node->inputs[at].value->producer : NULL;
+    if (!reshape || !is_reshape(reshape) || !may_move(reshape) || reshape->graph != node->graph) continue;
+    if (!only_user(reshape->outputs[0])) continue;
+    Type before = node_input(reshape, 0)->type, after = reshape->outputs[0]->type;
+    if (before.dtype == DTYPE_NONE || after.dtype == DTYPE_NONE || !leads_to_reshape(node)) continue;
+    if (node_is(node, "Transpose")) {
+      move_below_transpose(rewriter, node, reshape);
+    } else if (node_is(node, "Softmax")) {
+      if (!is_over_last_axis(node) || !before.rank || !same_last_dims(before, after, 1)) continue;
+      node_set_int(node, "axis", -1);
+      move_below(rewriter, node, at, reshape);
+    } else if (others_agree(node, at, before, after)) {
+      move_below(rewriter, node, at, reshape);
+    } else {
+      continue;
+    }
+    return;
+  }
+}
+
+bool sink_reshapes(Model *model) {
+  Rewriter rewriter;
+  rewrite_begin(&rewriter, model, __func__);
+  rewrite_each_node(&rewriter, sink);
+  return rewrite_end(&rewriter);
+}
