@@ -14,10 +14,12 @@ enum { QUERY, KEYS, VALUES, MASK, FACTOR, DIVISOR, FILL, SOFTMAX, WHERE, OUTER, 
 /* ---- four axes: batch, head, position, feature ---- */
 
 #define PRODUCT OP("MatMul", ANY(QUERY), ANY(KEYS))
+#define SCALED_QUERY EITHER(OP("Mul", ANY(QUERY), UNIFORM(FACTOR)), OP("Div", ANY(QUERY), UNIFORM(DIVISOR)))
+#define SCORES_OF_SCALED EITHER(OP("MatMul", SCALED_QUERY, ANY(KEYS)), SCORES)
 #define SCORES EITHER(OP("Mul", PRODUCT, UNIFORM(FACTOR)), EITHER(OP("Div", PRODUCT, UNIFORM(DIVISOR)), PRODUCT))
-#define MASKED                                                         \
-  EITHER(OP_AT(WHERE, "Where", CONSTANT(MASK), SCORES, UNIFORM(FILL)), \
-         EITHER(OP("Add", SCORES, CONSTANT(MASK)), SCORES))
+#define MASKED                                                                   \
+  EITHER(OP_AT(WHERE, "Where", CONSTANT(MASK), SCORES_OF_SCALED, UNIFORM(FILL)), \
+         EITHER(OP("Add", SCORES_OF_SCALED, CONSTANT(MASK)), SCORES_OF_SCALED))
 
 enum { LOWEST_KEPT = -1000000000 /* what is added below this leaves nothing of a score */ };
 
@@ -170,7 +172,28 @@ static bool fuse_attention_rows(Match *match) {
   return true;
 }
 
+/* Queries are often scaled before their heads are put first: the scale moves to where the scores are. */
+static bool fuse_scale_below_transpose(Match *match) {
+  const Node *user = match->root->outputs[0]->uses ? match->root->outputs[0]->uses->node : NULL;
+  Node *scaled = match->values[OUTER]->producer;
+  Value *source = match->values[QUERY];
+  if (!user || !node_is(user, "MatMul") || match_type(match).rank != 4 || source->type.rank != 4) return false;
+  if (!constant_of(match->values[FACTOR]) || match->values[FACTOR]->type.rank != 0 || !puts_heads_first(match->root))
+    return false;
+  const Origin *origin = match->root->origin;
+  if (origin) {
+    origin = origin_with_emitter(match->rewriter->model->provenance, origin, REWRITE_EMITTER(match->rewriter));
+  }
+  Type type = match_type(match);
+  const char *op = scaled->op;
+  Node *node = graph_node(match->root->graph, origin, "Transpose", "", &source, 1, &type, 1, match->root);
+  node_set_ints(node, "perm", heads_first, 4);
+  return EMIT_MATCH(match, op, node->outputs[0], match->values[FACTOR]);
+}
+
 static const FusionRule rules[] = {
+    {OP("Transpose", OP_AT(OUTER, "Div", ANY(QUERY), UNIFORM(FACTOR))), "Attention", fuse_scale_below_transpose},
+    {OP("Transpose", OP_AT(OUTER, "Mul", ANY(QUERY), UNIFORM(FACTOR))), "Attention", fuse_scale_below_transpose},
     {OP("MatMul", OP_AT(SOFTMAX, "Softmax", MASKED), ANY(VALUES)), "Attention", fuse_attention_heads},
     {OP("Reshape", MERGED_HEADS), "Attention", fuse_attention_rows},
 };

@@ -2,7 +2,7 @@
  * which of constants cost nothing. */
 #include "passes/pattern.h"
 
-enum { LEFT, RIGHT, PRODUCT, BIAS };
+enum { LEFT, RIGHT, PRODUCT, BIAS, SPLIT };
 
 static bool swaps_two_axes(const Node *node) {
   const Attribute *order = node_attribute(node, "perm");
@@ -11,12 +11,14 @@ static bool swaps_two_axes(const Node *node) {
 
 static bool is_matrix(const Value *value) { return value->type.dtype != DTYPE_NONE && value->type.rank == 2; }
 
-/* What a Transpose that only the match reads is the transpose of; NULL: there is none. */
+/* What the value is the transpose of; NULL: of nothing. A Transpose that others read too stays for them. */
 static Value *untransposed(Match *match, Value *value) {
   Node *node = value->producer;
   if (!node || node->graph != match->root->graph || !node_is(node, "Transpose") || !swaps_two_axes(node)) return NULL;
-  if (value_use_count(value) != 1 || match->node_count == MATCH_NODES) return NULL;
-  match->nodes[match->node_count++] = node;
+  if (match->node_count == MATCH_NODES) return NULL;
+  bool known = false;
+  for (size_t i = 0; i < match->node_count; i++) known = known || match->nodes[i] == node;
+  if (!known) match->nodes[match->node_count++] = node;
   return node_input(node, 0);
 }
 
@@ -65,7 +67,37 @@ static bool fuse_transposed_product(Match *match) {
   return EMIT_MATCH(match, "MatMul", first, second);
 }
 
+/* A bias over axes that a Reshape split off the last one: it is added before them, where it is one row again. */
+static bool fuse_bias_before_reshape(Match *match) {
+  Value *product = match->values[PRODUCT], *split = match->values[SPLIT];
+  const Tensor *bias = constant_of(match->values[BIAS]);
+  Type from = product->type, to = split->type;
+  int64_t count;
+  if (!product->producer || !node_is(product->producer, "MatMul")) return false;
+  if (!type_equal(to, match_type(match)) || from.rank < 2 || to.rank <= from.rank ||
+      bias->rank != to.rank - from.rank + 1)
+    return false;
+  Dim last = from.dims[from.rank - 1];
+  if (bias->dtype != from.dtype || !type_count(match->values[BIAS]->type, &count) || !dim_is(last, count)) return false;
+  for (uint32_t i = 0; i < to.rank; i++) {
+    bool leading = i + 1 < from.rank;
+    if (leading ? !dim_equal(from.dims[i], to.dims[i]) : !dim_is(to.dims[i], bias->dims[i + 1 - from.rank]))
+      return false;
+  }
+  Context *context = match->rewriter->context;
+  Tensor *row = arena_copy(&context->arena, bias, sizeof *bias);
+  row->rank = 1;
+  row->dims = arena_copy(&context->arena, &count, sizeof count);
+  Value *inputs[] = {product, rewrite_constant(match->rewriter, match->root, row, match->values[BIAS]->origin)};
+  const Origin *origin = match->root->origin;
+  if (origin)
+    origin = origin_with_emitter(match->rewriter->model->provenance, origin, REWRITE_EMITTER(match->rewriter));
+  Node *sum = graph_node(match->root->graph, origin, "Add", "", inputs, 2, &from, 1, match->root);
+  return EMIT_MATCH(match, "Reshape", sum->outputs[0], node_input(split->producer, 1));
+}
+
 static const FusionRule rules[] = {
+    {OP("Add", OP_AT(SPLIT, "Reshape", ANY(PRODUCT)), CONSTANT(BIAS)), NULL, fuse_bias_before_reshape},
     {OP("Add", OP_AT(PRODUCT, "MatMul", ANY(LEFT), ANY(RIGHT)), ANY(BIAS)), "Gemm", fuse_gemm},
     {OP("Transpose", OP("MatMul", ANY(LEFT), ANY(RIGHT))), "MatMul", fuse_transposed_product},
 };

@@ -123,6 +123,34 @@ static bool fuse_scaled(Match *match) {
   return EMIT_NORMALIZATION(match, first, shaped(match, scale, axes_from(match_type(match), first)));
 }
 
+/* x * s + (bias - mean * s), where s is the scale by the deviation. */
+#define MEAN_TAKEN_OUT OP("Mul", OP("Neg", ANY(MEAN)), ANY(INNER))
+#define SPREAD_OUT                                                                                                 \
+  OP("Add",                                                                                                        \
+     OP("Mul", X,                                                                                                  \
+        OP_AT(INNER, "Mul",                                                                                        \
+              OP("Reciprocal",                                                                                     \
+                 DEVIATION(OP_AT(MEAN_OF_SQUARES, "ReduceMean", OP("Mul", DIFFERENCE_TO_MEAN, ANY(DIFFERENCE))))), \
+              ANY(SCALE))),                                                                                        \
+     OP("Add", MEAN_TAKEN_OUT, ANY(BIAS)))
+
+static bool fuse_spread_out(Match *match) {
+  int64_t first = first_axis(match), rank = match_type(match).rank;
+  Value *scale = match->values[SCALE], *bias = match->values[BIAS];
+  float epsilon = (float)match_number(match, EPSILON);
+  if (first < 0 || !(epsilon >= 0) || !isfinite(epsilon)) return false;
+  Type shape = axes_from(match_type(match), first);
+  if (!varies_along(scale->type, match_type(match), first) || !varies_along(bias->type, match_type(match), first))
+    return false;
+  scale = shaped(match, scale, shape);
+  bias = shaped(match, bias, shape);
+  if (!scale || !bias) return false;
+  Node *node = EMIT_MATCH(match, "LayerNormalization", match->values[X_SLOT], scale, bias);
+  node_set_int(node, "axis", first == rank - 1 ? -1 : first);
+  node_set_float(node, "epsilon", epsilon);
+  return true;
+}
+
 /* ---- scale and bias around them ---- */
 
 static int64_t axis_of(const Node *node) {
@@ -237,6 +265,7 @@ static const FusionRule rules[] = {
     {OP("Div", DIFFERENCE_TO_MEAN, DEVIATION_OF_X), "LayerNormalization", fuse_unscaled},
     {OP("Mul", DIFFERENCE_TO_MEAN, OP("Mul", OP("Reciprocal", DEVIATION_OF_X), ANY(SCALE))), "LayerNormalization",
      fuse_scaled},
+    {SPREAD_OUT, "LayerNormalization", fuse_spread_out},
     {OP("Mul", OP_AT(INNER, "LayerNormalization", X), ANY(SCALE)), "LayerNormalization", fuse_scale},
     {OP("Add", OP_AT(INNER, "LayerNormalization", X), ANY(BIAS)), "LayerNormalization", fuse_bias},
     {OP("Mul", X, OP("Reciprocal", ROOT_MEAN_SQUARE)), "RMSNormalization", fuse_unscaled},

@@ -3,8 +3,7 @@
  *
  * Nothing moves that has no other Reshape to meet, so a round of passes ends.
  */
-#include "passes/passes.h"
-#include "passes/rewrite.h"
+#include "passes/pattern.h"
 
 static const char *const elementwise[] = {
     "Abs",      "Add",         "And",        "Cast", "Ceil",  "Clip",    "Cos",     "Div",
@@ -14,7 +13,7 @@ static const char *const elementwise[] = {
     "Softplus", "Sqrt",        "Sub",        "Tanh", "Where", NULL,
 };
 
-enum { LONGEST_WAY = 8 /* operators between two Reshapes */ };
+enum { LOOKED_AT = 16 /* operators on the way to another Reshape */ };
 
 static bool is_elementwise(const Node *node) {
   if (node->domain[0]) return false;
@@ -40,13 +39,14 @@ static bool lets_through(const Node *node) {
 
 static Node *only_user(const Value *value) { return value->uses && !value->uses->next ? value->uses->node : NULL; }
 
-static bool leads_to_reshape(const Node *node) {
-  for (int steps = 0; steps < LONGEST_WAY; steps++) {
-    const Node *user = only_user(node->outputs[0]);
-    if (!user || user->graph != node->graph) return false;
-    if (is_reshape(user)) return user->inputs[0].value == node->outputs[0];
-    if (!lets_through(user)) return false;
-    node = user;
+/* Does some way down from the node end at a Reshape? Looks at no more than *budget nodes. */
+static bool leads_to_reshape(const Node *node, int *budget) {
+  for (const Use *use = node->outputs[0]->uses; use; use = use->next) {
+    const Node *user = use->node;
+    if (--*budget < 0) return false;
+    if (!user || user->graph != node->graph) continue;
+    if (is_reshape(user) && user->inputs[0].value == node->outputs[0]) return true;
+    if (lets_through(user) && leads_to_reshape(user, budget)) return true;
   }
   return false;
 }
@@ -92,6 +92,40 @@ static void move_below(Rewriter *rewriter, Node *node, uint32_t at, Node *reshap
   rewrite_drop_unused(rewriter, reshape, second);
 }
 
+/* Leading axes of size 1 that the reshape puts in, when it does nothing else; else 0. */
+static uint32_t leading_ones(Type before, Type after) {
+  uint32_t more = after.rank > before.rank ? after.rank - before.rank : 0;
+  for (uint32_t i = 0; i < more; i++) {
+    if (!dim_is(after.dims[i], 1)) return 0;
+  }
+  return same_last_dims(before, after, before.rank) ? more : 0;
+}
+
+/* Leading ones are put in after the operator even where another operand is larger along other axes. */
+static bool move_leading_ones(Rewriter *rewriter, Node *node, uint32_t at, Node *reshape) {
+  Value *source = node_input(reshape, 0), *value = node->outputs[0];
+  Type before = source->type, result = value->type;
+  uint32_t more = leading_ones(before, reshape->outputs[0]->type);
+  if (more == 0 || result.rank != before.rank + more || result.rank > MAX_RANK) return false;
+  int64_t axes[MAX_RANK];
+  for (uint32_t i = 0; i < more; i++) {
+    if (!dim_is(result.dims[i], 1)) return false;
+    axes[i] = i;
+  }
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Value *other = node->inputs[i].value;
+    if (i != at && other && (other->type.dtype == DTYPE_NONE || other->type.rank > before.rank)) return false;
+  }
+  Type type = {.dtype = result.dtype, .rank = before.rank, .dims = result.dims + more};
+  Node *first = copy_reading(rewriter, node, at, source, type, node);
+  Value *inputs[] = {first->outputs[0], rewrite_constant_ints(rewriter, node, axes, more, node->origin)};
+  Node *second = graph_node(node->graph, first->origin, "Unsqueeze", "", inputs, 2, &result, 1, node);
+  rewrite_replace(rewriter, node, second->outputs[0]);
+  rewrite_hand_over(rewriter, first, reshape);
+  rewrite_drop_unused(rewriter, reshape, second);
+  return true;
+}
+
 /* ---- Transpose ---- */
 
 /* Which axes of size 1 the reshape puts in; false when it does anything else. */
@@ -135,19 +169,72 @@ static void move_below_transpose(Rewriter *rewriter, Node *node, Node *reshape) 
   rewrite_drop_unused(rewriter, reshape, second);
 }
 
+/* ---- reductions ---- */
+
+static bool is_reduction(const Node *node) {
+  return node_is(node, "ReduceSum") || node_is(node, "ReduceMax") || node_is(node, "ReduceMin") ||
+         node_is(node, "ReduceL1") || node_is(node, "ReduceMean");
+}
+
+/* Reads past axes of size 1 that were put in: the other axes are reduced by their numbers before that, and kept. */
+static void reduce_before(Rewriter *rewriter, Node *node, Node *reshape) {
+  Value *source = node_input(reshape, 0);
+  Type before = source->type, after = reshape->outputs[0]->type, result = node->outputs[0]->type;
+  bool inserted[MAX_RANK], reduced[MAX_RANK];
+  int64_t axes[MAX_RANK], missing[MAX_RANK];
+  Dim dims[MAX_RANK];
+  size_t count = 0;
+  if (!node_input(node, 1) || !inserted_axes(before, after, inserted) || !reduced_axes(node, reduced)) return;
+  for (uint32_t i = 0, at = 0; i < after.rank; i++) {
+    if (inserted[i]) continue;
+    dims[at] = reduced[i] ? dim_of(1) : before.dims[at];
+    if (reduced[i]) axes[count++] = at;
+    at++;
+  }
+  Type kept = type_make(rewriter->context, result.dtype, dims, before.rank);
+  bool leading[MAX_RANK];
+  bool same = type_same_shape(kept, result);
+  if (count == 0 || (!same && !inserted_axes(kept, result, leading))) return;
+  Value *numbers = rewrite_constant_ints(rewriter, node, axes, count, node->origin);
+  Node *first = copy_reading(rewriter, node, 0, source, kept, node);
+  use_set(&first->inputs[1], numbers);
+  node_set_int(first, "keepdims", 1);
+  Node *last = first;
+  if (!same) {
+    size_t more = 0;
+    for (uint32_t i = 0; i < result.rank; i++) {
+      if (leading[i]) missing[more++] = i;
+    }
+    Value *inputs[] = {first->outputs[0], rewrite_constant_ints(rewriter, node, missing, more, node->origin)};
+    last = graph_node(node->graph, first->origin, "Unsqueeze", "", inputs, 2, &result, 1, node);
+  }
+  rewrite_hand_over(rewriter, first, reshape);
+  rewrite_replace(rewriter, node, last->outputs[0]);
+  rewrite_drop_unused(rewriter, reshape, first);
+}
+
+static bool is_movable_reshape(const Node *reshape, const Node *node) {
+  return reshape && is_reshape(reshape) && may_move(reshape) && reshape->graph == node->graph;
+}
+
 static bool is_over_last_axis(const Node *node) {
   int64_t axis = node_int_or(node, "axis", -1);
   return axis == -1 || axis == (int64_t)node->outputs[0]->type.rank - 1;
 }
 
 static void sink(Rewriter *rewriter, Node *node) {
+  if (is_reduction(node) && node->outputs[0]->type.dtype != DTYPE_NONE) {
+    Node *reshape = node_input(node, 0)->producer;
+    if (is_movable_reshape(reshape, node)) reduce_before(rewriter, node, reshape);
+    return;
+  }
   if (!lets_through(node) || !node->outputs[0] || node->outputs[0]->type.dtype == DTYPE_NONE) return;
   for (uint32_t at = 0; at < node->input_count; at++) {
     Node *reshape = node->inputs[at].value ? node->inputs[at].value->producer : NULL;
-    if (!reshape || !is_reshape(reshape) || !may_move(reshape) || reshape->graph != node->graph) continue;
-    if (!only_user(reshape->outputs[0])) continue;
+    if (!is_movable_reshape(reshape, node) || !only_user(reshape->outputs[0])) continue;
     Type before = node_input(reshape, 0)->type, after = reshape->outputs[0]->type;
-    if (before.dtype == DTYPE_NONE || after.dtype == DTYPE_NONE || !leads_to_reshape(node)) continue;
+    int budget = LOOKED_AT;
+    if (before.dtype == DTYPE_NONE || after.dtype == DTYPE_NONE || !leads_to_reshape(node, &budget)) continue;
     if (node_is(node, "Transpose")) {
       move_below_transpose(rewriter, node, reshape);
     } else if (node_is(node, "Softmax")) {
@@ -156,7 +243,7 @@ static void sink(Rewriter *rewriter, Node *node) {
       move_below(rewriter, node, at, reshape);
     } else if (others_agree(node, at, before, after)) {
       move_below(rewriter, node, at, reshape);
-    } else {
+    } else if (!move_leading_ones(rewriter, node, at, reshape)) {
       continue;
     }
     return;

@@ -63,6 +63,27 @@ def test_heads_are_split_and_merged_by_the_operator():
     assert op_types(model) == ["Split", "Attention"]
 
 
+def test_projections_to_heads_scaled_queries_and_mapped_scores():
+    weights = [RNG.standard_normal((8, HEADS, FEATURES)).astype(np.float32) for _ in range(3)]
+    biases = [RNG.standard_normal((HEADS, FEATURES)).astype(np.float32) for _ in range(3)]
+
+    def fn(x):
+        pairs = zip(weights, biases, strict=True)
+        q, k, v = (jnp.einsum("btf,fhd->bthd", x, weight) + bias for weight, bias in pairs)
+        scores = jnp.einsum("bqhd,bkhd->bhqk", q / 2.0, k)
+        mixed = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, axis=-1), v)
+        return mixed.reshape(3, LENGTH, HEADS * FEATURES)
+
+    found = op_types(check_export(fn, [RNG.standard_normal((3, LENGTH, 8)).astype(np.float32)], rtol=1e-4, atol=1e-5))
+    assert sorted(found) == ["Add"] * 3 + ["Attention"] + ["MatMul"] * 3
+
+
+def test_jax_nn_dot_product_attention():
+    q, k, v = (value.transpose(0, 2, 1, 3) for value in (Q, K, V))
+    found = op_types(check_export(lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=True), [q, k, v]))
+    assert sorted(found) == ["Attention"] + ["Transpose"] * 4
+
+
 def test_a_symbolic_batch():
     check = check_export(
         attention(CAUSAL), [Q, K, V], specs=[("B", HEADS, LENGTH, FEATURES)] * 3, more_args=[[Q[:1], K[:1], V[:1]]]

@@ -33,6 +33,22 @@ def test_the_transpose_of_a_product_of_transposes():
     assert op_types(check_export(lambda x: (W.T @ x.T).T + B, [X])) == ["Gemm"]
 
 
+def test_a_transpose_that_several_products_read():
+    def fn(x):
+        turned = x.T
+        return (W.T @ turned).T, (W.T * 2 @ turned).T
+
+    assert op_types(check_export(fn, [X])) == ["MatMul", "MatMul"]
+
+
+def test_a_bias_over_split_axes_is_added_before_the_split():
+    bias = RNG.standard_normal((5, 2)).astype(np.float32)
+    weight = RNG.standard_normal((8, 10)).astype(np.float32)
+    assert op_types(check_export(lambda x: (x @ weight).reshape(3, 5, 2) + bias, [X])) == ["Gemm", "Reshape"]
+    found = op_types(check_export(lambda x: (x @ weight).reshape(3, 5, 2) + bias[:1], [X]))
+    assert found == ["MatMul", "Reshape", "Add"]
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
 def test_other_types(dtype):
     args = [value.astype(dtype) for value in (X, W, B)]
