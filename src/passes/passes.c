@@ -26,7 +26,7 @@ const Pass all_passes[] = {
 };
 
 /* What one pass leaves may be something for another; most programs are done in two rounds. */
-enum { MOST_ROUNDS = 5 };
+enum { MOST_ROUNDS = 8 };
 
 typedef struct PassRun {
   Model *model;
