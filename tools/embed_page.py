@@ -1,8 +1,8 @@
 """Writes the page of ``j2o report`` as texts of C.
 
-usage: embed_page.py PAGE.html PAGE.css PAGE.js OUT.inc
+usage: embed_page.py PAGE.html PAGE.css SCRIPT.js... OUT.inc
 
-The page names its style and script by lines ``@STYLE@`` and ``@SCRIPT@``; ``@DATA@`` is where a model's data go, so it
+The page names its style and scripts by lines ``@STYLE@`` and ``@SCRIPT@``; ``@DATA@`` is where a model's data go, so it
 is what divides the two texts.
 """
 
@@ -17,11 +17,11 @@ def c_text(name: str, text: str) -> str:
 
 
 def main() -> None:
-    html, style, script = (pathlib.Path(name).read_text(encoding="utf-8") for name in sys.argv[1:4])
+    html, style, *scripts = (pathlib.Path(name).read_text(encoding="utf-8") for name in sys.argv[1:-1])
     before, after = html.rstrip("\n").replace("@STYLE@", style.rstrip("\n")).split("@DATA@")
-    after = after.replace("@SCRIPT@", script.rstrip("\n"))
+    after = after.replace("@SCRIPT@", "\n".join(scripts).rstrip("\n"))
     text = c_text("page_before", before) + c_text("page_after", after + "\n")
-    pathlib.Path(sys.argv[4]).write_text(text, encoding="utf-8")
+    pathlib.Path(sys.argv[-1]).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

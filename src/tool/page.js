@@ -12,17 +12,8 @@
   const byId = (id) => document.getElementById(id);
   const text = (row) => (row < 0 ? "" : data.texts[row]);
   const GRAPH = 0, OPERATOR = 1, NAME = 2, PLACE = 3, TRACE = 4, PLUGIN = 5, CALLS = 6, INPUTS = 7, OUTPUTS = 8, FACTS = 9;
-  const ROW = 20;
-  const OVERSCAN = 10;
   const UNFOLDED_UP_TO = 2000;
 
-  function make(tag, classes, content, ...children) {
-    const element = document.createElement(tag);
-    if (classes) element.className = classes;
-    if (content) element.textContent = content;
-    element.append(...children);
-    return element;
-  }
   const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
   const duration = (us) => (us >= 1e6 ? `${(us / 1e6).toFixed(2)} s` : us >= 1e3 ? `${(us / 1e3).toFixed(2)} ms` : `${us.toFixed(us < 100 ? 1 : 0)} µs`);
 
@@ -141,85 +132,6 @@
   });
   const valueText = (value) => (value < 0 ? "-" : text(data.values[value][0]));
   const typeText = (value) => (value < 0 ? "" : text(data.values[value][1]));
-
-  // ---- a list of which only the visible rows are elements ----
-
-  class List {
-    constructor(element, role, render, choose) {
-      Object.assign(this, { element, role, render, choose, count: 0, active: -1, elements: new Map(), waiting: false });
-      this.space = make("div", "space");
-      element.append(this.space);
-      element.addEventListener("scroll", () => this.later(), { passive: true });
-      new ResizeObserver(() => this.later()).observe(element);
-    }
-    later() {
-      if (this.waiting) return;
-      this.waiting = true;
-      requestAnimationFrame(() => {
-        this.waiting = false;
-        this.draw();
-      });
-    }
-    reset(count, active) {
-      this.count = count;
-      this.active = active;
-      this.space.style.height = `${count * ROW}px`;
-      for (const row of this.elements.values()) row.remove();
-      this.elements.clear();
-      this.draw();
-    }
-    draw() {
-      const first = Math.max(0, Math.floor(this.element.scrollTop / ROW) - OVERSCAN);
-      const last = Math.min(this.count, Math.ceil((this.element.scrollTop + this.element.clientHeight) / ROW) + OVERSCAN);
-      for (const [index, row] of this.elements) {
-        if (index >= first && index < last) continue;
-        row.remove();
-        this.elements.delete(index);
-      }
-      for (let index = first; index < last; index++) {
-        if (this.elements.has(index)) continue;
-        const row = this.render(index);
-        row.id = `${this.element.id}-${index}`;
-        row.dataset.index = index;
-        row.style.top = `${index * ROW}px`;
-        row.setAttribute("role", this.role);
-        row.setAttribute("aria-setsize", this.count);
-        row.setAttribute("aria-posinset", index + 1);
-        this.elements.set(index, row);
-        this.element.append(row);
-      }
-      this.mark();
-    }
-    mark() {
-      for (const [index, row] of this.elements) {
-        row.classList.toggle("active", index === this.active);
-        row.setAttribute("aria-selected", index === this.active);
-        this.decorate(index, row);
-      }
-      if (this.elements.has(this.active)) this.element.setAttribute("aria-activedescendant", `${this.element.id}-${this.active}`);
-      else this.element.removeAttribute("aria-activedescendant");
-    }
-    show(index, centred) {
-      const top = index * ROW, height = this.element.clientHeight, at = this.element.scrollTop;
-      const hidden = top < at || top + ROW > at + height;
-      if (hidden) this.element.scrollTop = centred ? top - height / 2 + ROW : top < at ? top : top + ROW - height;
-      this.draw();
-    }
-    move(key) {
-      const page = Math.max(1, Math.floor(this.element.clientHeight / ROW) - 1);
-      const steps = { ArrowUp: -1, ArrowDown: 1, PageUp: -page, PageDown: page, Home: -this.count, End: this.count };
-      if (!(key in steps) || !this.count) return false;
-      const from = this.active < 0 ? (key === "ArrowDown" ? -1 : 0) : this.active;
-      this.active = Math.min(this.count - 1, Math.max(0, from + steps[key]));
-      this.show(this.active, false);
-      this.choose(this.active);
-      return true;
-    }
-    rowAt(event) {
-      const row = event.target.closest(".row");
-      return row ? Number(row.dataset.index) : -1;
-    }
-  }
 
   // ---- state ----
 

@@ -128,12 +128,26 @@ class Page:
             self.send(f"{domain}.enable")
         self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.send("Target.setAutoAttach", autoAttach=True, waitForDebuggerOnStart=False, flatten=True)
         self.send("Page.bringToFront")
         self.send("Page.navigate", url=url)
         self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         return self._browser.send(method, self._session, **parameters)
+
+    def frame(self) -> Page:
+        """The page in the only frame of this one, which has a process of its own."""
+        deadline = time.monotonic() + TIMEOUT
+        while not (attached := self._own_events("Target.attachedToTarget")):
+            if time.monotonic() > deadline:
+                raise TimeoutError("there is no frame")
+            self.settle()
+        frame = Page.__new__(Page)
+        frame._browser, frame._session = self._browser, attached[0]["sessionId"]
+        for domain in ("Runtime", "Log"):
+            frame.send(f"{domain}.enable")
+        return frame
 
     def js(self, expression: str) -> Any:
         answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)

@@ -9,6 +9,7 @@ import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import onnx
 import pytest
 from browser import Browser, find_browser
@@ -178,6 +179,18 @@ def test_a_profile_gives_times(tmp_path):
     ]
     profile.write_text(json.dumps(events, indent=1))
     assert data_of(report(full(), tmp_path, "--profile", profile))["times"] == [[0, 7]]
+
+
+def test_the_profile_of_a_run_gives_times(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "run")
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(full().SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session.run(None, {session.get_inputs()[0].name: np.ones((2, 3), np.float32)})
+    data = data_of(report(full(), tmp_path, "--profile", session.end_profiling()))
+    assert len(data["times"]) == len(data["nodes"])
 
 
 @pytest.mark.parametrize("text", ["", "3", "{", '{"a" 1}', '{"a": "b"}', '{"a": 1} x', "[1]", '{"\\q": 1}', "[" * 99])
@@ -458,9 +471,11 @@ def test_explore_shows_the_page_in_a_frame(browser, tmp_path):
     notebook = tmp_path / "notebook.html"
     notebook.write_text(f"<!doctype html><meta charset=utf-8><body>{html}</body>")
     page = browser.open(notebook.as_uri())
-    page.settle()
-    assert page.js("document.querySelector('iframe').srcdoc.includes('j2o report')")
-    assert page.complaints() == []
+    frame = page.frame()
+    frame.wait("document.querySelectorAll('#nodes .op').length > 0")
+    assert {"Sin", "Cos", "Mul"} <= set(operators(frame))
+    frame.js("document.getElementById('theme').click()")
+    assert page.complaints() == [] and frame.complaints() == []
     path = tmp_path / "model.onnx"
     onnx.save(full(), path)
     assert jax2onnx.explore(path).html == jax2onnx.explore(str(path)).html
