@@ -1,5 +1,5 @@
-/* j2o report: writes the page. What it looks like is in page.html, page.css, page_list.js and page.js, which the build puts into
- * page_parts.inc as texts of C. */
+/* j2o report: writes the page. What it looks like is in page.html, page.css, page_list.js and page.js, which the build
+ * puts into page_parts.inc as texts of C. */
 #include "tool/page.h"
 
 #include <inttypes.h>

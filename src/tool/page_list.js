@@ -12,6 +12,7 @@ function make(tag, classes, content, ...children) {
   element.append(...children);
   return element;
 }
+
 class List {
   constructor(element, role, render, choose) {
     Object.assign(this, { element, role, render, choose, count: 0, active: -1, elements: new Map(), waiting: false });
