@@ -1,6 +1,8 @@
-"""Writes the messages: breaks the program's model in many ways and keeps what onnx.checker and ONNX Runtime say.
+"""Writes the model and the messages: breaks the model in many ways and keeps what onnx.checker and ONNX Runtime say.
 
 python tests/data/messages/make.py
+
+The model is kept beside them, because names of nodes change with the converter.
 """
 
 from __future__ import annotations
@@ -16,19 +18,31 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 FOLDER = pathlib.Path(__file__).resolve().parent
+MODEL = FOLDER / "program.onnx"
 sys.path[:0] = [str(FOLDER), str(FOLDER.parents[2])]
+
+import jax  # noqa: E402
+
+import program  # noqa: E402
+from jax2onnx import to_onnx  # noqa: E402
 
 FEEDS = {"x": np.ones((6, 4), np.float32), "tokens": np.arange(6, dtype=np.int32)}
 
 
-def export(level: str = "compact") -> onnx.ModelProto:
-    import jax
-
-    import program
-    from jax2onnx import to_onnx
-
+def export() -> onnx.ModelProto:
+    """The program's model with full provenance, without the folders of this machine."""
     inputs = [jax.ShapeDtypeStruct((6, 4), np.float32), jax.ShapeDtypeStruct((6,), np.int32)]
-    return to_onnx(program.model, inputs, input_names=["x", "tokens"], stacktrace_metadata=level)
+    model = to_onnx(program.model, inputs, input_names=["x", "tokens"], stacktrace_metadata="full")
+    for graph in graphs(model.graph):
+        for node in graph.node:
+            for entry in node.metadata_props:
+                text = entry.value.replace(str(FOLDER) + "/", "")
+                entry.value = re.sub(r"(?m)^/.*/site-packages/", "/lib/python3/site-packages/", text)
+    return model
+
+
+def frozen() -> onnx.ModelProto:
+    return onnx.load(MODEL)
 
 
 def graphs(graph):
@@ -73,7 +87,7 @@ def unknown_operator(model, feeds):
 
 
 def unknown_attribute(model, feeds):
-    find(model, "Div").attribute.append(helper.make_attribute("temperature", 2.0))
+    find(model, "Softmax").attribute.append(helper.make_attribute("temperature", 2.0))
 
 
 def value_that_nobody_makes(model, feeds):
@@ -86,12 +100,12 @@ def wrong_type(model, feeds):
 
 
 def one_name_twice(model, feeds):
-    find(model, "Sin").output[0] = find(model, "Div").output[0]
+    find(model, "Sin").output[0] = find(model, "Softmax").output[0]
 
 
 def weight_of_wrong_shape(model, feeds):
     forget_types(model)
-    replace_tensor(model, find(model, "MatMul", -1).input[1], np.ones((7, 4), np.float32))
+    replace_tensor(model, find(model, "Gemm").input[1], np.ones((7, 4), np.float32))
 
 
 def axis_that_is_not_there(model, feeds):
@@ -154,7 +168,7 @@ def declared_type_is_wrong(model, feeds):
 
 
 def declared_size_is_wrong(model, feeds):
-    name = find(model, "Div").output[0]
+    name = find(model, "Softmax").output[0]
     for value in model.graph.value_info:
         if value.name == name:
             value.type.tensor_type.shape.dim[0].dim_value = 17
@@ -188,11 +202,12 @@ def normalised(message: str, path: str) -> str:
 def main() -> None:
     for old in FOLDER.glob("*.txt"):
         old.unlink()
+    onnx.save(export(), MODEL)
     with tempfile.TemporaryDirectory() as folder:
         path = str(pathlib.Path(folder) / "model.onnx")
         for change, ways in BREAKS:
             for way in ways:
-                model, feeds = export(), dict(FEEDS)
+                model, feeds = frozen(), dict(FEEDS)
                 change(model, feeds)
                 try:
                     way(model, feeds, path)

@@ -1,0 +1,300 @@
+"""``jax2onnx profile``: the time that ONNX Runtime takes, by the user's lines, functions and operators.
+
+ONNX Runtime fuses nodes before it runs them. What it runs is read back from the optimised model that it writes: a
+kernel's parts are the nodes of the file that lie between its inputs and its outputs, and its time is shared by them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from jax2onnx._command import OK, Failure, Output, command_parser, run_command
+from jax2onnx._flame import Flame, Slice, flame_svg, trace_events
+from jax2onnx._origins import NO_ORIGINS, Frame, ModelError, ModelOrigins, NodeOrigin, read_origins
+from jax2onnx._progress import progress_on, stage
+from jax2onnx._target import UsageError
+
+RUNTIME = "runtime"  # what ONNX Runtime added of its own
+_KERNEL = "_kernel_time"
+
+_EPILOG = """\
+The model is run once to warm up and then --runs times. A kernel that ONNX Runtime made of several nodes counts for
+the lines of all of them, in equal parts; what it added itself is shown as "runtime". A loop's own time is what its
+body does not take.
+
+examples:
+  jax2onnx profile model.onnx
+  jax2onnx profile model.onnx --runs 100 --inputs batch.npz --flame model.svg --trace model.json
+
+exit codes: 0 done, 1 the model cannot be read or run, 2 the command line is wrong
+"""
+
+
+@dataclass
+class Kernel:
+    """One execution of a kernel."""
+
+    name: str
+    op: str
+    start: float  # microseconds
+    time: float
+    own: float = 0.0  # without the kernels inside
+    parts: list[NodeOrigin] = field(default_factory=list)
+
+    @property
+    def places(self) -> list[Frame | None]:
+        return [part.place for part in self.parts] or [None]
+
+
+@dataclass
+class Row:
+    """Time of a line, function or operator."""
+
+    time: float = 0.0
+    calls: float = 0.0
+    operators: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+
+@dataclass
+class Profile:
+    runs: int
+    time: float  # of a run, microseconds
+    kernels: list[Kernel]
+
+    def rows(self, kind: str) -> list[tuple[Any, Row]]:
+        """By ``"line"``, ``"function"`` or ``"operator"``, the slowest first; times are of one run."""
+        rows: dict[Any, Row] = defaultdict(Row)
+        for kernel in self.kernels:
+            if kind == "operator":
+                keys: list[Any] = [kernel.op]
+            else:
+                keys = [place.function if place and kind == "function" else place for place in kernel.places]
+            time = kernel.own / (len(keys) * self.runs)
+            for key in keys:
+                rows[key].time += time
+                rows[key].operators[kernel.op] += time
+            for key in set(keys):
+                rows[key].calls += 1 / self.runs
+        return sorted(rows.items(), key=lambda item: (-item[1].time, str(item[0])))
+
+    @property
+    def total(self) -> float:
+        return sum(kernel.own for kernel in self.kernels) / self.runs or 1.0
+
+
+def profile_model(path: str, origins: ModelOrigins, inputs: str | None, runs: int) -> Profile:
+    from jax2onnx._compare import run_session
+    from jax2onnx._feeds import model_feeds, runtime
+
+    onnxruntime = runtime()
+    with tempfile.TemporaryDirectory() as folder:
+        settings = onnxruntime.SessionOptions()
+        settings.enable_profiling = True
+        settings.profile_file_prefix = os.path.join(folder, "profile")
+        settings.optimized_model_filepath = os.path.join(folder, "optimised.onnx")
+        settings.log_severity_level = 4
+        # Weights beside the optimised model: it may be larger than a file of this kind can be.
+        settings.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
+        settings.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+        stage("loading the model")
+        try:
+            session = onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
+            feeds = model_feeds(session.get_inputs(), inputs)
+            for number in range(runs + 1):
+                stage(f"run {number} of {runs}")
+                run_session(session, feeds)
+        except Failure:
+            raise
+        except Exception as error:  # ONNX Runtime's exceptions have no common class
+            raise Failure(f"ONNX Runtime cannot run the model (jax2onnx explain tells more): {error}") from error
+        stage("reading the profile")
+        with open(session.end_profiling()) as stream:
+            events = json.load(stream)
+        try:
+            optimised = read_origins(settings.optimized_model_filepath)
+        except ModelError:
+            optimised = None
+    return _profile(events, _Parts(origins, optimised), runs)
+
+
+def _profile(events: list[dict[str, Any]], parts: _Parts, runs: int) -> Profile:
+    whole = sorted((event for event in events if event.get("name") == "model_run"), key=lambda event: event["ts"])
+    if len(whole) <= runs:
+        raise Failure("ONNX Runtime's profile does not hold all runs; try fewer --runs")
+    measured = whole[-runs:]
+    start = measured[0]["ts"]
+    kernels = []
+    for event in events:
+        name = event.get("name", "")
+        if event.get("cat") != "Node" or not name.endswith(_KERNEL) or event["ts"] < start:
+            continue
+        name = name.removesuffix(_KERNEL)
+        kernel = Kernel(name, event["args"].get("op_name", "?"), event["ts"] - start, event["dur"])
+        kernel.parts = parts.of(name, kernel.op)
+        kernels.append(kernel)
+    _take_inner_time(kernels)
+    return Profile(runs, sum(event["dur"] for event in measured) / runs, kernels)
+
+
+def _take_inner_time(kernels: list[Kernel]) -> None:
+    kernels.sort(key=lambda kernel: (kernel.start, -kernel.time))
+    around: list[Kernel] = []
+    for kernel in kernels:
+        kernel.own = kernel.time
+        while around and kernel.start >= around[-1].start + around[-1].time:
+            around.pop()
+        if around:
+            around[-1].own = max(0.0, around[-1].own - kernel.time)
+        around.append(kernel)
+
+
+class _Parts:
+    """The nodes of the file that a kernel stands for."""
+
+    def __init__(self, model: ModelOrigins, optimised: ModelOrigins | None) -> None:
+        self._model, self._optimised = model, optimised
+        self._known: dict[tuple[str, str], list[NodeOrigin]] = {}
+
+    def of(self, name: str, op: str) -> list[NodeOrigin]:
+        key = (name, op)
+        if key not in self._known:
+            self._known[key] = self._find(name, op)
+        return self._known[key]
+
+    def _find(self, name: str, op: str) -> list[NodeOrigin]:
+        node = self._model.by_name.get(name)
+        if node is not None and node.op == op:
+            return [node]
+        kernel = self._optimised.by_name.get(name) if self._optimised else None
+        between = self._between(kernel) if kernel else []
+        if between or node is not None:
+            return between or [node]
+        from jax2onnx._explain import find_nodes
+
+        return [found.node for found in find_nodes(name, self._model) if found.kind == "node"]
+
+    def _between(self, kernel: NodeOrigin) -> list[NodeOrigin]:
+        """From the outputs back to the inputs. What else of the file still runs by itself is no part."""
+        assert self._optimised is not None
+        reached: dict[str, NodeOrigin] = {}
+        values = [value for value in kernel.outputs if value]
+        while values:
+            node = self._model.producers.get(values.pop())
+            if node is None or node.name in reached:
+                continue
+            other = self._optimised.by_name.get(node.name)
+            if other is not None and other.op == node.op and other.name != kernel.name:
+                continue
+            reached[node.name] = node
+            values += [value for value in node.inputs if value and value not in kernel.inputs]
+        return list(reached.values())
+
+
+def _stack(node: NodeOrigin | None, op: str) -> list[str]:
+    """The user's frames, outermost first, then the operator."""
+    if node is None or not node.users_trace:
+        return [RUNTIME, op]
+    return [*map(_frame_name, reversed(node.users_trace)), op]
+
+
+def _frame_name(frame: Frame) -> str:
+    return f"{frame.function} ({os.path.basename(frame.file)}:{frame.line})" if frame.file else str(frame)
+
+
+def flame_of(profile: Profile) -> Flame:
+    root = Flame("one run")
+    for kernel in profile.kernels:
+        nodes = kernel.parts or [None]
+        for node in nodes:
+            root.add(_stack(node, kernel.op), kernel.own / (len(nodes) * profile.runs))
+    return root
+
+
+def slices_of(profile: Profile) -> list[Slice]:
+    """Every kernel that has no other inside; loops are there as the callers of what they run."""
+    slices = []
+    for kernel in profile.kernels:
+        if kernel.own < kernel.time:
+            continue
+        main = kernel.parts[-1] if kernel.parts else None
+        details = {"kernel": kernel.name, "parts": [f"{part.op} {part.name}" for part in kernel.parts]}
+        slices.append(Slice(_stack(main, kernel.op), kernel.start, kernel.time, details))
+    return slices
+
+
+def _work(options: argparse.Namespace, output: Output) -> int:
+    if options.runs < 1:
+        raise UsageError("--runs must be at least 1")
+    origins = read_origins(options.model)
+    with progress_on(sys.stderr):
+        profile = profile_model(options.model, origins, options.inputs, options.runs)
+    title = os.path.basename(options.model)
+    if options.flame:
+        _write(options.flame, flame_svg(flame_of(profile), f"{title}: {profile.time / 1000:.3f} ms a run"))
+    if options.trace:
+        _write(options.trace, json.dumps(trace_events(slices_of(profile), title)))
+    if output.as_json:
+        output.document(_document(options.model, profile))
+    else:
+        _print(options, output, profile)
+    if not origins.has_places:
+        print(f"jax2onnx: {options.model}: {NO_ORIGINS}", file=sys.stderr)
+    return OK
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}") from error
+
+
+def _document(path: str, profile: Profile) -> dict[str, Any]:
+    document: dict[str, Any] = {"file": path, "runs": profile.runs, "run_us": profile.time, "kernels_us": profile.total}
+    for kind in ("line", "function", "operator"):
+        document[f"{kind}s"] = [
+            {
+                kind: key.as_json() if isinstance(key, Frame) else key or RUNTIME,
+                "us": row.time,
+                "share": row.time / profile.total,
+                "calls": row.calls,
+                "operators": dict(row.operators),
+            }
+            for key, row in profile.rows(kind)
+        ]
+    return document
+
+
+def _print(options: argparse.Namespace, output: Output, profile: Profile) -> None:
+    whole, kernels = profile.time / 1000, profile.total / 1000
+    print(f"{options.model}: {whole:.3f} ms a run ({profile.runs} runs), kernels {kernels:.3f} ms")
+    for kind in ("line", "function", "operator"):
+        rows = profile.rows(kind)
+        print(f"\n{output.paint('name', f'{kind}s')}\n   share         µs   calls")
+        for key, row in rows[: options.top]:
+            text = output.paint("place", str(key)) if key is not None else RUNTIME
+            print(f"  {100 * row.time / profile.total:5.1f}%  {row.time:9.1f}  {row.calls:6.4g}  {text}")
+            source = key.source if isinstance(key, Frame) else None
+            if source:
+                print(f"{'':31}{source}")
+        if len(rows) > options.top:
+            print(f"  and {len(rows) - options.top} more (--top)")
+
+
+def run(arguments: list[str]) -> int:
+    parser = command_parser("profile", "Runs a model in ONNX Runtime and tells which lines take the time.", _EPILOG)
+    parser.add_argument("model", metavar="MODEL.onnx")
+    parser.add_argument("--runs", type=int, default=10, metavar="N", help="how often to run it (default: 10)")
+    parser.add_argument("--inputs", metavar="FILE.npz", help="what to run it on; random numbers by default")
+    parser.add_argument("--flame", metavar="FILE.svg", help="write a flame graph")
+    parser.add_argument("--trace", metavar="FILE.json", help="write a trace for Chrome's tracing page or Perfetto")
+    parser.add_argument("--top", type=int, default=12, metavar="N", help="how many lines to list (default: 12)")
+    return run_command(parser, arguments, _work)
