@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,7 @@ def steps(equation: Equation) -> Iterator[list[Equation]]:
 def _scan(equation: Equation) -> Iterator[list[Equation]]:
     params, inputs = equation.params, equation.inputs
     closed = params["jaxpr"]
-    consts, carried = params["num_consts"], params["num_carry"]
+    consts, carried = _scan_counts(params)
     carry, rows = list(inputs[consts : consts + carried]), inputs[consts + carried :]
     order = range(params["length"])
     for index in reversed(order) if params["reverse"] else order:
@@ -52,6 +52,18 @@ def _scan(equation: Equation) -> Iterator[list[Equation]]:
         arguments = [*inputs[:consts], *carry, *(array[index] for array in rows)]
         carry = _run(closed.jaxpr, closed.consts, arguments, equation.trace, equations)[:carried]
         yield equations
+
+
+def _scan_counts(params: dict[str, Any]) -> tuple[int, int]:
+    """How many constants and carries. Up to JAX 0.10 as numbers, later as a tree (constants, carries, xs)."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+
+    def leaves(tree: Any) -> int:
+        return sum(map(leaves, tree)) if isinstance(tree, Iterable) else 1
+
+    consts, carried, _ = map(leaves, params["ft_in"])
+    return consts, carried
 
 
 def _while(equation: Equation) -> Iterator[list[Equation]]:

@@ -260,14 +260,14 @@ def test_planted_faults_are_found_without_a_fresh_export(name, subjects):
     verifier = Verifier(it.fn, it.inputs, export=False)
     missed = []
     total = 0
-    for model, at_fault in it.faults(seed=7, count=25):
+    for model, at_fault in it.faults(seed=7, count=30):
         verdict = verifier.check(model, it.origins)
         if "cannot run" in verdict.message:
             continue
         total += 1
         if verdict.agrees or verdict.place != at_fault.place:
             missed.append((at_fault.name, str(at_fault.place), verdict.message, str(verdict.place)))
-    assert total > 10
+    assert total >= 10
     assert len(missed) <= total // 10, missed
 
 
