@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,11 +58,7 @@ def _scan_counts(params: dict[str, Any]) -> tuple[int, int]:
     """How many constants and carries. Up to JAX 0.10 as numbers, later as a tree (constants, carries, xs)."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
-
-    def leaves(tree: Any) -> int:
-        return sum(map(leaves, tree)) if isinstance(tree, Iterable) else 1
-
-    consts, carried, _ = map(leaves, params["ft_in"])
+    consts, carried, _ = (len(part) for part in params["ft_in"].unpack())
     return consts, carried
 
 
