@@ -342,6 +342,19 @@ static const Tensor *evaluate_cast(const Evaluation *evaluation) {
   return result;
 }
 
+/* ---- Clip ---- */
+
+static const Tensor *evaluate_clip(const Evaluation *evaluation) {
+  static const Binary bounds[] = {MAX, MIN};
+  const Tensor *x = evaluate_input(evaluation, 0);
+  for (size_t i = 0; x && i < 2; i++) {
+    const Tensor *bound = evaluate_input(evaluation, i + 1);
+    if (bound && (bound->rank != 0 || bound->dtype != x->dtype || !computable(x->dtype))) return NULL;
+    if (bound) x = combine(evaluation, bounds[i], x, bound);
+  }
+  return x;
+}
+
 #define UNARY(op) {op, evaluate_unary}
 #define BINARY(op) {op, evaluate_binary}
 
@@ -356,5 +369,6 @@ const EvaluateRow evaluate_elementwise[] = {
     BINARY("BitwiseXor"), BINARY("BitShift"),
     {"Where", evaluate_where},
     {"Cast", evaluate_cast},
+    {"Clip", evaluate_clip},
     {NULL, NULL},
 };

@@ -156,7 +156,8 @@ def test_every_node_is_named_by_a_line_of_the_function():
         centred = x - mean
         return centred / jnp.sqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + 1e-6)
 
-    model = check_export(fn, [X], specs=[("B", 3)], more_args=[[np.ones((4, 3), np.float32)]])
+    batch = {"specs": [("B", 3)], "more_args": [[np.ones((4, 3), np.float32)]]}
+    model = check_export(fn, [X], **batch, normalization_mode="force_decomposed")
     first = fn.__code__.co_firstlineno
     lines = {int(metadata(node)["pkg.jax2onnx.callsite"].rsplit(":", 1)[1]) for node in all_nodes(model)}
     assert lines == {first + 1, first + 2, first + 3}
