@@ -253,9 +253,33 @@ static bool rule_runs(const Match *match) {
   return match->values[0] && schema_runs(op, NULL, match_opset(match), match_dtype(match));
 }
 
+/* Could this value be what the pattern's outermost part says? Cheap: most rules fail here at most nodes. */
+static bool might_be(const Pattern *pattern, const Value *value) {
+  switch (pattern->kind) {
+    case PATTERN_NODE: return value->producer && node_is(value->producer, pattern->op);
+    case PATTERN_CONSTANT:
+    case PATTERN_NUMBER:
+    case PATTERN_UNIFORM: return value->producer == NULL;
+    default: return true;
+  }
+}
+
+/* Has the node, for each input of the pattern, one that it could be? */
+static bool might_match(const Pattern *pattern, const Node *node) {
+  for (size_t i = 0; i < PATTERN_INPUTS && pattern->inputs[i]; i++) {
+    bool found = false;
+    for (uint32_t k = 0; k < node->input_count && !found; k++) {
+      const Value *value = node->inputs[k].value;
+      found = value && might_be(pattern->inputs[i], value);
+    }
+    if (!found) return false;
+  }
+  return true;
+}
+
 static bool try_rule(Fusion *fusion, const FusionRule *rule, Node *node) {
+  if (!might_match(rule->pattern, node)) return false;
   Match match = {.rewriter = &fusion->rewriter, .rule = rule, .root = node};
-  if (rule->op && !schema_version(rule->op, match_opset(&match))) return false;
   Goal goal = {rule->pattern, node->outputs[0], NULL};
   return match_goals(&match, &goal) && is_closed(&match) && rule_runs(&match) && rule->fuse(&match);
 }
@@ -275,6 +299,7 @@ bool fuse_patterns(Model *model, const char *pass, const FusionRule *rules, size
   rewrite_begin(&fusion.rewriter, model, pass);
   fusion.next = arena_new_array(&context->arena, count, size_t);
   for (size_t i = count; i--;) {
+    if (rules[i].op && !schema_version(rules[i].op, model->opset)) continue;
     void **slot = map_slot_pointer(context, &fusion.by_op, str_intern(context, rules[i].pattern->op));
     fusion.next[i] = (size_t)(uintptr_t)*slot;
     *slot = (void *)(uintptr_t)(i + 1);
