@@ -8,7 +8,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 C_SOURCES := $(shell git ls-files 'src/*.c' 'src/*.h' 'tests/*.c' 'tests/*.h' 'include/*.h' 2>/dev/null)
 
-.PHONY: help demo test test-c test-python test-full test-matrix test-matrix-short bench format lint sanitize fuzz build goldens sample clean
+.PHONY: help demo test test-c test-python test-full test-matrix test-matrix-short bench format lint sanitize fuzz build goldens sample coverage coverage-count clean
 
 help:
 	@echo "make demo          export a small model, print each node with its provenance, check it against JAX"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench         conversion time as a ratio of tracing time, memory, first export"
 	@echo "make sanitize      the Python suite with the extension under AddressSanitizer and UBSan"
 	@echo "make fuzz          ten minutes of fuzzing every command that reads a file; needs clang"
+	@echo "make coverage      what becomes of every primitive of the installed JAX; writes docs/primitives.md"
 	@echo "make goldens       write the expected graphs anew and show what changed"
 	@echo "make format, lint  clang-format and ruff"
 
@@ -77,6 +78,13 @@ goldens: build
 
 sample: build
 	@$(PY) tools/make_sample.py
+
+coverage: build
+	@$(PY) tools/coverage.py --write
+
+# The same with the number of tests for each primitive counted anew: runs the suite.
+coverage-count: build
+	@$(PY) tools/coverage.py --count --write
 
 clean:
 	rm -rf build .matrix jax2onnx/_core*.so

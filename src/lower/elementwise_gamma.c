@@ -74,10 +74,11 @@ static Value *log_gamma(Lowering *l, Value *x) {
   return EMIT_WHERE(l, EMIT_MATH(l, "IsInf", cast_to(l, x, DTYPE_FLOAT32)), number_like(l, x, INFINITY), value);
 }
 
-/* digamma(1 - x) - digamma(x) = pi / tan(pi x); there is no value at 0, -1, -2, … */
+/* digamma(1 - x) - digamma(x) = pi / tan(pi x); there is no value at -1, -2, …, and at 0 it is -infinity, as in JAX
+ * from 0.11 on (NaN before). */
 static Value *digamma(Lowering *l, Value *x) {
-  Value *one = number_like(l, x, 1), *mirrored = EMIT_MATH(l, "LessOrEqual", x, number_like(l, x, 0));
-  Value *value = positive_digamma(l, EMIT_WHERE(l, mirrored, EMIT_MATH(l, "Sub", one, x), x));
+  Value *one = number_like(l, x, 1), *mirrored = EMIT_MATH(l, "Less", x, number_like(l, x, 0));
+  Value *value = positive_digamma(l, EMIT_WHERE(l, mirrored, EMIT_MATH(l, "Sub", one, x), EMIT_MATH(l, "Abs", x)));
   Value *rest = above_nearest(l, x), *angle = times(l, rest, pi);
   Value *cotangent = EMIT_MATH(l, "Div", EMIT_MATH(l, "Cos", angle), EMIT_MATH(l, "Sin", angle));
   Value *reflected = EMIT_MATH(l, "Sub", value, times(l, cotangent, pi));

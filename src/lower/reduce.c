@@ -36,8 +36,7 @@ static Graph *fold_body(Lowering *l, const Fold *fold) {
   for (uint32_t i = 0; i < 2 * fold->count; i++) {
     arguments[i] = graph_input(l->graph, output_type(l, i % fold->count), NULL);
   }
-  apply_scalar_body(l, HERE, fold->body, param_find(l->equation, "consts"), arguments, 2 * fold->count,
-                    results);
+  apply_scalar_body(l, HERE, fold->body, param_find(l->equation, "consts"), arguments, 2 * fold->count, results);
   for (uint32_t i = 0; i < fold->count; i++) subgraph_output(l, results[i]);
   return subgraph_end(l, outer);
 }

@@ -7,6 +7,8 @@
 #define EXCHANGE "it exchanges data between devices, and a model runs on one"
 #define TOKEN "tokens order effects on the world outside, and a model has none"
 #define CUDNN "it is a cuDNN kernel; export the function with JAX's own implementation instead"
+#define SPARSE \
+  "it is a kernel for one sparse format; use jax.experimental.sparse.BCOO, which is made of plain primitives"
 #define FOREIGN "it is foreign compiled code, which ONNX cannot hold"
 #define REFERENCE "it changes memory in place, and an ONNX value never changes"
 #define DERIVATIVE "it stands for a derivative that JAX has not computed yet; export the finished derivative"
@@ -49,6 +51,13 @@ const Plugin refusal_plugins[] = {
     PLUGIN("dot_product_attention_fp8_bwd_wrapper", lower_refused, CUDNN, REFUSED),
     PLUGIN("scaled_matmul", lower_refused, CUDNN, REFUSED),
     PLUGIN("scaled_matmul_wrapper", lower_refused, CUDNN, REFUSED),
+    PLUGIN("core_map", lower_refused, "it is a kernel for one kind of device, which ONNX cannot hold", REFUSED),
+    PLUGIN("check", lower_refused, "it raises an error at run time; make it a result with checkify.checkify", REFUSED),
+    PLUGIN("coo_spmv", lower_refused, SPARSE, REFUSED),
+    PLUGIN("coo_spmm", lower_refused, SPARSE, REFUSED),
+    PLUGIN("csr_spmv", lower_refused, SPARSE, REFUSED),
+    PLUGIN("csr_spmm", lower_refused, SPARSE, REFUSED),
+    PLUGIN("spsolve", lower_refused, "it calls a library's sparse solver, which ONNX cannot hold", REFUSED),
     PLUGIN("psend", lower_refused, EXCHANGE, REFUSED),
     PLUGIN("precv", lower_refused, EXCHANGE, REFUSED),
     PLUGIN("ragged_all_to_all", lower_refused, EXCHANGE, REFUSED),

@@ -10,3 +10,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 os.environ.setdefault("JAX2ONNX_CHECK_PASSES", "1")
 # Keras chooses when it is imported.
 os.environ["KERAS_BACKEND"] = "jax"
+
+if os.environ.get("COUNT_PRIMITIVES"):
+    from primitive_counter import count_primitives  # noqa: F401
