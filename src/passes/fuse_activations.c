@@ -104,14 +104,16 @@ static bool fuse_celu_scaled(Match *match) {
 
 /* ---- Softplus, Mish, Softsign ---- */
 
-/* log(1 + e) as it is lowered: the rounding of 1 + e is put right. */
+/* log(1 + e) as it is lowered: e times log(r) / (r - 1), where r is 1 + e rounded. */
 #define SMALL OP_AT(A, "Exp", OP("Neg", OP("Abs", X)))
 #define ONE_MORE OP("Add", ANY(A), NUMBER(1))
-#define ROUNDED OP("Sub", ONE_MORE, NUMBER(1))
-#define LOG1P                                                   \
-  OP("Where", OP("Equal", SMALL, ROUNDED), OP("Log", ONE_MORE), \
-     OP("Add", OP("Log", ONE_MORE), OP("Div", OP("Sub", ANY(A), ROUNDED), ONE_MORE)))
+#define ROUNDED OP("Min", OP("Sub", ONE_MORE, NUMBER(1)), UNIFORM(C))
+#define LOG1P \
+  OP("Mul", SMALL, OP("Where", OP("Equal", ROUNDED, NUMBER(0)), NUMBER(1), OP("Div", OP("Log", ONE_MORE), ROUNDED)))
 #define SOFTPLUS OP("Where", OP("Not", OP("Equal", X, X)), OP("Add", X, NUMBER(0)), OP("Add", RELU, LOG1P))
+
+/* r - 1 is at most 1 here: its bound, there for infinity, must not be felt. */
+static bool fuse_softplus(Match *match) { return match_number(match, C) >= 1 && fuse_one_operand(match); }
 
 /* ---- HardSigmoid, HardSwish ---- */
 
@@ -177,7 +179,7 @@ static const FusionRule rules[] = {
     {OP("Mul", UNIFORM(B), OP_AT(A, "Elu", X)), "Selu", fuse_selu},
     {OP("Add", RELU, EXPM1(CELU_PART)), "Celu", fuse_one_operand},
     {OP("Add", RELU, OP("Mul", UNIFORM(A), EXPM1(OP("Div", CELU_PART, UNIFORM(B))))), "Celu", fuse_celu_scaled},
-    {SOFTPLUS, "Softplus", fuse_one_operand},
+    {SOFTPLUS, "Softplus", fuse_softplus},
     {OP("Mul", X, OP("Tanh", OP("Softplus", X))), "Mish", fuse_one_operand},
     {OP("Div", X, OP("Add", OP("Abs", X), NUMBER(1))), "Softsign", fuse_one_operand},
     {OP("Div", OP_AT(B, "Clip", OP("Add", X, UNIFORM(A))), UNIFORM(C)), "HardSigmoid", fuse_hard_sigmoid},
