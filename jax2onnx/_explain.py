@@ -58,6 +58,8 @@ def find_nodes(message: str, model: ModelOrigins) -> list[Found]:
     holders = {parent for item in found if item.kind == "node" for parent in item.node.parents}
     rank = {"node": 0, "number": 0, "value": 2, "input": 3, "operator": 4}
     found.sort(key=lambda item: (rank[item.kind] + (item.node.name in holders), item.at))
+    if any(item.kind in ("node", "number") for item in found):
+        found = [item for item in found if item.kind != "input"]  # its name may stand anywhere, as in the user's code
     chosen: dict[int, Found] = {}
     for item in found:
         chosen.setdefault(id(item.node), item)

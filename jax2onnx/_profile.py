@@ -26,8 +26,8 @@ _KERNEL = "_kernel_time"
 
 _EPILOG = """\
 The model is run once to warm up and then --runs times. A kernel that ONNX Runtime made of several nodes counts for
-the lines of all of them, in equal parts; what it added itself is shown as "runtime". A loop's own time is what its
-body does not take.
+the lines of all of them, in equal parts; what it added is counted with what needs it, else shown as "runtime". A
+loop's own time is what its body does not take.
 
 examples:
   jax2onnx profile model.onnx
@@ -165,6 +165,7 @@ class _Parts:
     def of(self, name: str, op: str) -> list[NodeOrigin]:
         key = (name, op)
         if key not in self._known:
+            self._known[key] = []  # should kernels lead to each other in a circle
             self._known[key] = self._find(name, op)
         return self._known[key]
 
@@ -178,7 +179,18 @@ class _Parts:
             return between or [node]
         from jax2onnx._explain import find_nodes
 
-        return [found.node for found in find_nodes(name, self._model) if found.kind == "node"]
+        named = [found.node for found in find_nodes(name, self._model) if found.kind == "node"]
+        if named or kernel is None:
+            return named
+        # What was added to prepare another kernel's input (a reshape, another layout) belongs to that one.
+        readers = [reader for value in kernel.outputs if value for reader in self._optimised.readers(value)]
+        found = {
+            id(part): part
+            for reader in readers
+            if reader.parents == kernel.parents
+            for part in self.of(reader.name, reader.op)
+        }
+        return list(found.values())
 
     def _between(self, kernel: NodeOrigin) -> list[NodeOrigin]:
         """From the outputs back to the inputs. What else of the file still runs by itself is no part."""

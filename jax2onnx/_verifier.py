@@ -195,8 +195,7 @@ class Verifier:
             return Verdict(False, f"the model has {len(outputs)} outputs, the function {len(results)}")
         wrong = [pair for pair in zip(outputs, results, strict=True) if not self._agrees(pair[0][1], pair[1])]
         if not wrong:
-            count = len(scope.graph.node)
-            return Verdict(True, f"the model agrees with JAX: {len(outputs)} outputs, {count} nodes in the graph")
+            return Verdict(True, "the model agrees with JAX in all outputs")
         stage("comparing equations with nodes")
         matcher = _Matcher(Observer(model), origins, self._tolerance)
         parting = matcher.first(equations, scope) or matcher.first(equations, scope, any_shape=True)
@@ -411,7 +410,7 @@ def _alike(array: np.ndarray, value: np.ndarray, sizes_only: bool = False) -> bo
 
 def report_lines(verdict: Verdict, tolerance: Tolerance) -> list[str]:
     """The numbers of a verdict, a line each."""
-    lines = [f"in step {step} of {loop}" for loop, step in verdict.steps]
+    lines = [f"in step {step} of {loop}, counted from 0" for loop, step in verdict.steps]
     lines += verdict.changes
     if verdict.actual is not None and verdict.expected is not None:
         lines.append(first_wrong(verdict.actual, verdict.expected, tolerance))
