@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from export_check import check_export, check_model
 from jax import lax
+from jax.experimental import sparse
 from jax.lax import linalg
 
 from jax2onnx import to_onnx
@@ -51,3 +52,12 @@ def test_a_primitive_of_the_users_own_may_be_defined_by_a_function():
     primitive.def_impl(lambda x, *, factor: x * x * x * factor)
     assert defining_function(primitive) is not None
     check_export(lambda x: jax.jit(lambda x: primitive.bind(x, factor=2.0))(x), [np.array([1.0, -2.0], np.float32)])
+
+
+def test_sparse_arrays():
+    dense = np.maximum(MATRIX, 0)
+    closed_over = sparse.BCOO.fromdense(dense)
+    check_export(lambda a: sparse.BCOO.fromdense(a, nse=12) @ a, [dense])
+    check_export(lambda a: sparse.BCOO.fromdense(a, nse=12).sum_duplicates(nse=12).todense(), [dense])
+    check_export(lambda a: sparse.BCSR.fromdense(a, nse=12) @ a, [dense])
+    check_export(lambda x: closed_over @ x, [MATRIX])
