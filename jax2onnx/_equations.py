@@ -34,6 +34,11 @@ def run_program(closed: Any, arguments: Sequence[Any]) -> tuple[list[Equation], 
     return equations, results
 
 
+def run_for_results(closed: Any, arguments: Sequence[Any]) -> list[Any]:
+    """The results alone; values are let go of when nothing reads them any more."""
+    return _run(closed.jaxpr, closed.consts, arguments, (), None)
+
+
 def steps(equation: Equation) -> Iterator[list[Equation]]:
     """The equations of each execution of the body of a loop or branch, in order; nothing for other equations."""
     walk = {"scan": _scan, "while": _while, "cond": _cond}.get(equation.primitive)
@@ -82,8 +87,17 @@ def _cond(equation: Equation) -> Iterator[list[Equation]]:
 
 
 def _run(
-    jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Any], outer: tuple[Frame, ...], equations: list[Equation]
+    jaxpr: Any,
+    consts: Sequence[Any],
+    arguments: Sequence[Any],
+    outer: tuple[Frame, ...],
+    equations: list[Equation] | None,
 ) -> list[Any]:
+    """The results; ``equations`` receives every equation."""
+    last_read = {atom: eqn for eqn in jaxpr.eqns for atom in eqn.invars if not isinstance(atom, jax_core.Literal)}
+    for atom in jaxpr.outvars:
+        if not isinstance(atom, jax_core.Literal):
+            last_read[atom] = None
     values: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *arguments), strict=True))
 
     def read(atom: Any) -> Any:
@@ -98,9 +112,13 @@ def _run(
         else:
             results = _bind(eqn, inputs)
             results = list(results) if eqn.primitive.multiple_results else [results]
-            arrays = [_array(result) for result in results]
-            equations.append(Equation(eqn.primitive.name, trace, arrays, inputs, eqn.params))
+            if equations is not None:
+                arrays = [_array(result) for result in results]
+                equations.append(Equation(eqn.primitive.name, trace, arrays, inputs, eqn.params))
         values.update(zip(eqn.outvars, results, strict=True))
+        for atom in {atom for atom in eqn.invars if not isinstance(atom, jax_core.Literal)}:
+            if last_read[atom] is eqn:
+                del values[atom]
     return [read(atom) for atom in jaxpr.outvars]
 
 

@@ -5,7 +5,8 @@ ONNX Runtime's own optimisations are off: each node is computed as the file says
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +24,7 @@ class Scope:
 
     graph: onnx.GraphProto
     constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
-    values: dict[str, np.ndarray] = field(default_factory=dict)
+    values: MutableMapping[str, np.ndarray] = field(default_factory=dict)
 
     def get(self, name: str) -> np.ndarray | None:
         if name in self.values:
@@ -32,12 +33,19 @@ class Scope:
 
 
 class Observer:
-    def __init__(self, model: onnx.ModelProto) -> None:
-        self._model = model
+    """``memory``: bytes that the values of the graph may take; where they need more, they are computed in parts."""
+
+    def __init__(self, model: onnx.ModelProto, memory: int | None = None) -> None:
+        self._model, self._memory = model, memory
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> Scope:
         graph = self._model.graph
         scope = Scope(graph, {tensor.name: tensor for tensor in graph.initializer})
+        if self._memory is not None:
+            scope.values = _Windows(self._model, feeds, self._memory)
+            for value in graph.output:  # a model that does not run shall fail here
+                scope.get(value.name)
+            return scope
         return self._prepare(graph, Scope(graph))(feeds, scope)
 
     def steps(self, node: onnx.NodeProto, outer: Scope) -> Iterator[Scope]:
@@ -91,14 +99,66 @@ class Observer:
         return _Prepared(self._model, graph, outer)
 
 
+class _Windows(MutableMapping[str, np.ndarray]):
+    """The values of a graph, a stretch of nodes at a time: whoever asks in order has each computed once."""
+
+    def __init__(self, model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], memory: int) -> None:
+        self._model, self._feeds, self._memory = model, dict(feeds), memory
+        self._index = {name: at for at, node in enumerate(model.graph.node) for name in node.output if name}
+        self._held: dict[str, np.ndarray] = {}
+        self._length = 1  # nodes in a stretch; what the last one took decides about the next
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name in self._feeds:
+            return self._feeds[name]
+        if name not in self._held:
+            self._compute(self._index[name])
+        return self._held[name]
+
+    def _compute(self, first: int) -> None:
+        graph = self._model.graph
+        nodes = graph.node[first : first + self._length]
+        wanted = [name for node in nodes for name in node.output if name]
+        # Only what is needed for these is run.
+        needed, kept = set(wanted), []
+        for node in reversed(graph.node[: first + self._length]):
+            if needed & set(node.output):
+                kept.append(node)
+                needed |= set(_reads(node))
+        alone = onnx.GraphProto(name=graph.name, node=kept[::-1], input=graph.input)
+        alone.initializer.extend(tensor for tensor in graph.initializer if tensor.name in needed)
+        execute = _Prepared(self._model, alone, Scope(alone), wanted)
+        values = execute({name: self._feeds[name] for name in self._feeds}, Scope(alone)).values
+        self._held = {name: values[name] for name in wanted}
+        taken = sum(array.nbytes for array in self._held.values()) or 1
+        self._length = max(1, min(2 * self._length, self._length * self._memory // taken))
+
+    def __setitem__(self, name: str, value: np.ndarray) -> None:
+        self._feeds[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._feeds[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._feeds or name in self._index
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._feeds, *self._index])
+
+    def __len__(self) -> int:
+        return len(self._feeds) + len(self._index)
+
+
 class _Prepared:
     """A graph on its own, compiled once: what it reads from around it are the values of the scope."""
 
-    def __init__(self, model: onnx.ModelProto, graph: onnx.GraphProto, outer: Scope) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, graph: onnx.GraphProto, outer: Scope, outputs: list[str] | None = None
+    ) -> None:
         made = {name for node in graph.node for name in node.output} | {tensor.name for tensor in graph.initializer}
         captured = sorted(_read_by(graph) - made - {value.name for value in graph.input} - {""})
         self._fixed = {name: outer.values[name] for name in captured if name in outer.values}
-        self._outputs = [name for node in graph.node for name in node.output if name]
+        self._outputs = outputs or [name for node in graph.node for name in node.output if name]
         alone = onnx.GraphProto(name=graph.name or "graph", node=graph.node, initializer=graph.initializer)
         alone.initializer.extend(outer.constants[name] for name in captured if name not in self._fixed)
         alone.output.extend(onnx.ValueInfoProto(name=name) for name in self._outputs)
@@ -132,18 +192,23 @@ class _Prepared:
 
 def _inner(body: onnx.GraphProto, outer: Scope) -> Scope:
     own = {tensor.name: tensor for tensor in body.initializer}
-    return Scope(body, {**outer.constants, **own}, dict(outer.values))
+    return Scope(body, {**outer.constants, **own}, ChainMap({}, outer.values))
 
 
 def _read_by(graph: onnx.GraphProto) -> set[str]:
     """Names that a graph's nodes, or the bodies inside, read; those that they make themselves among them."""
     names = {value.name for value in graph.output}
     for node in graph.node:
-        names.update(node.input)
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                body = attribute.g
-                own = {name for inner in body.node for name in inner.output}
-                own |= {value.name for value in (*body.input, *body.initializer)}
-                names |= _read_by(body) - own
+        names.update(_reads(node))
+    return names
+
+
+def _reads(node: onnx.NodeProto) -> set[str]:
+    names = set(node.input)
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            body = attribute.g
+            own = {name for inner in body.node for name in inner.output}
+            own |= {value.name for value in (*body.input, *body.initializer)}
+            names |= _read_by(body) - own
     return names

@@ -19,7 +19,7 @@ import onnx
 
 from jax2onnx._compare import run_session
 from jax2onnx._difference import EXACT, Tolerance, describe, first_wrong, node_changes, statistics
-from jax2onnx._equations import Equation, run_program
+from jax2onnx._equations import Equation, run_for_results, run_program
 from jax2onnx._equations import steps as equation_steps
 from jax2onnx._export import _hashable, to_onnx
 from jax2onnx._feeds import runtime
@@ -83,20 +83,32 @@ class Verifier:
         atol: float = 1e-5,
         x64: bool = False,
         export: bool = True,
+        memory: int | None = None,
     ) -> None:
         self._fn, self._inputs, self._params = fn, list(inputs), dict(params or {})
         self._tolerance = Tolerance(rtol, atol)
-        self._x64, self._export = x64, export
+        self._x64, self._export, self._memory = x64, export, memory
         self._references: dict[str, tuple[onnx.ModelProto, Scope] | None] = {}
 
     @functools.cached_property
     def _equations(self) -> tuple[list[Equation], list[np.ndarray]]:
         stage("running JAX equation by equation")
+        equations, results = run_program(*self._program)
+        return equations, [np.asarray(result) for result in results]
+
+    @functools.cached_property
+    def _results(self) -> list[np.ndarray]:
+        if self._memory is None:
+            return self._equations[1]
+        stage("running JAX")
+        return [np.asarray(result) for result in run_for_results(*self._program)]
+
+    @functools.cached_property
+    def _program(self) -> tuple[Any, list[Any]]:
         arguments = [jax.numpy.asarray(array) for array in self._inputs]
         params = {name: jax.numpy.asarray(array) for name, array in self._params.items()}
         closed = jax.make_jaxpr(_hashable(self._fn))(*arguments, **params)
-        equations, results = run_program(closed, jax.tree.leaves((arguments, params)))
-        return equations, [np.asarray(result) for result in results]
+        return closed, jax.tree.leaves((arguments, params))
 
     def check(self, model: onnx.ModelProto, origins: ModelOrigins | None = None) -> Verdict:
         """Run the model and compare. ``origins``, where the caller has read them already."""
@@ -109,7 +121,7 @@ class Verifier:
         reference = self._reference(model)
         stage("running the model")
         try:
-            scope = Observer(model).run(feeds)
+            scope = Observer(model, self._memory).run(feeds)
         except Exception as error:  # ONNX Runtime's exceptions have no common class
             return self._does_not_run(model, origins, str(error), reference)
         if reference is not None:
@@ -153,7 +165,7 @@ class Verifier:
                 stacktrace_metadata="full",
             )
             feeds = dict(zip(_input_names(fresh), [*self._inputs, *self._params.values()], strict=True))
-            return fresh, Observer(fresh).run(feeds)
+            return fresh, Observer(fresh, self._memory).run(feeds)
         except Exception:  # what the function is now cannot be exported so, or run: JAX alone must do
             return None
 
@@ -189,7 +201,7 @@ class Verifier:
     # ---- against JAX ----
 
     def _against_jax(self, model: onnx.ModelProto, scope: Scope, origins: ModelOrigins) -> Verdict:
-        equations, results = self._equations
+        results = self._results
         outputs = [(value.name, scope.get(value.name)) for value in model.graph.output]
         if len(outputs) != len(results):
             return Verdict(False, f"the model has {len(outputs)} outputs, the function {len(results)}")
@@ -197,6 +209,7 @@ class Verifier:
         if not wrong:
             return Verdict(True, "the model agrees with JAX in all outputs")
         stage("comparing equations with nodes")
+        equations = self._equations[0]
         matcher = _Matcher(Observer(model), origins, self._tolerance)
         parting = matcher.first(equations, scope) or matcher.first(equations, scope, any_shape=True)
         if parting is not None:
@@ -219,7 +232,7 @@ class Verifier:
             return Verdict(
                 False, f"node by node the model is right, optimised by ONNX Runtime it does not run: {error}"
             )
-        for value, actual, expected in zip(model.graph.output, outputs, self._equations[1], strict=True):
+        for value, actual, expected in zip(model.graph.output, outputs, self._results, strict=True):
             if not self._tolerance.agrees(actual, expected):
                 message = f"node by node the model is right, optimised by ONNX Runtime its output {value.name} is not"
                 return Verdict(False, message, actual=actual, expected=expected)
@@ -236,7 +249,8 @@ class Verifier:
             same = next((item for item in fresh.graph.node if item.name == parting.node.name), None)
             changes = node_changes(parting.node, same, scope.constants, fresh.constants) if same else []
         actual, expected, source = parting.actual, parting.expected, parting.source
-        if source == FRESH and not parting.steps and expected is not None and self._jax_has(expected, node):
+        known = self._memory is None and not parting.steps and expected is not None
+        if source == FRESH and known and self._jax_has(expected, node):
             source = JAX
         place = parting.place or (node.place if node else None)
         message = f"{parting.node.op_type} {parting.node.name} is the first node that parts from {source}"

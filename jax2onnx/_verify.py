@@ -35,6 +35,9 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--rtol", type=float, default=1e-4, help="relative tolerance (default: 1e-4)")
     parser.add_argument("--atol", type=float, default=1e-5, help="absolute tolerance (default: 1e-5)")
     parser.add_argument("--x64", action="store_true", help="run JAX with 64-bit types, as the model was exported")
+    parser.add_argument(
+        "--memory", metavar="MiB", type=int, help="hold at most so much of the graph's values at a time (slower)"
+    )
     parser.add_argument("--jax-only", action="store_true", help="compare with JAX alone, do not export again")
     return run_command(parser, arguments, _work)
 
@@ -63,6 +66,7 @@ def _work(options: argparse.Namespace, output: Output) -> int:
             atol=options.atol,
             x64=options.x64 or wide,
             export=not options.jax_only,
+            memory=None if options.memory is None else options.memory << 20,
         ).check(model, origins)
     if output.as_json:
         output.document({"file": options.model, **verdict.as_json()})

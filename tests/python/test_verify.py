@@ -253,6 +253,16 @@ def test_scan_faults_name_the_step(subjects):
 
 
 @pytest.mark.parametrize("name", ["transformer", "scan"])
+def test_little_memory(name, subjects):
+    """Values computed in parts lead to the same line."""
+    it = subjects[name]
+    verifier = Verifier(it.fn, it.inputs, memory=1000)
+    assert verifier.check(it.model, it.origins).agrees
+    for model, at_fault in it.faults(seed=9, count=4):
+        assert verifier.check(model, it.origins).place == at_fault.place
+
+
+@pytest.mark.parametrize("name", ["transformer", "scan"])
 def test_planted_faults_are_found_without_a_fresh_export(name, subjects):
     """Against JAX alone: the first equation that parts. A fault that keeps the model from running is not among them,
     and one in ten may be blamed on a neighbour: of the equations that were fused into a node only the last is seen."""
@@ -360,6 +370,23 @@ def test_double_precision_and_symbolic_sizes():
         if numpy_helper.to_array(tensor) == 2.0:
             tensor.CopyFrom(numpy_helper.from_array(np.array(2.5), tensor.name))
     assert verifier.check(model).place.line == line_of("return jnp.log(y) + 2.0")
+
+
+def test_models_of_other_producers_and_damaged_files(tmp_path, capsys):
+    """Without traces there is still a verdict, and the name of an output."""
+    x = np.linspace(0.1, 1, 4, dtype=np.float32)
+    nodes = [helper.make_node("Sin", ["x"], ["y"]), helper.make_node("Mul", ["y", "y"], ["z"])]
+    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in "xz"]
+    graph = helper.make_graph(nodes, "other", values[:1], values[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    assert Verifier(lambda v: jnp.sin(v) ** 2, [x]).check(model).agrees
+    verdict = Verifier(lambda v: jnp.sin(v) * 2, [x]).check(model)
+    assert not verdict.agrees and "output z parts from JAX" in verdict.message and verdict.place is None
+    assert "1 outputs, the function 2" in Verifier(lambda v: (v, v), [x]).check(model).message
+    (tmp_path / "cut.onnx").write_bytes(model.SerializeToString()[:50])
+    for command in (["verify", f"{__file__}:counted"], ["profile"]):
+        assert main([*command, str(tmp_path / "cut.onnx")]) == FAILED
+        assert "cut.onnx" in capsys.readouterr().err
 
 
 PROGRAM = """\
