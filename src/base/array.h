@@ -21,12 +21,12 @@ static inline void *array_grown(Context *context, const void *items, size_t coun
   return grown;
 }
 
-#define array_push(context, array, item)                                                                \
-  do {                                                                                                  \
-    if ((array)->count == (array)->capacity)                                                            \
-      (array)->items =                                                                                  \
+#define array_push(context, array, item)                                                                      \
+  do {                                                                                                        \
+    if ((array)->count == (array)->capacity)                                                                  \
+      (array)->items =                                                                                        \
           array_grown((context), (array)->items, (array)->count, &(array)->capacity, sizeof *(array)->items); \
-    (array)->items[(array)->count++] = (item);                                                          \
+    (array)->items[(array)->count++] = (item);                                                                \
   } while (0)
 
 #endif

@@ -12,10 +12,10 @@ typedef struct Trap Trap; /* a protected call in progress */
 struct Context {
   Arena arena;
   Strings strings;
-  Map dimensions;        /* dimension expressions, interned by their text */
-  Trap *trap;            /* innermost protected call, NULL outside of any */
-  ErrorKind error;       /* set by fail */
-  const char *message;   /* set by fail; in the arena, or a literal when memory ran out */
+  Map dimensions;      /* dimension expressions, interned by their text */
+  Trap *trap;          /* innermost protected call, NULL outside of any */
+  ErrorKind error;     /* set by fail */
+  const char *message; /* set by fail; in the arena, or a literal when memory ran out */
 };
 
 void context_init(Context *context);

@@ -19,8 +19,7 @@ typedef enum ErrorKind {
 } ErrorKind;
 
 /* Unwinds to the innermost context_protect. Never returns. */
-_Noreturn void fail(Context *context, ErrorKind kind, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+_Noreturn void fail(Context *context, ErrorKind kind, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Like fail, with a message of any length that lives in the context's arena. */
 _Noreturn void fail_text(Context *context, ErrorKind kind, const char *message);
@@ -28,9 +27,8 @@ _Noreturn void fail_text(Context *context, ErrorKind kind, const char *message);
 /* Runs body(argument); false when it failed, with the context's error set. Protected calls nest. */
 bool context_protect(Context *context, void (*body)(void *), void *argument);
 
-#define require(context, condition)                                                                  \
-  ((condition) ? (void)0                                                                             \
-               : fail((context), ERROR_INTERNAL, "%s:%d: broken invariant: %s", __FILE__, __LINE__, \
-                      #condition))
+#define require(context, condition) \
+  ((condition) ? (void)0            \
+               : fail((context), ERROR_INTERNAL, "%s:%d: broken invariant: %s", __FILE__, __LINE__, #condition))
 
 #endif

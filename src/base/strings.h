@@ -16,8 +16,8 @@ typedef struct Strings {
 
 Str str_intern(Context *context, const char *text);
 Str str_intern_sized(Context *context, const char *text, size_t length);
-size_t str_length(Str text);   /* stored, not counted */
-uint64_t str_hash(Str text);   /* stored */
+size_t str_length(Str text); /* stored, not counted */
+uint64_t str_hash(Str text); /* stored */
 void strings_release(Strings *strings);
 
 #endif

@@ -91,12 +91,11 @@ static void lower_call_exported(Lowering *l) {
 }
 
 /* The jaxpr that JAX itself would lower in place of the primitive. */
-static void lower_expansion(Lowering *l) {
-  inline_call(l, HERE, param_jaxpr(l->context, l->equation, l->plugin->op));
-}
+static void lower_expansion(Lowering *l) { inline_call(l, HERE, param_jaxpr(l->context, l->equation, l->plugin->op)); }
 
 const Plugin expansion_plugin = PLUGIN("expansion", lower_expansion, "expansion", CALLS_ONE);
 
+/* clang-format off */
 const Plugin call_plugins[] = {
     PLUGIN("jit", lower_inlined_call, "jaxpr", CALLS_ONE),
     PLUGIN("pjit", lower_inlined_call, "jaxpr", CALLS_ONE),
@@ -138,3 +137,4 @@ const Plugin call_plugins[] = {
     PLUGIN("call_exported", lower_call_exported),
     {0},
 };
+/* clang-format on */

@@ -110,8 +110,10 @@ static void lower_cond(Lowering *l) {
   for (uint32_t i = 0; i < equation->output_count; i++) bind(l, i, results[i]);
 }
 
+/* clang-format off */
 const Plugin cond_plugins[] = {
     PLUGIN("cond", lower_cond),
     PLUGIN("platform_index", lower_platform_index),
     {0},
 };
+/* clang-format on */

@@ -11,7 +11,7 @@ typedef struct Convolution {
   Value *operand; /* [batch, groups * depth, space…] */
   Value *kernel;  /* [features, depth, window…] */
   int64_t groups;
-  size_t space;   /* number of spatial axes */
+  size_t space; /* number of spatial axes */
   WindowAxis *axes;
   Dim batch, features; /* of the result */
 } Convolution;
@@ -73,8 +73,8 @@ static void add_spatial_axis(Lowering *l, Convolution *c) {
   c->operand = unsqueeze_at(l, c->operand, &axis, 1);
   c->kernel = unsqueeze_at(l, c->kernel, &axis, 1);
   c->space = 1;
-  c->axes[0] = (WindowAxis){.size = dim_of(1), .window = dim_of(1), .count = dim_of(1),
-                            .stride = 1, .dilation = 1, .base_dilation = 1};
+  c->axes[0] = (WindowAxis){
+      .size = dim_of(1), .window = dim_of(1), .count = dim_of(1), .stride = 1, .dilation = 1, .base_dilation = 1};
 }
 
 static Value *zero_like(Lowering *l, const Value *value) { return constant_scalar(l, value->type.dtype, 0); }
@@ -249,8 +249,8 @@ static Value *convolve(Lowering *l, Convolution *c) {
   if (flat) add_spatial_axis(l, c);
   DType dtype = c->operand->type.dtype;
   Value *result = !dtype_is_float(dtype) || dtype == DTYPE_FLOAT64 ? by_matrix_product(l, c)
-                  : is_transposed(c)                                ? by_conv_transpose(l, c)
-                                                                    : by_conv(l, c);
+                  : is_transposed(c)                               ? by_conv_transpose(l, c)
+                                                                   : by_conv(l, c);
   int64_t axis = 2;
   return flat ? squeeze_at(l, result, &axis, 1) : result;
 }
@@ -276,7 +276,9 @@ static void lower_convolution(Lowering *l) {
   bind(l, 0, transpose_by(l, cast_to(l, result, type.dtype), permutation));
 }
 
+/* clang-format off */
 const Plugin convolution_plugins[] = {
     PLUGIN("conv_general_dilated", lower_convolution, "Conv"),
     {0},
 };
+/* clang-format on */

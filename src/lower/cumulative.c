@@ -118,6 +118,7 @@ static void lower_cumulative(Lowering *l) {
   bind(l, 0, cast_to(l, value, dtype));
 }
 
+/* clang-format off */
 const Plugin cumulative_plugins[] = {
     PLUGIN("cumlogsumexp", lower_cumulative, "LogAddExp"),
     PLUGIN("cummax", lower_cumulative, "Max"),
@@ -126,3 +127,4 @@ const Plugin cumulative_plugins[] = {
     PLUGIN("cumsum", lower_cumulative, "CumSum"),
     {0},
 };
+/* clang-format on */

@@ -87,7 +87,8 @@ static void renumber(int64_t *axes, size_t count, int64_t removed) {
   for (size_t i = 0; i < count; i++) axes[i] -= axes[i] > removed;
 }
 
-/* Free axes of size 1 beside another would have to be merged into it: they are dropped instead, before anything else. */
+/* Free axes of size 1 beside another would have to be merged into it: they are dropped instead, before anything else.
+ */
 static Value *drop_ones(Lowering *l, Value *value, Axes *axes) {
   for (size_t i = axes->free_count; i-- > 0 && axes->free_count > 1;) {
     int64_t axis = axes->free[i];
@@ -284,7 +285,9 @@ static void lower_dot_general(Lowering *l) {
   }
 }
 
+/* clang-format off */
 const Plugin dot_plugins[] = {
     PLUGIN("dot_general", lower_dot_general, "MatMul"),
     {0},
 };
+/* clang-format on */

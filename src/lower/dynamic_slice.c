@@ -205,8 +205,10 @@ static void lower_dynamic_update_slice(Lowering *l) {
   bind(l, 0, window_replace(l, &access, input(l, 0), input(l, 1)));
 }
 
+/* clang-format off */
 const Plugin dynamic_slice_plugins[] = {
     PLUGIN("dynamic_slice", lower_dynamic_slice, "Slice"),
     PLUGIN("dynamic_update_slice", lower_dynamic_update_slice, "ScatterND"),
     {0},
 };
+/* clang-format on */

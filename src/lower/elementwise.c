@@ -2,9 +2,7 @@
 #include "lower/arithmetic.h"
 #include "onnx/schema.h"
 
-static void lower_unary(Lowering *l) {
-  bind(l, 0, EMIT_ROW_AROUND(l, l->plugin->op, output_type(l, 0), input(l, 0)));
-}
+static void lower_unary(Lowering *l) { bind(l, 0, EMIT_ROW_AROUND(l, l->plugin->op, output_type(l, 0), input(l, 0))); }
 
 static void lower_binary(Lowering *l) {
   bind(l, 0, EMIT_ROW_AROUND(l, l->plugin->op, output_type(l, 0), input(l, 0), input(l, 1)));
@@ -148,6 +146,7 @@ static void lower_is_finite(Lowering *l) {
   bind(l, 0, EMIT_MATH(l, "Equal", EMIT_MATH(l, "Sub", x, x), number_like(l, x, 0)));
 }
 
+/* clang-format off */
 const Plugin elementwise_plugins[] = {
     PLUGIN("add", lower_binary, "Add"),
     PLUGIN("add_any", lower_binary, "Add"),
@@ -205,3 +204,4 @@ const Plugin elementwise_plugins[] = {
     PLUGIN("tie", lower_tie, NULL),
     {0},
 };
+/* clang-format on */

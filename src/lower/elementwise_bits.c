@@ -295,6 +295,7 @@ static void lower_reduce_precision(Lowering *l) {
   bind_narrow(l, rounded);
 }
 
+/* clang-format off */
 const Plugin bit_plugins[] = {
     PLUGIN("bitcast_convert_type", lower_bitcast_convert_type, "BitCast"),
     PLUGIN("nextafter", lower_nextafter, "BitCast"),
@@ -304,3 +305,4 @@ const Plugin bit_plugins[] = {
     PLUGIN("lt_to", lower_total_order, "Less"),
     {0},
 };
+/* clang-format on */

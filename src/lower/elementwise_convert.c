@@ -41,7 +41,9 @@ static void lower_convert_element_type(Lowering *l) {
   bind(l, 0, saturates ? float_to_integer(l, x, to) : cast_to(l, x, to));
 }
 
+/* clang-format off */
 const Plugin convert_plugins[] = {
     PLUGIN("convert_element_type", lower_convert_element_type, "Cast"),
     {0},
 };
+/* clang-format on */

@@ -177,6 +177,7 @@ static void lower_scaled_bessel(Lowering *l) {
   bind_narrow(l, EMIT_WHERE(l, EMIT_MATH(l, "IsNaN", x), x, value));
 }
 
+/* clang-format off */
 const Plugin gamma_plugins[] = {
     PLUGIN("lgamma", lower_lgamma, "Log"),
     PLUGIN("digamma", lower_digamma, "Log"),
@@ -186,3 +187,4 @@ const Plugin gamma_plugins[] = {
     PLUGIN("bessel_i1e", lower_scaled_bessel, "I1"),
     {0},
 };
+/* clang-format on */

@@ -247,6 +247,7 @@ static void lower_mulhi(Lowering *l) {
   }
 }
 
+/* clang-format off */
 const Plugin integer_plugins[] = {
     PLUGIN("div", lower_div, "Div"),
     PLUGIN("rem", lower_rem, "Mod"),
@@ -262,3 +263,4 @@ const Plugin integer_plugins[] = {
     PLUGIN("mulhi", lower_mulhi, "Mul"),
     {0},
 };
+/* clang-format on */

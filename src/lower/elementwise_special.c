@@ -9,12 +9,13 @@ static const double pi = 3.14159265358979323846, log_of_two = 0.6931471805599453
 
 static bool is_double(const Value *x) { return x->type.dtype == DTYPE_FLOAT64; }
 
-/* log(1 + x) = x (log(u) / (u - 1)) with u = 1 + x rounded: the quotient is hardly moved by what rounding lost, and is 1
- * where that was all of x. A product keeps the sign of -0, which ONNX Runtime's Where does not. */
+/* log(1 + x) = x (log(u) / (u - 1)) with u = 1 + x rounded: the quotient is hardly moved by what rounding lost, and is
+ * 1 where that was all of x. A product keeps the sign of -0, which ONNX Runtime's Where does not. */
 static Value *logarithm_of_one_plus(Lowering *l, Value *x) {
   Value *one = number_like(l, x, 1), *zero = number_like(l, x, 0);
   Value *u = EMIT_MATH(l, "Add", x, one);
-  Value *kept = EMIT_MATH(l, "Min", EMIT_MATH(l, "Sub", u, one), number_like(l, x, is_double(x) ? DBL_MAX : FLT_MAX)); /* finite at infinity */
+  Value *kept = EMIT_MATH(l, "Min", EMIT_MATH(l, "Sub", u, one),
+                          number_like(l, x, is_double(x) ? DBL_MAX : FLT_MAX)); /* finite at infinity */
   Value *ratio = EMIT_MATH(l, "Div", EMIT_MATH(l, "Log", u), kept);
   return EMIT_MATH(l, "Mul", x, EMIT_WHERE(l, EMIT_MATH(l, "Equal", kept, zero), one, ratio));
 }
@@ -257,6 +258,7 @@ static void lower_pow(Lowering *l) {
   bind_narrow(l, EMIT_MATH(l, "Pow", x, exponent));
 }
 
+/* clang-format off */
 const Plugin special_plugins[] = {
     PLUGIN("log1p", lower_log1p, "Log"),
     PLUGIN("expm1", lower_expm1, "Tanh"),
@@ -279,3 +281,4 @@ const Plugin special_plugins[] = {
     PLUGIN("erf_inv", lower_erf_inv, "Log"),
     {0},
 };
+/* clang-format on */

@@ -271,7 +271,9 @@ static void lower_gather(Lowering *l) {
   bind(l, 0, fill_out_of_bounds(l, &access, value, offsets, count));
 }
 
+/* clang-format off */
 const Plugin gather_plugins[] = {
     PLUGIN("gather", lower_gather, "Gather"),
     {0},
 };
+/* clang-format on */

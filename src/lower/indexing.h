@@ -20,15 +20,15 @@ typedef struct Access {
   Type operand;
   BoundsMode mode;
   uint32_t batch_rank;
-  const Dim *batch;            /* the dimensions of the indices but the last */
-  Dim size[MAX_RANK];          /* of the window, by operand dimension */
-  Dim start[MAX_RANK];         /* of the window where there is neither a column nor a batch dimension */
-  int32_t batch_of[MAX_RANK];  /* the batch dimension that selects the position, or -1 */
-  bool dropped[MAX_RANK];      /* the window's dimension is not in the gathered array or the updates */
+  const Dim *batch;           /* the dimensions of the indices but the last */
+  Dim size[MAX_RANK];         /* of the window, by operand dimension */
+  Dim start[MAX_RANK];        /* of the window where there is neither a column nor a batch dimension */
+  int32_t batch_of[MAX_RANK]; /* the batch dimension that selects the position, or -1 */
+  bool dropped[MAX_RANK];     /* the window's dimension is not in the gathered array or the updates */
   IndexColumn columns[MAX_RANK];
-  uint32_t column_count;       /* ascending by dim */
-  Value *tuples;               /* the indices as they came: batch × columns; NULL once a column differs */
-  Value *in_bounds;            /* bool, shaped as the batch; NULL: every window is within the operand */
+  uint32_t column_count; /* ascending by dim */
+  Value *tuples;         /* the indices as they came: batch × columns; NULL once a column differs */
+  Value *in_bounds;      /* bool, shaped as the batch; NULL: every window is within the operand */
 } Access;
 
 /* Fills an Access from the indices, given operand, mode, batch and windows: columns with their bounds taken care of,
@@ -41,7 +41,7 @@ BoundsMode access_mode(Lowering *l); /* the equation's mode */
 /* A list of the equation's dimension_numbers; empty when it has none of that name. */
 const int64_t *dimension_list(Lowering *l, const char *field, size_t *count);
 bool list_holds(const int64_t *numbers, size_t count, int64_t number);
-bool access_is_single(const Access *access); /* one batch entry only */
+bool access_is_single(const Access *access);                  /* one batch entry only */
 int32_t access_column_of(const Access *access, uint32_t dim); /* -1: none */
 
 /* The starts of a column, none of them negative. */

@@ -9,11 +9,11 @@
 #include "onnx/schema.h"
 
 static const Plugin *const families[] = {
-    call_plugins, elementwise_plugins, shape_plugins, reduction_plugins, dot_plugins, scan_plugins,
-    while_plugins, cond_plugins, convolution_plugins, window_plugins,
-    convert_plugins, integer_plugins, special_plugins, cumulative_plugins, padding_plugins,
-    gather_plugins, scatter_plugins, dynamic_slice_plugins, sort_plugins,
-    bit_plugins, random_plugins, refusal_plugins, reduce_plugins, gamma_plugins,
+    call_plugins,    elementwise_plugins, shape_plugins,         reduction_plugins,   dot_plugins,
+    scan_plugins,    while_plugins,       cond_plugins,          convolution_plugins, window_plugins,
+    convert_plugins, integer_plugins,     special_plugins,       cumulative_plugins,  padding_plugins,
+    gather_plugins,  scatter_plugins,     dynamic_slice_plugins, sort_plugins,        bit_plugins,
+    random_plugins,  refusal_plugins,     reduce_plugins,        gamma_plugins,
 };
 
 void each_plugin(void (*visit)(const Plugin *plugin, void *data), void *data) {
@@ -58,10 +58,10 @@ static const Emitter *emitter_at(Lowering *l, Here here) {
   if (!*slot) {
     Emitter *emitter = arena_new(&l->context->arena, Emitter);
     bool own = l->plugin && strcmp(here.function, l->plugin->function) == 0;
-    *emitter = (Emitter){.name = own ? plugin_name(l->context, l->plugin->primitive)
-                                     : str_intern(l->context, here.function),
-                         .file = source_path(here.file),
-                         .line = here.line};
+    *emitter =
+        (Emitter){.name = own ? plugin_name(l->context, l->plugin->primitive) : str_intern(l->context, here.function),
+                  .file = source_path(here.file),
+                  .line = here.line};
     *emitter = emitter_rendered(l->provenance, *emitter);
     *slot = emitter;
   }
@@ -289,8 +289,14 @@ Model *lower_program(Program *program, const LowerOptions *options, UnsupportedL
   Model *model = model_new(context, program->provenance, options->opset);
   model->graph = graph_new(model, program->name);
   array_push(context, &model->opsets, ((OpsetImport){str_intern(context, ""), options->opset}));
-  Lowering l = {.context = context, .program = program, .provenance = program->provenance, .model = model,
-                .options = options, .graph = model->graph, .problems = problems, .notices = notices};
+  Lowering l = {.context = context,
+                .program = program,
+                .provenance = program->provenance,
+                .model = model,
+                .options = options,
+                .graph = model->graph,
+                .problems = problems,
+                .notices = notices};
   l.values = arena_new_array(&context->arena, program->var_count, Value *);
   each_plugin(register_plugin, &l);
   const bool *key_inputs = keys_among(&l, jaxpr->inputs, jaxpr->input_count);

@@ -21,7 +21,7 @@ struct Plugin {
   const char *function; /* the C name of lower: nodes it emits itself are attributed to the plugin */
   const char *file;     /* where this row stands */
   int line;
-  const char *op;       /* the row's own data: an ONNX operator, … */
+  const char *op; /* the row's own data: an ONNX operator, … */
   int flags;
 };
 
@@ -51,7 +51,7 @@ typedef ARRAY(Unsupported) UnsupportedList;
 
 typedef struct LowerOptions {
   int64_t opset;
-  bool sequential_bits; /* JAX makes random bits as with jax_threefry_partitionable=False */
+  bool sequential_bits;                 /* JAX makes random bits as with jax_threefry_partitionable=False */
   const bool *input_nchw, *output_nchw; /* one per main input/output, or NULL: no input/output is */
 } LowerOptions;
 
@@ -61,27 +61,27 @@ struct Lowering {
   Provenance *provenance;
   Model *model;
   const LowerOptions *options;
-  Graph *graph;             /* where nodes go */
-  Value **values;           /* by Var id: what the variable is bound to in the current scope */
-  const Equation *equation; /* of it, being lowered */
-  const Plugin *plugin;     /* lowering it */
-  const Site *site;         /* its joined site */
-  const Site *caller;       /* the site of the enclosing call, or NULL at the top */
-  const LowerFrame *calls;  /* the plugins of the enclosing calls */
-  Map emitters;             /* (function, line, plugin) -> Emitter */
-  Map tensors;              /* tensor data address -> initializer */
-  Map constants;            /* content hash -> initializer, for small constants */
-  Map dimensions;           /* DimExpr -> int64[1] value */
-  Map symbols;              /* symbol -> SymbolSource */
-  Node *last_dimension;     /* dimension arithmetic stands at the head of the main graph, up to here */
-  size_t data_sizes;        /* dimensions made by data_dimension so far */
-  Map plugins;              /* primitive -> Plugin */
+  Graph *graph;              /* where nodes go */
+  Value **values;            /* by Var id: what the variable is bound to in the current scope */
+  const Equation *equation;  /* of it, being lowered */
+  const Plugin *plugin;      /* lowering it */
+  const Site *site;          /* its joined site */
+  const Site *caller;        /* the site of the enclosing call, or NULL at the top */
+  const LowerFrame *calls;   /* the plugins of the enclosing calls */
+  Map emitters;              /* (function, line, plugin) -> Emitter */
+  Map tensors;               /* tensor data address -> initializer */
+  Map constants;             /* content hash -> initializer, for small constants */
+  Map dimensions;            /* DimExpr -> int64[1] value */
+  Map symbols;               /* symbol -> SymbolSource */
+  Node *last_dimension;      /* dimension arithmetic stands at the head of the main graph, up to here */
+  size_t data_sizes;         /* dimensions made by data_dimension so far */
+  Map plugins;               /* primitive -> Plugin */
   UnsupportedList *problems; /* what unsupported() and the scan before lowering found */
   UnsupportedList *notices;  /* what was left out of the model */
 };
 
 /* Where a plugin meets its equation. */
-Value *input(Lowering *l, size_t index);            /* literals become initializers */
+Value *input(Lowering *l, size_t index);                /* literals become initializers */
 const Tensor *input_literal(Lowering *l, size_t index); /* the value when known at export, else NULL */
 Type input_type(Lowering *l, size_t index);
 Type output_type(Lowering *l, size_t index);
@@ -113,10 +113,10 @@ DType compute_dtype(Lowering *l, const char *op, DType dtype);
 
 /* Constants (constants.c): equal ones are one initializer of the main graph. */
 Value *constant(Lowering *l, const Tensor *tensor);
-Value *constant_scalar(Lowering *l, DType dtype, double value);     /* rank 0 */
-Value *constant_integer(Lowering *l, DType dtype, int64_t value);   /* rank 0; any type, exact for integers */
+Value *constant_scalar(Lowering *l, DType dtype, double value);         /* rank 0 */
+Value *constant_integer(Lowering *l, DType dtype, int64_t value);       /* rank 0; any type, exact for integers */
 Value *constant_ints(Lowering *l, const int64_t *values, size_t count); /* int64[count] */
-Value *constant_like(Lowering *l, Type type, double value);         /* rank 0 of type's dtype */
+Value *constant_like(Lowering *l, Type type, double value);             /* rank 0 of type's dtype */
 /* A scalar in another element type; NULL when it is none, or a parameter, or the cast is not exact or rounded once. */
 Value *constant_cast(Lowering *l, const Tensor *tensor, DType to);
 const Tensor *tensor_new(Lowering *l, DType dtype, const int64_t *dims, uint32_t rank, const void *data, size_t size);
@@ -126,14 +126,14 @@ bool literal_double(const Tensor *tensor, double *value);
 bool literal_int(const Tensor *tensor, int64_t *value);
 
 /* Dimensions (dimensions.c): the one way to get a size at run time. */
-Value *dimension_value(Lowering *l, Dim dim);                      /* int64[1] */
-Value *dimension_scalar(Lowering *l, Dim dim, DType dtype);        /* rank 0 */
-Value *shape_value(Lowering *l, const Dim *dims, size_t count);    /* int64[count] */
+Value *dimension_value(Lowering *l, Dim dim);                   /* int64[1] */
+Value *dimension_scalar(Lowering *l, Dim dim, DType dtype);     /* rank 0 */
+Value *shape_value(Lowering *l, const Dim *dims, size_t count); /* int64[count] */
 Dim data_dimension(Lowering *l); /* a size that depends on the data: a new symbol, known only to the value it is of */
 
 /* Shapes (shapes.c): nothing is emitted where nothing changes. */
 Value *reshape_to(Lowering *l, Value *value, const Dim *dims, size_t rank);
-Value *expand_to(Lowering *l, Value *value, const Dim *dims, size_t rank);   /* numpy broadcasting */
+Value *expand_to(Lowering *l, Value *value, const Dim *dims, size_t rank); /* numpy broadcasting */
 Value *transpose_by(Lowering *l, Value *value, const int64_t *permutation);
 Value *unsqueeze_at(Lowering *l, Value *value, const int64_t *axes, size_t count); /* axes of the result */
 Value *squeeze_at(Lowering *l, Value *value, const int64_t *axes, size_t count);
@@ -182,8 +182,8 @@ extern const Plugin expansion_plugin;
 /* Families (each file ends with its table, closed by a row without a primitive). */
 extern const Plugin call_plugins[], elementwise_plugins[], shape_plugins[], reduction_plugins[], dot_plugins[],
     scan_plugins[], while_plugins[], cond_plugins[], gather_plugins[], scatter_plugins[], dynamic_slice_plugins[],
-    sort_plugins[], convolution_plugins[], window_plugins[],
-    convert_plugins[], integer_plugins[], special_plugins[], cumulative_plugins[], padding_plugins[],
-    bit_plugins[], random_plugins[], refusal_plugins[], reduce_plugins[], gamma_plugins[];
+    sort_plugins[], convolution_plugins[], window_plugins[], convert_plugins[], integer_plugins[], special_plugins[],
+    cumulative_plugins[], padding_plugins[], bit_plugins[], random_plugins[], refusal_plugins[], reduce_plugins[],
+    gamma_plugins[];
 
 #endif

@@ -101,7 +101,9 @@ static void lower_pad(Lowering *l) {
   bind(l, 0, pad_array(l, value, read_padding(l, value->type), output_type(l, 0).dims, input(l, 1)));
 }
 
+/* clang-format off */
 const Plugin padding_plugins[] = {
     PLUGIN("pad", lower_pad, "Pad"),
     {0},
 };
+/* clang-format on */

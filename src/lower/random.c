@@ -213,6 +213,7 @@ static void lower_rng_uniform(Lowering *l) {
   bind_narrow(l, dtype_is_float(dtype) ? result : EMIT_MATH(l, "Floor", result));
 }
 
+/* clang-format off */
 const Plugin random_plugins[] = {
     PLUGIN("random_bits", lower_random_bits, "Scan"),
     PLUGIN("random_split", lower_random_split, "Scan"),
@@ -226,3 +227,4 @@ const Plugin random_plugins[] = {
     PLUGIN("rng_uniform", lower_rng_uniform, "RandomUniformLike"),
     {0},
 };
+/* clang-format on */

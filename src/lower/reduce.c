@@ -72,7 +72,9 @@ static void lower_reduce(Lowering *l) {
   for (uint32_t i = 0; i < fold.count; i++) bind(l, i, node->outputs[i]);
 }
 
+/* clang-format off */
 const Plugin reduce_plugins[] = {
     PLUGIN("reduce", lower_reduce, "Scan"),
     {0},
 };
+/* clang-format on */

@@ -298,6 +298,7 @@ static void lower_arg_extreme(Lowering *l) {
   }
 }
 
+/* clang-format off */
 const Plugin reduction_plugins[] = {
     PLUGIN("argmax", lower_arg_extreme, "ArgMax"),
     PLUGIN("argmin", lower_arg_extreme, "ArgMin"),
@@ -310,3 +311,4 @@ const Plugin reduction_plugins[] = {
     PLUGIN("reduce_xor", lower_reduce_logical, "ReduceSum"),
     {0},
 };
+/* clang-format on */

@@ -26,6 +26,7 @@ static void lower_nothing(Lowering *l) {
   if (l->equation->output_count) unsupported(l, "it gives results where none are expected");
 }
 
+/* clang-format off */
 const Plugin refusal_plugins[] = {
     PLUGIN("debug_callback", lower_dropped, "it only shows values while JAX runs", DROPPED),
     PLUGIN("debug_print", lower_dropped, "it only prints values while JAX runs", DROPPED),
@@ -90,3 +91,4 @@ const Plugin refusal_plugins[] = {
     PLUGIN("unreachable", lower_refused, "JAX marks this place as never to be reached", REFUSED),
     {0},
 };
+/* clang-format on */

@@ -229,7 +229,9 @@ static void lower_scan(Lowering *l) {
   else emit_loop(l, &loop);
 }
 
+/* clang-format off */
 const Plugin scan_plugins[] = {
     PLUGIN("scan", lower_scan),
     {0},
 };
+/* clang-format on */

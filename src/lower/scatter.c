@@ -13,7 +13,9 @@
 /* What a row's flags say. */
 typedef enum Combiner { COMBINE_SET, COMBINE_ADD, COMBINE_SUB, COMBINE_MUL, COMBINE_MIN, COMBINE_MAX } Combiner;
 
-static const struct { const char *reduction, *op; } combiners[] = {
+static const struct {
+  const char *reduction, *op;
+} combiners[] = {
     [COMBINE_SET] = {NULL, NULL},   [COMBINE_ADD] = {"add", "Add"}, [COMBINE_SUB] = {"add", "Sub"},
     [COMBINE_MUL] = {"mul", "Mul"}, [COMBINE_MIN] = {"min", "Min"}, [COMBINE_MAX] = {"max", "Max"},
 };
@@ -24,7 +26,7 @@ typedef struct Scatter {
   const int64_t *windows; /* the axes of the updates that are windows, ascending */
   size_t window_count;
   Value *operand, *updates;
-  bool unique;            /* no element is updated twice */
+  bool unique; /* no element is updated twice */
 } Scatter;
 
 static void read_scatter(Lowering *l, Scatter *s) {
@@ -179,11 +181,11 @@ static Value *scatter_along_axis(Lowering *l, Scatter *s) {
 /* The point form: one column of numbers per operand dimension up to the last that is not whole, over the axes of the
  * updates that are not whole rows. */
 typedef struct Points {
-  uint32_t prefix;              /* operand dimensions addressed */
-  uint32_t rank;                /* axes of the updates that number points */
-  Dim dims[2 * MAX_RANK];       /* their sizes */
+  uint32_t prefix;        /* operand dimensions addressed */
+  uint32_t rank;          /* axes of the updates that number points */
+  Dim dims[2 * MAX_RANK]; /* their sizes */
   Value *columns[MAX_RANK];
-  Value *updates;               /* points × rows */
+  Value *updates; /* points × rows */
 } Points;
 
 static uint32_t addressed_prefix(const Access *access) {
@@ -356,8 +358,9 @@ static bool has_nothing(Type type) {
 static void lower_scatter(Lowering *l) {
   const Param *function = param_find(l->equation, "update_jaxpr");
   if (l->plugin->flags == COMBINE_SET && function && function->kind == PARAM_JAXPR) {
-    unsupported(l, "a scatter that applies a function to the elements has no ONNX form; gather them, apply the "
-                   "function, and set them");
+    unsupported(l,
+                "a scatter that applies a function to the elements has no ONNX form; gather them, apply the "
+                "function, and set them");
   }
   if (has_nothing(input_type(l, 0)) || has_nothing(input_type(l, 2))) {
     bind(l, 0, input(l, 0));
@@ -380,6 +383,7 @@ static void lower_scatter(Lowering *l) {
   bind(l, 0, ordered && dtype_is_float(result->type.dtype) ? keep_nans(l, &s, result) : result);
 }
 
+/* clang-format off */
 const Plugin scatter_plugins[] = {
     PLUGIN("scatter", lower_scatter, "ScatterND", COMBINE_SET),
     PLUGIN("scatter-add", lower_scatter, "ScatterND", COMBINE_ADD),
@@ -394,3 +398,4 @@ const Plugin scatter_plugins[] = {
     PLUGIN("scatter_max", lower_scatter, "ScatterND", COMBINE_MAX),
     {0},
 };
+/* clang-format on */

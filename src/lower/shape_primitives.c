@@ -268,6 +268,7 @@ static void lower_dimension_size(Lowering *l) {
   bind(l, 0, dimension_scalar(l, input_type(l, 0).dims[axis], output_type(l, 0).dtype));
 }
 
+/* clang-format off */
 const Plugin shape_plugins[] = {
     PLUGIN("broadcast_in_dim", lower_broadcast_in_dim, NULL),
     PLUGIN("broadcast_to", lower_broadcast_to, NULL),
@@ -288,3 +289,4 @@ const Plugin shape_plugins[] = {
     PLUGIN("unstack", lower_unstack, NULL),
     {0},
 };
+/* clang-format on */

@@ -9,9 +9,9 @@
 #include "lower/lower.h"
 
 typedef struct WindowAxis {
-  Dim size;   /* of the operand along the axis */
-  Dim window; /* elements in a window */
-  Dim count;  /* windows: the size of the result */
+  Dim size;      /* of the operand along the axis */
+  Dim window;    /* elements in a window */
+  Dim count;     /* windows: the size of the result */
   Dim low, high; /* padding; negative: elements cut off */
   int64_t stride, dilation, base_dilation;
 } WindowAxis;

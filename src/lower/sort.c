@@ -144,9 +144,11 @@ static void lower_approx_top_k(Lowering *l) {
   first_of(l, param_int_or(l->equation, "reduction_dimension", -1), param_bool_or(l->equation, "is_max_k", true));
 }
 
+/* clang-format off */
 const Plugin sort_plugins[] = {
     PLUGIN("sort", lower_sort, "TopK"),
     PLUGIN("top_k", lower_top_k, "TopK"),
     PLUGIN("approx_top_k", lower_approx_top_k, "TopK"),
     {0},
 };
+/* clang-format on */

@@ -113,7 +113,9 @@ static void lower_while(Lowering *l) {
   for (uint32_t i = 0; i < loop.carry_count; i++) bind(l, i, is_fixed(&loop, i) ? carries[i] : *outputs++);
 }
 
+/* clang-format off */
 const Plugin while_plugins[] = {
     PLUGIN("while", lower_while),
     {0},
 };
+/* clang-format on */

@@ -16,7 +16,7 @@ typedef struct Choice {
 } Choice;
 
 typedef struct Windows {
-  WindowAxis *axes; /* of the padded operand */
+  WindowAxis *axes;                  /* of the padded operand */
   Dim low[MAX_RANK], high[MAX_RANK]; /* the padding that was applied */
   uint32_t rank;
 } Windows;

@@ -1,7 +1,7 @@
 /* Window reductions. Windows reduce one axis after another: every reduction here is associative, as XLA demands. */
+#include "lower/windows.h"
 #include "lower/pooling.h"
 #include "lower/scalar_body.h"
-#include "lower/windows.h"
 
 WindowAxis *read_windows(Lowering *l, Type type, Type result) {
   WindowAxis *axes = arena_new_array(&l->context->arena, type.rank, WindowAxis);
@@ -133,6 +133,7 @@ static void lower_reduce_window(Lowering *l) {
   for (size_t v = 0; v < count; v++) bind(l, v, results[v]);
 }
 
+/* clang-format off */
 const Plugin window_plugins[] = {
     PLUGIN("reduce_window", lower_reduce_window),
     PLUGIN("reduce_window_max", lower_window_reduction, "ReduceMax"),
@@ -143,3 +144,4 @@ const Plugin window_plugins[] = {
     PLUGIN("select_and_scatter_add", lower_select_and_scatter_add),
     {0},
 };
+/* clang-format on */

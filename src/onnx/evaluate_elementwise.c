@@ -54,11 +54,12 @@ typedef struct RealRow {
 } RealRow;
 
 static const RealRow real_rows[] = {
-    {"Exp", exp},     {"Log", log},     {"Sin", sin},     {"Cos", cos},     {"Tan", tan},       {"Tanh", tanh},
-    {"Sinh", sinh},   {"Cosh", cosh},   {"Asin", asin},   {"Acos", acos},   {"Atan", atan},     {"Asinh", asinh},
-    {"Acosh", acosh}, {"Atanh", atanh}, {"Sqrt", sqrt},   {"Erf", erf},     {"Floor", floor},   {"Ceil", ceil},
-    {"Round", rint},  {"Neg", negate},  {"Abs", fabs},    {"Sigmoid", sigmoid}, {"Softplus", softplus},
-    {"Reciprocal", reciprocal},
+    {"Exp", exp},     {"Log", log},         {"Sin", sin},           {"Cos", cos},
+    {"Tan", tan},     {"Tanh", tanh},       {"Sinh", sinh},         {"Cosh", cosh},
+    {"Asin", asin},   {"Acos", acos},       {"Atan", atan},         {"Asinh", asinh},
+    {"Acosh", acosh}, {"Atanh", atanh},     {"Sqrt", sqrt},         {"Erf", erf},
+    {"Floor", floor}, {"Ceil", ceil},       {"Round", rint},        {"Neg", negate},
+    {"Abs", fabs},    {"Sigmoid", sigmoid}, {"Softplus", softplus}, {"Reciprocal", reciprocal},
 };
 
 static Real *find_real(const char *op) {
@@ -106,8 +107,25 @@ static const Tensor *evaluate_unary(const Evaluation *evaluation) {
 /* ---- two operands ---- */
 
 typedef enum Binary {
-  ADD, SUB, MUL, DIV, MOD, FMOD, POW, MAX, MIN, EQUAL, LESS, GREATER, LESS_OR_EQUAL, GREATER_OR_EQUAL, AND, OR, XOR,
-  SHIFT_LEFT, SHIFT_RIGHT,
+  ADD,
+  SUB,
+  MUL,
+  DIV,
+  MOD,
+  FMOD,
+  POW,
+  MAX,
+  MIN,
+  EQUAL,
+  LESS,
+  GREATER,
+  LESS_OR_EQUAL,
+  GREATER_OR_EQUAL,
+  AND,
+  OR,
+  XOR,
+  SHIFT_LEFT,
+  SHIFT_RIGHT,
 } Binary;
 
 typedef struct BinaryRow {
@@ -116,10 +134,26 @@ typedef struct BinaryRow {
 } BinaryRow;
 
 static const BinaryRow binary_rows[] = {
-    {"Add", ADD}, {"Sub", SUB}, {"Mul", MUL}, {"Div", DIV}, {"Mod", MOD}, {"Pow", POW}, {"Max", MAX}, {"Min", MIN},
-    {"Equal", EQUAL}, {"Less", LESS}, {"Greater", GREATER}, {"LessOrEqual", LESS_OR_EQUAL},
-    {"GreaterOrEqual", GREATER_OR_EQUAL}, {"And", AND}, {"Or", OR}, {"Xor", XOR}, {"BitwiseAnd", AND},
-    {"BitwiseOr", OR}, {"BitwiseXor", XOR}, {"BitShift", SHIFT_LEFT},
+    {"Add", ADD},
+    {"Sub", SUB},
+    {"Mul", MUL},
+    {"Div", DIV},
+    {"Mod", MOD},
+    {"Pow", POW},
+    {"Max", MAX},
+    {"Min", MIN},
+    {"Equal", EQUAL},
+    {"Less", LESS},
+    {"Greater", GREATER},
+    {"LessOrEqual", LESS_OR_EQUAL},
+    {"GreaterOrEqual", GREATER_OR_EQUAL},
+    {"And", AND},
+    {"Or", OR},
+    {"Xor", XOR},
+    {"BitwiseAnd", AND},
+    {"BitwiseOr", OR},
+    {"BitwiseXor", XOR},
+    {"BitShift", SHIFT_LEFT},
 };
 
 static bool is_comparison(Binary binary) { return binary >= EQUAL && binary <= GREATER_OR_EQUAL; }
@@ -177,7 +211,7 @@ static bool binary_integer(Binary binary, DType dtype, int64_t a, int64_t b, int
       if (!divide(dtype, a, b, &quotient, &remainder)) return false;
       wide = (uint64_t)quotient;
       break;
-    case MOD: /* the sign of the divisor */
+    case MOD:  /* the sign of the divisor */
     case FMOD: /* the sign of the dividend */
       if (!divide(dtype, a, b, &quotient, &remainder)) return false;
       if (binary == MOD && !dtype_is_unsigned(dtype) && remainder != 0 && (remainder < 0) != (b < 0)) remainder += b;
@@ -213,7 +247,7 @@ static bool binary_real(Binary binary, double a, double b, Element *result) {
     case MIN: result->real = extreme(false, a, b); return true;
     default:
       if (!is_comparison(binary)) return false;
-      result->integer = compared(binary, a < b, a == b, a > b);
+      result->integer = compared(binary, a<b, a == b, a> b);
       return true;
   }
 }
@@ -251,7 +285,7 @@ static const Tensor *combine(const Evaluation *evaluation, Binary binary, const 
     if (!binary_element(binary, x, y, a, b, &c)) return NULL;
     store(result->dtype, to, c);
     to += tensor_width(result);
-  } while (walk_next(&walk, 2, (const int64_t(*)[2 * MAX_RANK])strides, offsets));
+  } while (walk_next(&walk, 2, (const int64_t (*)[2 * MAX_RANK]) strides, offsets));
   return result;
 }
 
@@ -296,7 +330,7 @@ static const Tensor *evaluate_where(const Evaluation *evaluation) {
     int taken = ((const char *)operands[0]->data)[offsets[0]] ? 1 : 2;
     memcpy(to, (const char *)operands[taken]->data + (size_t)offsets[taken] * width, width);
     to += width;
-  } while (walk_next(&walk, 3, (const int64_t(*)[2 * MAX_RANK])strides, offsets));
+  } while (walk_next(&walk, 3, (const int64_t (*)[2 * MAX_RANK]) strides, offsets));
   return result;
 }
 
@@ -359,14 +393,54 @@ static const Tensor *evaluate_clip(const Evaluation *evaluation) {
 #define BINARY(op) {op, evaluate_binary}
 
 const EvaluateRow evaluate_elementwise[] = {
-    UNARY("Exp"), UNARY("Log"), UNARY("Sin"), UNARY("Cos"), UNARY("Tan"), UNARY("Tanh"), UNARY("Sinh"), UNARY("Cosh"),
-    UNARY("Asin"), UNARY("Acos"), UNARY("Atan"), UNARY("Asinh"), UNARY("Acosh"), UNARY("Atanh"), UNARY("Sqrt"),
-    UNARY("Erf"), UNARY("Floor"), UNARY("Ceil"), UNARY("Round"), UNARY("Neg"), UNARY("Abs"), UNARY("Sigmoid"),
-    UNARY("Softplus"), UNARY("Reciprocal"), UNARY("Sign"), UNARY("Not"), UNARY("BitwiseNot"), UNARY("IsNaN"),
-    BINARY("Add"), BINARY("Sub"), BINARY("Mul"), BINARY("Div"), BINARY("Mod"), BINARY("Pow"), BINARY("Max"),
-    BINARY("Min"), BINARY("Equal"), BINARY("Less"), BINARY("Greater"), BINARY("LessOrEqual"),
-    BINARY("GreaterOrEqual"), BINARY("And"), BINARY("Or"), BINARY("Xor"), BINARY("BitwiseAnd"), BINARY("BitwiseOr"),
-    BINARY("BitwiseXor"), BINARY("BitShift"),
+    UNARY("Exp"),
+    UNARY("Log"),
+    UNARY("Sin"),
+    UNARY("Cos"),
+    UNARY("Tan"),
+    UNARY("Tanh"),
+    UNARY("Sinh"),
+    UNARY("Cosh"),
+    UNARY("Asin"),
+    UNARY("Acos"),
+    UNARY("Atan"),
+    UNARY("Asinh"),
+    UNARY("Acosh"),
+    UNARY("Atanh"),
+    UNARY("Sqrt"),
+    UNARY("Erf"),
+    UNARY("Floor"),
+    UNARY("Ceil"),
+    UNARY("Round"),
+    UNARY("Neg"),
+    UNARY("Abs"),
+    UNARY("Sigmoid"),
+    UNARY("Softplus"),
+    UNARY("Reciprocal"),
+    UNARY("Sign"),
+    UNARY("Not"),
+    UNARY("BitwiseNot"),
+    UNARY("IsNaN"),
+    BINARY("Add"),
+    BINARY("Sub"),
+    BINARY("Mul"),
+    BINARY("Div"),
+    BINARY("Mod"),
+    BINARY("Pow"),
+    BINARY("Max"),
+    BINARY("Min"),
+    BINARY("Equal"),
+    BINARY("Less"),
+    BINARY("Greater"),
+    BINARY("LessOrEqual"),
+    BINARY("GreaterOrEqual"),
+    BINARY("And"),
+    BINARY("Or"),
+    BINARY("Xor"),
+    BINARY("BitwiseAnd"),
+    BINARY("BitwiseOr"),
+    BINARY("BitwiseXor"),
+    BINARY("BitShift"),
     {"Where", evaluate_where},
     {"Cast", evaluate_cast},
     {"Clip", evaluate_clip},

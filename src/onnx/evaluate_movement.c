@@ -105,7 +105,7 @@ static const Tensor *copy_view(const Evaluation *evaluation, const Tensor *x, co
   do {
     memcpy(to, (const char *)x->data + (size_t)offset * width, width);
     to += width;
-  } while (walk_next(&walk, 1, (const int64_t(*)[2 * MAX_RANK])steps, &offset));
+  } while (walk_next(&walk, 1, (const int64_t (*)[2 * MAX_RANK]) steps, &offset));
   return result;
 }
 
@@ -292,7 +292,7 @@ static const Tensor *evaluate_gather_elements(const Evaluation *evaluation) {
     size_t from = (size_t)(offset[0] + index * strides[axis]);
     memcpy(result_data(result) + (size_t)at * width, (const char *)x->data + from * width, width);
     at++;
-  } while (walk_next(&walk, 1, (const int64_t(*)[2 * MAX_RANK])steps, offset));
+  } while (walk_next(&walk, 1, (const int64_t (*)[2 * MAX_RANK]) steps, offset));
   return result;
 }
 
@@ -322,7 +322,7 @@ static const Tensor *evaluate_pad(const Evaluation *evaluation) {
   Walk walk = {.rank = x->rank, .dims = x->dims};
   do {
     memcpy(result_data(result) + (size_t)offsets[1] * width, (const char *)x->data + (size_t)offsets[0] * width, width);
-  } while (walk_next(&walk, 2, (const int64_t(*)[2 * MAX_RANK])strides, offsets));
+  } while (walk_next(&walk, 2, (const int64_t (*)[2 * MAX_RANK]) strides, offsets));
   return result;
 }
 

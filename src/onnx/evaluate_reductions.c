@@ -107,7 +107,7 @@ static const Tensor *evaluate_reduction(const Evaluation *evaluation, Reduction 
     do {
       accumulate(&sums[offset], reduction, x->dtype, from);
       from += width;
-    } while (walk_next(&walk, 1, (const int64_t(*)[2 * MAX_RANK])strides, &offset));
+    } while (walk_next(&walk, 1, (const int64_t (*)[2 * MAX_RANK]) strides, &offset));
   }
   for (int64_t i = 0; i < count; i++) {
     if (!finish(&sums[i], reduction, x->dtype, result_data(result) + (size_t)i * width)) return NULL;
@@ -147,10 +147,6 @@ static const Tensor *evaluate_cumulative_sum(const Evaluation *evaluation) {
 }
 
 const EvaluateRow evaluate_reductions[] = {
-    {"ReduceSum", evaluate_sum},
-    {"ReduceProd", evaluate_product},
-    {"ReduceMax", evaluate_largest},
-    {"ReduceMin", evaluate_smallest},
-    {"CumSum", evaluate_cumulative_sum},
-    {NULL, NULL},
+    {"ReduceSum", evaluate_sum},      {"ReduceProd", evaluate_product},    {"ReduceMax", evaluate_largest},
+    {"ReduceMin", evaluate_smallest}, {"CumSum", evaluate_cumulative_sum}, {NULL, NULL},
 };

@@ -24,10 +24,10 @@ struct Use {
 };
 
 struct Value {
-  Str name;            /* unique in the model once names are given (names.c); NULL before, unless fixed */
-  Type type;           /* dtype DTYPE_NONE: unknown */
-  Node *producer;      /* NULL: graph input or initializer */
-  Graph *graph;        /* the graph it is defined in */
+  Str name;             /* unique in the model once names are given (names.c); NULL before, unless fixed */
+  Type type;            /* dtype DTYPE_NONE: unknown */
+  Node *producer;       /* NULL: graph input or initializer */
+  Graph *graph;         /* the graph it is defined in */
   const Tensor *tensor; /* an initializer's data, else NULL */
   const Origin *origin; /* of a constant that a pass folded; else NULL */
   Use *uses;
@@ -37,8 +37,15 @@ struct Value {
 };
 
 typedef enum AttributeKind {
-  ATTRIBUTE_INT, ATTRIBUTE_FLOAT, ATTRIBUTE_STRING, ATTRIBUTE_TENSOR, ATTRIBUTE_GRAPH,
-  ATTRIBUTE_INTS, ATTRIBUTE_FLOATS, ATTRIBUTE_STRINGS, ATTRIBUTE_OTHER,
+  ATTRIBUTE_INT,
+  ATTRIBUTE_FLOAT,
+  ATTRIBUTE_STRING,
+  ATTRIBUTE_TENSOR,
+  ATTRIBUTE_GRAPH,
+  ATTRIBUTE_INTS,
+  ATTRIBUTE_FLOATS,
+  ATTRIBUTE_STRINGS,
+  ATTRIBUTE_OTHER,
 } AttributeKind;
 
 typedef struct Attribute {
@@ -55,7 +62,7 @@ typedef struct Attribute {
     const float *reals;
     const Str *strings;
   };
-  Str reference;        /* ref_attr_name inside a function, or NULL */
+  Str reference; /* ref_attr_name inside a function, or NULL */
 } Attribute;
 
 typedef struct Metadata {
@@ -70,11 +77,11 @@ struct Node {
   Value **outputs; /* NULL entries: optional outputs left out */
   uint32_t input_count, output_count;
   ARRAY(Attribute) attributes;
-  const Origin *origin;        /* set for every node that we made */
-  ARRAY(Metadata) metadata;    /* of nodes that were read from a file */
+  const Origin *origin;     /* set for every node that we made */
+  ARRAY(Metadata) metadata; /* of nodes that were read from a file */
   Graph *graph;
   Node *previous, *next;
-  void *scratch;               /* a pass's own, as in Value */
+  void *scratch; /* a pass's own, as in Value */
 };
 
 struct Graph {
@@ -123,12 +130,12 @@ Value *graph_input(Graph *graph, Type type, Str name);
 Value *graph_initializer(Graph *graph, const Tensor *tensor);
 void graph_output(Graph *graph, Value *value);
 
-void use_set(Use *use, Value *value);             /* moves a use to another value (or NULL) */
+void use_set(Use *use, Value *value);               /* moves a use to another value (or NULL) */
 void value_replace(Value *old, Value *replacement); /* every use of old becomes a use of replacement */
-bool value_is_output(const Value *value);         /* of any graph */
+bool value_is_output(const Value *value);           /* of any graph */
 size_t value_use_count(const Value *value);
-void node_remove(Node *node);                     /* its outputs must be unused */
-void node_move(Node *node, Node *before);         /* into before's graph; within its own to the end when NULL */
+void node_remove(Node *node);                      /* its outputs must be unused */
+void node_move(Node *node, Node *before);          /* into before's graph; within its own to the end when NULL */
 Value *node_input(const Node *node, size_t index); /* NULL past the end */
 
 /* Attributes replace one of the same name. */

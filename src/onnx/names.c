@@ -7,8 +7,8 @@
 
 typedef struct Namer {
   Context *context;
-  Map taken;    /* names in use */
-  Map counters; /* per base name: the next number plus one, as a pointer-sized integer */
+  Map taken;       /* names in use */
+  Map counters;    /* per base name: the next number plus one, as a pointer-sized integer */
   Map lower_cased; /* operator -> its name in lower case */
 } Namer;
 

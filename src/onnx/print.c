@@ -40,8 +40,10 @@ static const char *element_name(DType dtype) {
 /* Words that begin a type, so that a name which is one must be quoted. */
 static bool is_reserved(const char *text) {
   static const char *const words[] = {
-      "float", "double", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0", "float4e2m1",
-      "float6e2m3", "float6e3m2", "int2", "uint2", "seq", "map", "optional", "sparse_tensor", "inf", "infinity", "nan",
+      "float",      "double",     "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz",
+      "float8e8m0", "float4e2m1", "float6e2m3",   "float6e3m2",     "int2",       "uint2",
+      "seq",        "map",        "optional",     "sparse_tensor",  "inf",        "infinity",
+      "nan",
   };
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     if (strcmp(words[i], text) == 0) return true;
@@ -93,8 +95,8 @@ static void print_type(Printer *printer, Type type) {
   for (uint32_t i = 0; i < type.rank; i++) {
     builder_add(out, i ? "," : "[");
     const char *text = dim_text(printer->context, type.dims[i]);
-    bool plain = dim_is_constant(type.dims[i]) || strcmp(text, UNKNOWN_DIMENSION) == 0 ||
-                 is_identifier(text, strlen(text));
+    bool plain =
+        dim_is_constant(type.dims[i]) || strcmp(text, UNKNOWN_DIMENSION) == 0 || is_identifier(text, strlen(text));
     if (plain) builder_add(out, text);
     else spell_text(out, SPELL_ONNX, text, strlen(text));
   }
@@ -142,8 +144,9 @@ static void print_element(Builder *out, DType dtype, const unsigned char *bytes)
 
 static void print_elements(Printer *printer, const Tensor *tensor) {
   Builder *out = printer->out;
-  DType part = tensor->dtype == DTYPE_COMPLEX64 ? DTYPE_FLOAT32
-               : tensor->dtype == DTYPE_COMPLEX128 ? DTYPE_FLOAT64 : tensor->dtype;
+  DType part = tensor->dtype == DTYPE_COMPLEX64    ? DTYPE_FLOAT32
+               : tensor->dtype == DTYPE_COMPLEX128 ? DTYPE_FLOAT64
+                                                   : tensor->dtype;
   size_t width = dtype_bits(part) < 8 ? 1 : dtype_bits(part) / 8;
   builder_add(out, "{");
   for (size_t at = 0; at + width <= tensor->size; at += width) {
@@ -202,9 +205,9 @@ static void print_list(Printer *printer, const Attribute *attribute) {
 }
 
 static const char *const kind_names[] = {
-    [ATTRIBUTE_INT] = "int", [ATTRIBUTE_FLOAT] = "float", [ATTRIBUTE_STRING] = "string", [ATTRIBUTE_TENSOR] = "tensor",
-    [ATTRIBUTE_GRAPH] = "graph", [ATTRIBUTE_INTS] = "ints", [ATTRIBUTE_FLOATS] = "floats",
-    [ATTRIBUTE_STRINGS] = "strings", [ATTRIBUTE_OTHER] = NULL,
+    [ATTRIBUTE_INT] = "int",       [ATTRIBUTE_FLOAT] = "float",     [ATTRIBUTE_STRING] = "string",
+    [ATTRIBUTE_TENSOR] = "tensor", [ATTRIBUTE_GRAPH] = "graph",     [ATTRIBUTE_INTS] = "ints",
+    [ATTRIBUTE_FLOATS] = "floats", [ATTRIBUTE_STRINGS] = "strings", [ATTRIBUTE_OTHER] = NULL,
 };
 
 static bool is_printable(const Attribute *attribute) {

@@ -10,7 +10,7 @@
 
 enum {
   MAX_GRAPH_DEPTH = 64,
-  MAX_DECODED = 1024,  /* bytes of packed integers that are decoded while reading */
+  MAX_DECODED = 1024,    /* bytes of packed integers that are decoded while reading */
   EXTERNAL_LOCATION = 1, /* TensorProto.DataLocation */
 };
 
@@ -54,8 +54,8 @@ static Value *value_in(const Reader *reader, const Graph *graph, Str name) {
 
 /* The first definition of a name stands: a second one is an error of the file, which reading survives. */
 static void define(Reader *reader, Value *value) {
-  void **slot = map_slot(reader->context, &reader->values, (uint64_t)(uintptr_t)value->name,
-                         (uint64_t)(uintptr_t)value->graph);
+  void **slot =
+      map_slot(reader->context, &reader->values, (uint64_t)(uintptr_t)value->name, (uint64_t)(uintptr_t)value->graph);
   if (!*slot) *slot = value;
 }
 
@@ -192,9 +192,7 @@ static void read_tensor_field(Reader *reader, TensorParts *parts, const Wire *me
     case AS_BYTES(FIELD_TENSOR_DIMS): push_dims(reader, parts, wire_inside(message, field)); break;
     case AS_VARINT(FIELD_TENSOR_DATA_TYPE): parts->onnx_type = (int)(field->value & 0x7FFFFFFF); break;
     case AS_VARINT(FIELD_TENSOR_DATA_LOCATION): parts->external = field->value == EXTERNAL_LOCATION; break;
-    case AS_BYTES(FIELD_TENSOR_EXTERNAL_DATA):
-      read_external_entry(reader, parts, wire_inside(message, field));
-      break;
+    case AS_BYTES(FIELD_TENSOR_EXTERNAL_DATA): read_external_entry(reader, parts, wire_inside(message, field)); break;
     case AS_BYTES(FIELD_TENSOR_RAW_DATA):
     case AS_BYTES(FIELD_TENSOR_FLOAT_DATA):
     case AS_BYTES(FIELD_TENSOR_DOUBLE_DATA):
@@ -359,17 +357,13 @@ static void read_attribute_field(Reader *reader, AttributeParts *parts, const Wi
     case AS_BYTES(FIELD_ATTRIBUTE_S): parts->string = *field; break;
     case AS_BYTES(FIELD_ATTRIBUTE_T): parts->tensor = *field; break;
     case AS_BYTES(FIELD_ATTRIBUTE_G): parts->graph = *field; break;
-    case AS_VARINT(FIELD_ATTRIBUTE_INTS):
-      array_push(reader->context, &parts->integers, (int64_t)field->value);
-      break;
+    case AS_VARINT(FIELD_ATTRIBUTE_INTS): array_push(reader->context, &parts->integers, (int64_t)field->value); break;
     case AS_BYTES(FIELD_ATTRIBUTE_INTS): push_packed_integers(reader, parts, wire_inside(message, field)); break;
     case AS_FIXED32(FIELD_ATTRIBUTE_FLOATS):
       array_push(reader->context, &parts->reals, float_of_bits(field->value));
       break;
     case AS_BYTES(FIELD_ATTRIBUTE_FLOATS): push_packed_reals(reader, parts, message, field); break;
-    case AS_BYTES(FIELD_ATTRIBUTE_STRINGS):
-      array_push(reader->context, &parts->strings, text_of(reader, field));
-      break;
+    case AS_BYTES(FIELD_ATTRIBUTE_STRINGS): array_push(reader->context, &parts->strings, text_of(reader, field)); break;
     default: break;
   }
 }
@@ -473,8 +467,8 @@ static void define_node(Reader *reader, Wire message, Graph *graph, PendingNodes
     wire_fail(&message, message.at, "a node with too many values");
   }
   make_room(reader, input_count > output_count ? input_count : output_count);
-  Node *node = graph_node(graph, NULL, op, domain, reader->no_values, input_count, reader->no_types, output_count,
-                          NULL);
+  Node *node =
+      graph_node(graph, NULL, op, domain, reader->no_values, input_count, reader->no_types, output_count, NULL);
   node->name = name;
   size_t index = 0;
   for (Wire wire = message; wire_next(&wire, &field);) {
@@ -499,9 +493,7 @@ static void link_node(Reader *reader, Node *node, Wire message, const Scope *sco
         if (field.size) use_set(&node->inputs[index], resolve(reader, scope, text_of(reader, &field)));
         index++;
         break;
-      case AS_BYTES(FIELD_NODE_ATTRIBUTE):
-        read_attribute(reader, wire_inside(&message, &field), node, scope);
-        break;
+      case AS_BYTES(FIELD_NODE_ATTRIBUTE): read_attribute(reader, wire_inside(&message, &field), node, scope); break;
       case AS_BYTES(FIELD_NODE_METADATA_PROPS):
         array_push(reader->context, &node->metadata, read_metadata(reader, wire_inside(&message, &field)));
         break;

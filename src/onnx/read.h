@@ -21,11 +21,11 @@ Model *model_read(Context *context, const void *bytes, size_t size);
 /* Of a tensor whose data are not plain bytes in the mapping: where they are. Its Tensor has data NULL and the size that
  * its shape asks for (0 for strings). */
 typedef struct StoredTensor {
-  Str location;                   /* of external data: the file, relative to the model's; else NULL */
-  uint64_t offset, length;        /* in that file; length 0: not said */
-  const unsigned char *packed;    /* typed integers as they are in the message, packed varints; else NULL */
+  Str location;                /* of external data: the file, relative to the model's; else NULL */
+  uint64_t offset, length;     /* in that file; length 0: not said */
+  const unsigned char *packed; /* typed integers as they are in the message, packed varints; else NULL */
   size_t packed_size;
-  const unsigned char *message;   /* the whole TensorProto */
+  const unsigned char *message; /* the whole TensorProto */
   size_t message_size;
 } StoredTensor;
 

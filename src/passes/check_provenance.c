@@ -3,8 +3,8 @@
 
 struct ProvenanceSnapshot {
   Model *model;
-  Map nodes;    /* Node -> NodeBefore */
-  Map readings; /* Use -> the Value it read */
+  Map nodes;     /* Node -> NodeBefore */
+  Map readings;  /* Use -> the Value it read */
   Map constants; /* initializers that were there */
 };
 

@@ -1,4 +1,5 @@
-/* Dead code: nodes and initializers that no output needs. One walk backwards per graph, inner graphs with their node. */
+/* Dead code: nodes and initializers that no output needs. One walk backwards per graph, inner graphs with their node.
+ */
 #include "passes/passes.h"
 
 static bool is_used(const Node *node) {

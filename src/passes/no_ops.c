@@ -198,8 +198,8 @@ static void simplify_reshape(Rewriter *rewriter, Node *node) {
 /* ---- a reduction that keeps its axes ---- */
 
 static const char *const reductions[] = {
-    "ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare",
-    "ReduceLogSum", "ReduceLogSumExp",
+    "ReduceSum", "ReduceMax", "ReduceMin",       "ReduceMean",   "ReduceProd",
+    "ReduceL1",  "ReduceL2",  "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp",
 };
 
 static bool is_reduction(const Node *node) {
@@ -363,8 +363,11 @@ static void simplify_involution(Rewriter *rewriter, Node *node) {
 /* ---- what broadcasting does anyway ---- */
 
 static const char *const broadcasting[] = {
-    "Add", "Sub", "Mul", "Div", "Pow", "Mod", "Max", "Min", "Sum", "Where", "Equal", "Less", "Greater", "LessOrEqual",
-    "GreaterOrEqual", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift",
+    "Add",        "Sub",      "Mul",     "Div",         "Pow",
+    "Mod",        "Max",      "Min",     "Sum",         "Where",
+    "Equal",      "Less",     "Greater", "LessOrEqual", "GreaterOrEqual",
+    "And",        "Or",       "Xor",     "BitwiseAnd",  "BitwiseOr",
+    "BitwiseXor", "BitShift",
 };
 
 static bool is_broadcasting(const Node *node) {

@@ -7,6 +7,7 @@
 #include "onnx/print.h"
 #include "passes/check_provenance.h"
 
+/* clang-format off */
 const Pass all_passes[] = {
     {"hoist_from_loops", "computes before a loop what every step repeats", hoist_from_loops},
     {"remove_dead_code", "removes nodes and initializers that no output needs", remove_dead_code},
@@ -24,6 +25,7 @@ const Pass all_passes[] = {
     {"fuse_attention", "finds Attention", fuse_attention},
     {NULL, NULL, NULL},
 };
+/* clang-format on */
 
 /* What one pass leaves may be something for another; most programs are done in two rounds. */
 enum { MOST_ROUNDS = 8 };

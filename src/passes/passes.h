@@ -25,7 +25,7 @@ typedef struct PassOptions {
   const char *const *disabled; /* names, or NULL */
   size_t disabled_count;
   NormalizationMode normalization;
-  bool check; /* run the provenance checker after every pass */
+  bool check;                                                /* run the provenance checker after every pass */
   void (*after)(Model *model, const char *pass, void *data); /* called after every pass, or NULL */
   void *data;
   const char *dump_folder; /* receives the model as lowered and after every pass that changed it, or NULL */

@@ -155,9 +155,7 @@ Dim dim_add(Context *context, Dim a, Dim b) {
   return dim_from_terms(context, sum, left.count + right.count);
 }
 
-Dim dim_subtract(Context *context, Dim a, Dim b) {
-  return dim_add(context, a, dim_multiply(context, b, dim_of(-1)));
-}
+Dim dim_subtract(Context *context, Dim a, Dim b) { return dim_add(context, a, dim_multiply(context, b, dim_of(-1))); }
 
 static DimTerm multiply_terms(Context *context, const DimTerm *a, const DimTerm *b) {
   DimFactor *factors = arena_new_array(&context->arena, a->factor_count + b->factor_count, DimFactor);

@@ -166,8 +166,9 @@ const Dim *param_dims(Context *context, const Param *list, size_t *count) {
     int64_t integer;
     if (item->kind == PARAM_DIM) dims[i] = item->dim;
     else if (as_int(item, &integer)) dims[i] = dim_of(integer);
-    else fail(context, ERROR_UNSUPPORTED, "parameter '%s' holds something other than dimensions",
-              list->name ? list->name : "?");
+    else
+      fail(context, ERROR_UNSUPPORTED, "parameter '%s' holds something other than dimensions",
+           list->name ? list->name : "?");
   }
   *count = list->list.count;
   return dims;

@@ -35,7 +35,7 @@ typedef struct Tensor {
 typedef struct Var {
   uint32_t id; /* unique in the program */
   Type type;
-  const Tensor *literal; /* the value when it is known: a literal or a closed-over constant; else NULL */
+  const Tensor *literal;             /* the value when it is known: a literal or a closed-over constant; else NULL */
   const struct Equation *definition; /* the equation that gives it, or NULL */
   const struct Equation *user;       /* the equation that uses it first, or NULL */
   uint32_t use_count;                /* by equations and by the jaxpr's outputs */
@@ -65,7 +65,7 @@ struct Param {
   union {
     int64_t integer; /* bool, int, enum */
     double real;
-    Str text;        /* string; enum member */
+    Str text; /* string; enum member */
     DType dtype;
     Dim dim;
     Jaxpr *jaxpr;
@@ -73,7 +73,7 @@ struct Param {
     struct {
       Param *items;
       size_t count;
-    } list;          /* list and record */
+    } list; /* list and record */
   };
   Str text2; /* enum member name */
 };
@@ -81,7 +81,7 @@ struct Param {
 typedef struct Equation {
   Str primitive;
   uint32_t input_count, output_count, param_count;
-  Var **inputs;  /* each once per use */
+  Var **inputs; /* each once per use */
   Var **outputs;
   Param *params;
   bool has_effects;   /* does more than its results say: never dropped */
@@ -106,7 +106,7 @@ typedef struct Program {
   Str *input_names;  /* one per main input; NULL entries get a default */
   Str *output_names; /* one per main output; NULL entries get a default */
   uint32_t var_count;
-  const Trace *root; /* the traced function's definition: for nodes that no equation made */
+  const Trace *root;    /* the traced function's definition: for nodes that no equation made */
   Frame **entry_frames; /* the user's frames that called to_onnx, outermost first */
   size_t entry_count;
 } Program;
@@ -116,7 +116,10 @@ Program *program_new(Context *context, Provenance *provenance);
 Var *program_var(Program *program, Type type);
 Type type_make(Context *context, DType dtype, const Dim *dims, uint32_t rank);
 Type type_constant(Context *context, DType dtype, const int64_t *dims, uint32_t rank);
-static inline Type type_with(Type type, DType dtype) { type.dtype = dtype; return type; }
+static inline Type type_with(Type type, DType dtype) {
+  type.dtype = dtype;
+  return type;
+}
 static inline Type type_scalar(DType dtype) { return (Type){.dtype = dtype}; }
 bool type_equal(Type a, Type b);
 bool type_same_shape(Type a, Type b);

@@ -26,7 +26,7 @@ enum { MAX_INLINE_BYTES = 512, MAX_JAXPR_DEPTH = 1000, MAX_PARAM_DEPTH = 64 };
 typedef struct Printer {
   Builder *out;
   Context *context;
-  Map jaxprs;    /* to their number plus one */
+  Map jaxprs; /* to their number plus one */
   size_t jaxpr_count;
   Map variables; /* (variable, jaxpr) to its number plus one */
   const Jaxpr *jaxpr;

@@ -76,7 +76,7 @@ typedef struct Provenance {
   Frame *const *entry_frames; /* the user's frames that called to_onnx, outermost first */
   size_t entry_count;
   const Frame *definition; /* of the traced function, or NULL */
-  Str entry_text; /* those frames as lines of a stack trace, rendered once, on demand */
+  Str entry_text;          /* those frames as lines of a stack trace, rendered once, on demand */
 } Provenance;
 
 Provenance *provenance_new(Context *context);

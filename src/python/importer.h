@@ -18,22 +18,22 @@ struct Importer {
   struct {
     PyObject **items;
     size_t count, capacity;
-  } owned;         /* references of the import in progress, a stack */
-  PyObject *kept;  /* list: what must live until the model is written */
-  PyObject *arrays; /* list: the closed-over arrays, in order of first sight */
+  } owned;                     /* references of the import in progress, a stack */
+  PyObject *kept;              /* list: what must live until the model is written */
+  PyObject *arrays;            /* list: the closed-over arrays, in order of first sight */
   PyObject *names[NAME_COUNT]; /* interned attribute names */
   PyObject *literal_class, *jaxpr_class, *closed_jaxpr_class, *dim_class, *enum_class, *dtype_class, *array_class,
       *typed_array_class, *integer_class;
   PyObject *ascontiguous, *as_array;
   PyObject *expand_code; /* of request.expand: what it traces starts behind its frame */
-  Map vars;        /* (Var object, scope) -> Var */
+  Map vars;              /* (Var object, scope) -> Var */
   Map jaxprs, dtypes, frames, traces, file_kinds, primitives, unlowered, tensors, type_kinds;
   uint64_t scope_count; /* each imported jaxpr is a scope of variables */
   int depth;
 };
 
 _Noreturn void import_fail(Importer *in);
-PyObject *own(Importer *in, PyObject *object);    /* takes over a new reference; fails on NULL */
+PyObject *own(Importer *in, PyObject *object); /* takes over a new reference; fails on NULL */
 void disown_to(Importer *in, size_t mark);
 PyObject *attribute(Importer *in, PyObject *object, PyObject *name); /* owned */
 Str import_text(Importer *in, PyObject *object);

@@ -179,23 +179,44 @@ static PyObject *run_conversion(PyObject *module, Conversion *c) {
 }
 
 static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *keywords) {
-  static char *names[] = {"jaxpr", "types", "name_parameters", "jax_folders", "library_folders", "model_name", "opset",
-                          "input_names", "output_names", "input_nchw", "output_nchw", "metadata", "path", "record",
-                          "external_threshold", "single_file", "root", "entry_frames", "disabled_passes",
-                          "check_passes", "dump_passes", "normalization", "sequential_bits", "lowered", "expand",
+  static char *names[] = {"jaxpr",
+                          "types",
+                          "name_parameters",
+                          "jax_folders",
+                          "library_folders",
+                          "model_name",
+                          "opset",
+                          "input_names",
+                          "output_names",
+                          "input_nchw",
+                          "output_nchw",
+                          "metadata",
+                          "path",
+                          "record",
+                          "external_threshold",
+                          "single_file",
+                          "root",
+                          "entry_frames",
+                          "disabled_passes",
+                          "check_passes",
+                          "dump_passes",
+                          "normalization",
+                          "sequential_bits",
+                          "lowered",
+                          "expand",
                           NULL};
   Conversion c = {0};
   long long opset;
   int metadata, single_file, check_passes = 0, normalization = NORMALIZATION_AUTO, sequential_bits = 0;
   Py_ssize_t threshold;
   if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "$OO!OO!O!sLO!O!OOizznpO!O!O!pzipOO", names, &c.request.jaxpr,
-                                   &PyDict_Type, &c.request.types, &c.request.name_parameters,
-                                   &PyTuple_Type, &c.request.jax_folders, &PyTuple_Type, &c.request.library_folders,
-                                   &c.model_name, &opset, &PyList_Type, &c.input_names, &PyList_Type, &c.output_names,
-                                   &c.input_nchw, &c.output_nchw, &metadata, &c.path, &c.options.record, &threshold, &single_file,
+                                   &PyDict_Type, &c.request.types, &c.request.name_parameters, &PyTuple_Type,
+                                   &c.request.jax_folders, &PyTuple_Type, &c.request.library_folders, &c.model_name,
+                                   &opset, &PyList_Type, &c.input_names, &PyList_Type, &c.output_names, &c.input_nchw,
+                                   &c.output_nchw, &metadata, &c.path, &c.options.record, &threshold, &single_file,
                                    &PyTuple_Type, &c.root, &PyList_Type, &c.entry_frames, &PyList_Type,
-                                   &c.disabled_passes, &check_passes, &c.options.passes.dump_folder,
-                                   &normalization, &sequential_bits, &c.request.lowered, &c.request.expand)) {
+                                   &c.disabled_passes, &check_passes, &c.options.passes.dump_folder, &normalization,
+                                   &sequential_bits, &c.request.lowered, &c.request.expand)) {
     return NULL;
   }
   c.options.lower.opset = opset;

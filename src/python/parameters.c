@@ -5,9 +5,27 @@
 
 typedef enum ValueKind {
   VALUE_UNKNOWN,
-  VALUE_NONE, VALUE_BOOL, VALUE_INT, VALUE_FLOAT, VALUE_STRING, VALUE_LIST, VALUE_SET, VALUE_DICT,
-  VALUE_NAMED_TUPLE, VALUE_DATACLASS, VALUE_ENUM, VALUE_DTYPE, VALUE_TYPE, VALUE_JAXPR, VALUE_DIM, VALUE_ARRAY,
-  VALUE_TREE, VALUE_MESH, VALUE_PRIMITIVE, VALUE_PRIMITIVE_NAME, VALUE_OPAQUE,
+  VALUE_NONE,
+  VALUE_BOOL,
+  VALUE_INT,
+  VALUE_FLOAT,
+  VALUE_STRING,
+  VALUE_LIST,
+  VALUE_SET,
+  VALUE_DICT,
+  VALUE_NAMED_TUPLE,
+  VALUE_DATACLASS,
+  VALUE_ENUM,
+  VALUE_DTYPE,
+  VALUE_TYPE,
+  VALUE_JAXPR,
+  VALUE_DIM,
+  VALUE_ARRAY,
+  VALUE_TREE,
+  VALUE_MESH,
+  VALUE_PRIMITIVE,
+  VALUE_PRIMITIVE_NAME,
+  VALUE_OPAQUE,
 } ValueKind;
 
 static bool is_instance(Importer *in, PyObject *object, PyObject *class_or_tuple) {
@@ -76,8 +94,14 @@ static DimFactor import_factor(Importer *in, PyObject *pair) {
     result.symbol = import_text(in, symbol);
     return result;
   }
-  static const struct { const char *name; DimOp op; } operations[] = {
-      {"floordiv", DIM_FLOORDIV}, {"mod", DIM_MOD}, {"max", DIM_MAX}, {"min", DIM_MIN},
+  static const struct {
+    const char *name;
+    DimOp op;
+  } operations[] = {
+      {"floordiv", DIM_FLOORDIV},
+      {"mod", DIM_MOD},
+      {"max", DIM_MAX},
+      {"min", DIM_MIN},
   };
   Str name = import_text(in, attribute(in, factor, in->names[NAME_operation]));
   PyObject *operands = own(in, PySequence_Tuple(attribute(in, factor, in->names[NAME_operands])));

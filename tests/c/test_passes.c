@@ -120,8 +120,8 @@ static void transposes_cancel_and_compose(void) {
   Bench bench;
   make(&bench);
   Value *x = emit(&bench, "Sin", "f32[2,3,4]", in(&bench, "f32[2,3,4]"), NULL); /* line 1 */
-  Value *there = transpose(&bench, "f32[3,4,2]", x, 1, 2, 0);                  /* line 2 */
-  Value *back = transpose(&bench, "f32[2,3,4]", there, 2, 0, 1);               /* line 3 */
+  Value *there = transpose(&bench, "f32[3,4,2]", x, 1, 2, 0);                   /* line 2 */
+  Value *back = transpose(&bench, "f32[2,3,4]", there, 2, 0, 1);                /* line 3 */
   output(&bench, emit(&bench, "Exp", "f32[2,3,4]", back, NULL));
   CHECK_TEXT(optimised(&bench), "Sin Exp");
   CHECK(says_line(bench.graph->first->origin, 2) && says_line(bench.graph->first->origin, 3));
@@ -162,11 +162,11 @@ static void casts_go_only_where_nothing_is_lost(void) {
   static const struct {
     const char *from, *through, *to, *left;
   } rows[] = {
-      {"f32[2]", "f64[2]", "f32[2]", "Sin Exp"},       {"f64[2]", "f32[2]", "f64[2]", "Sin Cast Cast Exp"},
-      {"i8[2]", "i32[2]", "u8[2]", "Sin Cast Exp"},    {"i32[2]", "i8[2]", "i32[2]", "Sin Cast Cast Exp"},
+      {"f32[2]", "f64[2]", "f32[2]", "Sin Exp"},        {"f64[2]", "f32[2]", "f64[2]", "Sin Cast Cast Exp"},
+      {"i8[2]", "i32[2]", "u8[2]", "Sin Cast Exp"},     {"i32[2]", "i8[2]", "i32[2]", "Sin Cast Cast Exp"},
       {"u8[2]", "i8[2]", "u8[2]", "Sin Cast Cast Exp"}, {"i32[2]", "f32[2]", "i32[2]", "Sin Cast Cast Exp"},
-      {"i32[2]", "f64[2]", "i32[2]", "Sin Exp"},       {"f16[2]", "bf16[2]", "f16[2]", "Sin Cast Cast Exp"},
-      {"bool[2]", "f32[2]", "i64[2]", "Sin Cast Exp"}, {"f32[2]", "bool[2]", "f32[2]", "Sin Cast Cast Exp"},
+      {"i32[2]", "f64[2]", "i32[2]", "Sin Exp"},        {"f16[2]", "bf16[2]", "f16[2]", "Sin Cast Cast Exp"},
+      {"bool[2]", "f32[2]", "i64[2]", "Sin Cast Exp"},  {"f32[2]", "bool[2]", "f32[2]", "Sin Cast Cast Exp"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     Bench bench;
@@ -187,10 +187,10 @@ static void neutral_elements_are_exact_for_their_type(void) {
     const void *data;
     const char *left;
   } rows[] = {
-      {"Add", "f32[3]", "f32[]", &zero, "Sin Add Exp"},  {"Add", "f32[3]", "f32[]", &minus_zero, "Sin Exp"},
-      {"Sub", "f32[3]", "f32[]", &zero, "Sin Exp"},      {"Sub", "f32[3]", "f32[]", &minus_zero, "Sin Sub Exp"},
-      {"Mul", "f32[3]", "f32[]", &one, "Sin Exp"},       {"Mul", "f32[3]", "f32[]", &zero, "Sin Mul Exp"},
-      {"Div", "f32[3]", "f32[]", &one, "Sin Exp"},       {"Add", "i32[3]", "i32[]", &integer_zero, "Sin Exp"},
+      {"Add", "f32[3]", "f32[]", &zero, "Sin Add Exp"},   {"Add", "f32[3]", "f32[]", &minus_zero, "Sin Exp"},
+      {"Sub", "f32[3]", "f32[]", &zero, "Sin Exp"},       {"Sub", "f32[3]", "f32[]", &minus_zero, "Sin Sub Exp"},
+      {"Mul", "f32[3]", "f32[]", &one, "Sin Exp"},        {"Mul", "f32[3]", "f32[]", &zero, "Sin Mul Exp"},
+      {"Div", "f32[3]", "f32[]", &one, "Sin Exp"},        {"Add", "i32[3]", "i32[]", &integer_zero, "Sin Exp"},
       {"Mul", "f32[3]", "f32[1,1]", &one, "Sin Mul Exp"}, /* one more axis */
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -209,9 +209,11 @@ static void broadcasting_operators_need_no_expand(void) {
   static const struct {
     const char *small, *large, *op, *left;
   } rows[] = {
-      {"f32[1,3]", "f32[2,3]", "Add", "Add"},          {"f32[B,1]", "f32[B,3]", "Mul", "Mul"},
-      {"f32[1,3]", "f32[1,3]", "Add", "Expand Add"},   /* only the Expand gives the first axis */
-      {"f32[1,3]", "f32[2,3]", "MatMul", "Expand MatMul"}, {"f32[3]", "f32[B,3]", "Less", "Less"},
+      {"f32[1,3]", "f32[2,3]", "Add", "Add"},
+      {"f32[B,1]", "f32[B,3]", "Mul", "Mul"},
+      {"f32[1,3]", "f32[1,3]", "Add", "Expand Add"}, /* only the Expand gives the first axis */
+      {"f32[1,3]", "f32[2,3]", "MatMul", "Expand MatMul"},
+      {"f32[3]", "f32[B,3]", "Less", "Less"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     Bench bench;
@@ -285,8 +287,8 @@ static void constants_are_folded_with_their_origin(void) {
   make(&bench);
   const int32_t numbers[] = {INT32_MAX, -7, 0}, others[] = {1, 2, 5};
   Value *a = constant(&bench, "i32[3]", numbers), *b = constant(&bench, "i32[3]", others);
-  Value *sum = emit(&bench, "Add", "i32[3]", a, b);      /* line 1 */
-  Value *rest = emit(&bench, "Mod", "i32[3]", sum, b);   /* line 2 */
+  Value *sum = emit(&bench, "Add", "i32[3]", a, b);    /* line 1 */
+  Value *rest = emit(&bench, "Mod", "i32[3]", sum, b); /* line 2 */
   output(&bench, emit(&bench, "Max", "i32[3]", rest, in(&bench, "i32[3]")));
   output(&bench, emit(&bench, "Neg", "i32[3]", b, NULL)); /* an output: a node stays */
   CHECK_TEXT(optimised(&bench), "Max Identity");

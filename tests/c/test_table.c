@@ -11,12 +11,12 @@ typedef struct Case {
 /* Usual ones, and whatever else a file may hold. */
 static const Case cases[] = {
     {"Block.__call__:72", "SinPlugin.lower:31", "main.py:3 in <module>\nsrc/lower/elementwise.c:31 in SinPlugin.lower",
-     "jax/core.py:7 (bind)\n/home/user/model.py:72 (Block.__call__)\n/home/user/main.py:3 (<module>)"},
+     "jax/core.py:7 (bind)\n/project/model.py:72 (Block.__call__)\n/project/main.py:3 (<module>)"},
     {"Block.__call__:73", "SinPlugin.lower:31", "main.py:3 in <module>\nsrc/lower/elementwise.c:31 in SinPlugin.lower",
-     "jax/core.py:7 (bind)\n/home/user/model.py:73 (Block.__call__)\n/home/user/main.py:3 (<module>)"},
+     "jax/core.py:7 (bind)\n/project/model.py:73 (Block.__call__)\n/project/main.py:3 (<module>)"},
     {"Block.__call__:70", "MulPlugin.lower:5", "main.py:3 in <module>\na.c:5 in MulPlugin.lower",
-     "/home/user/model.py:70 (Block.__call__)\n/home/user/main.py:3 (<module>)\n\n"
-     "jax/core.py:9 (bind)\n/home/user/model.py:71 (Block.__call__)\n\n"},
+     "/project/model.py:70 (Block.__call__)\n/project/main.py:3 (<module>)\n\n"
+     "jax/core.py:9 (bind)\n/project/model.py:71 (Block.__call__)\n\n"},
     {"", "", "", ""},
     {"a", "b", "c", "d"},
     {"f:007", "p:-1", "x:01 in y\n\n", "p:1 (f)\n:1 (f)\np:99999999999 (f)\n()\n (\np:1 (f))"},

@@ -27,11 +27,11 @@ def outer(x):
     return (lambda y: y + 1)(x)
 """
 TRACE = (
-    "/site-packages/jax/core.py:7 (bind)\n/home/user/model.py:10 (Block.__call__)\n/home/user/main.py:{line} (<module>)"
+    "/site-packages/jax/core.py:7 (bind)\n/project/model.py:10 (Block.__call__)\n/project/main.py:{line} (<module>)"
 )
-STACK = "/home/user/main.py:3 in <module>\nsrc/lower/elementwise.c:{line} in SinPlugin.lower"
+STACK = "/project/main.py:3 in <module>\nsrc/lower/elementwise.c:{line} in SinPlugin.lower"
 TORCH = (
-    'File "/home/user/net.py", line 8, in forward\n    return self.act(x)\n'
+    'File "/project/net.py", line 8, in forward\n    return self.act(x)\n'
     'File "/site-packages/torch/nn.py", line 5, in relu\n'
 )
 

@@ -142,7 +142,7 @@ def torch_model():
     for index, line in enumerate((8, 9)):
         node = helper.make_node("Relu", [f"v{index}"], [f"v{index + 1}"], name=f"relu_{index}")
         trace = (
-            f'File "/home/user/net.py", line {line}, in forward\n    return self.act(x)\n'
+            f'File "/project/net.py", line {line}, in forward\n    return self.act(x)\n'
             'File "/lib/site-packages/torch/nn.py", line 5, in relu'
         )
         node.metadata_props.add(key="pkg.torch.onnx.stack_trace", value=trace)
@@ -160,7 +160,7 @@ def torch_model():
 def test_models_of_other_producers(tmp_path):
     data = data_of(report(torch_model(), tmp_path))
     places = [place(data, node) for node in data["nodes"]]
-    assert places == [("/home/user/net.py", 8, "forward"), ("/home/user/net.py", 9, "forward"), None, None]
+    assert places == [("/project/net.py", 8, "forward"), ("/project/net.py", 9, "forward"), None, None]
     first = data["frames"][data["traces"][data["nodes"][0][4]][0]]
     assert data["texts"][first[2]] == "relu", "innermost first"
     assert [graph[0] for graph in data["graphs"]] == ["graph", "function"]
@@ -443,7 +443,7 @@ def test_twenty_thousand_nodes(opened):
             "Sin" if index % 3 else "Mul", [f"v{index}"] * (1 if index % 3 else 2), [f"v{index + 1}"]
         )
         node.name = f"node_{index}"
-        trace = f"{THIS_FILE}:{index % 300 + 1} (layer_{index % 50})\n/home/user/main.py:{index % 7 + 1} (main)"
+        trace = f"{THIS_FILE}:{index % 300 + 1} (layer_{index % 50})\n/project/main.py:{index % 7 + 1} (main)"
         node.metadata_props.add(key="pkg.jax2onnx.callsite", value=f"layer_{index % 50}:{index % 300 + 1}")
         node.metadata_props.add(key="pkg.jax2onnx.jax_traceback", value=trace)
         nodes.append(node)

@@ -308,7 +308,7 @@ def test_diff_names_the_lines_that_changed(tool, tmp_path):
     source = "import jax.numpy as jnp\ndef f(x):\n    a = jnp.sin(x)\n    b = a * {0}\n{1}    return b * b\n"
     paths = []
     for name, number, extra in (("a", 2.0, ""), ("b", 3.0, ""), ("c", 2.0, "    b = jnp.sin(b)\n")):
-        exec(compile(source.format(number, extra), f"/home/user/{name}/f.py", "exec"), space)
+        exec(compile(source.format(number, extra), f"/project/{name}/f.py", "exec"), space)
         paths.append(export(space["f"], tmp_path / f"{name}.onnx"))
     changed = tool.json("diff", paths[0], paths[1], code=1)
     assert [(row["kind"], row["function"], row["line"]) for row in changed["changes"]] == [("changed", "f", 4)]
@@ -380,7 +380,7 @@ def save_graph(nodes, path, first, last, initializers=()):
 
 def torch_model():
     trace = (
-        'File "/home/user/net.py", line 8, in forward\n    return self.act(x)\n'
+        'File "/project/net.py", line 8, in forward\n    return self.act(x)\n'
         'File "/x/site-packages/torch/nn/functional.py", line 1500, in relu\n    return torch.relu(input)\n'
     )
     nodes = [
@@ -401,12 +401,12 @@ def test_traces_of_torch_are_understood(tool, tmp_path):
     onnx.save(torch_model(), path)
     text = tool("inspect", path)
     assert "at forward:8, in ['', 'act', 'relu']" in text and "STACKTRACE" not in text
-    assert tool.json("inspect", path, "--summary")["files"][0]["path"] == "/home/user/net.py"
+    assert tool.json("inspect", path, "--summary")["files"][0]["path"] == "/project/net.py"
     assert len(tool.json("inspect", path, "--line", "net.py:8")["nodes"]) == 2
     found = tool.json("locate", path, "relu")
     assert [frame["function"] for frame in found["trace"]] == ["forward", "relu"]
     assert tool.json("blame", path)["lines"][0]["line"] == 8
-    assert "/home/user/net.py:8 in forward" in tool("locate", path, "relu")
+    assert "/project/net.py:8 in forward" in tool("locate", path, "relu")
 
 
 def test_models_without_provenance_say_how_to_get_it(tool, exports):
