@@ -6,7 +6,7 @@ python=$1
 folder=$2
 mkdir -p "$(dirname "$folder")"
 [ -f "$folder/build.ninja" ] || "$python" -m mesonbuild.mesonmain setup "$folder" \
-  -Dextension=false -Dunit_tests=true -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 >"$folder.log" 2>&1 || {
+  -Dextension=false -Dunit_tests=true -Db_lto=false -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 >"$folder.log" 2>&1 || {
   cat "$folder.log"
   exit 1
 }

@@ -11,7 +11,7 @@ suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUF
 kept=$(mktemp)
 [ ! -f "jax2onnx/_core$suffix" ] || cp "jax2onnx/_core$suffix" "$kept"
 trap 'if [ -s "$kept" ]; then cp "$kept" "jax2onnx/_core$suffix"; fi; rm -f "$kept"' EXIT
-tools/build_in_place.sh "$python" "$folder" -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1
+tools/build_in_place.sh "$python" "$folder" -Db_lto=false -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1
 LD_PRELOAD="$runtime" ASAN_OPTIONS=detect_leaks=0:detect_odr_violation=0:alloc_dealloc_mismatch=0 \
   UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
   "$python" -m pytest -q -p no:cacheprovider -n "${JOBS:-2}" "${@:-tests/python}"

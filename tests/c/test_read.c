@@ -22,32 +22,32 @@ static void put(Bytes *out, const void *data, size_t size) {
   out->size += size;
 }
 
-static void put_varint(Bytes *out, uint64_t value) {
+static void write_varint(Bytes *out, uint64_t value) {
   for (; value >= 0x80; value >>= 7) put(out, &(unsigned char){(unsigned char)(value | 0x80)}, 1);
   put(out, &(unsigned char){(unsigned char)value}, 1);
 }
 
 static void put_number(Bytes *out, unsigned field, uint64_t value) {
-  put_varint(out, field << 3);
-  put_varint(out, value);
+  write_varint(out, field << 3);
+  write_varint(out, value);
 }
 
-static void put_bytes(Bytes *out, unsigned field, const void *data, size_t size) {
-  put_varint(out, field << 3 | 2);
-  put_varint(out, size);
+static void write_bytes(Bytes *out, unsigned field, const void *data, size_t size) {
+  write_varint(out, field << 3 | 2);
+  write_varint(out, size);
   put(out, data, size);
 }
 
-static void put_text(Bytes *out, unsigned field, const char *text) { put_bytes(out, field, text, strlen(text)); }
-static void put_message(Bytes *out, unsigned field, const Bytes *message) {
-  put_bytes(out, field, message->data, message->size);
+static void write_text(Bytes *out, unsigned field, const char *text) { write_bytes(out, field, text, strlen(text)); }
+static void write_message(Bytes *out, unsigned field, const Bytes *message) {
+  write_bytes(out, field, message->data, message->size);
 }
 
 static void put_entry(Bytes *out, unsigned field, const char *key, const char *value) {
   Bytes entry = {.size = 0};
-  put_text(&entry, FIELD_ENTRY_KEY, key);
-  put_text(&entry, FIELD_ENTRY_VALUE, value);
-  put_message(out, field, &entry);
+  write_text(&entry, FIELD_ENTRY_KEY, key);
+  write_text(&entry, FIELD_ENTRY_VALUE, value);
+  write_message(out, field, &entry);
 }
 
 /* f32[2,B,?] */
@@ -55,32 +55,32 @@ static void put_value_info(Bytes *out, unsigned field, const char *name) {
   Bytes two = {.size = 0}, symbol = {.size = 0}, unknown = {.size = 0}, shape = {.size = 0}, tensor = {.size = 0},
         type = {.size = 0}, info = {.size = 0};
   put_number(&two, FIELD_DIMENSION_DIM_VALUE, 2);
-  put_text(&symbol, FIELD_DIMENSION_DIM_PARAM, "B");
-  put_message(&shape, FIELD_SHAPE_DIM, &two);
-  put_message(&shape, FIELD_SHAPE_DIM, &symbol);
-  put_message(&shape, FIELD_SHAPE_DIM, &unknown);
+  write_text(&symbol, FIELD_DIMENSION_DIM_PARAM, "B");
+  write_message(&shape, FIELD_SHAPE_DIM, &two);
+  write_message(&shape, FIELD_SHAPE_DIM, &symbol);
+  write_message(&shape, FIELD_SHAPE_DIM, &unknown);
   put_number(&tensor, FIELD_TENSOR_TYPE_ELEM_TYPE, ONNX_FLOAT);
-  put_message(&tensor, FIELD_TENSOR_TYPE_SHAPE, &shape);
-  put_message(&type, FIELD_TYPE_TENSOR_TYPE, &tensor);
-  put_text(&info, FIELD_VALUE_INFO_NAME, name);
-  put_message(&info, FIELD_VALUE_INFO_TYPE, &type);
-  put_message(out, field, &info);
+  write_message(&tensor, FIELD_TENSOR_TYPE_SHAPE, &shape);
+  write_message(&type, FIELD_TYPE_TENSOR_TYPE, &tensor);
+  write_text(&info, FIELD_VALUE_INFO_NAME, name);
+  write_message(&info, FIELD_VALUE_INFO_TYPE, &type);
+  write_message(out, field, &info);
 }
 
 static Bytes make_node(const char *op, const char *input, const char *output) {
   Bytes node = {.size = 0};
-  if (input) put_text(&node, FIELD_NODE_INPUT, input);
-  put_text(&node, FIELD_NODE_OUTPUT, output);
-  put_text(&node, FIELD_NODE_OP_TYPE, op);
+  if (input) write_text(&node, FIELD_NODE_INPUT, input);
+  write_text(&node, FIELD_NODE_OUTPUT, output);
+  write_text(&node, FIELD_NODE_OP_TYPE, op);
   return node;
 }
 
 static void put_attribute(Bytes *node, const char *name, int type, unsigned field, const Bytes *value) {
   Bytes attribute = {.size = 0};
-  put_text(&attribute, FIELD_ATTRIBUTE_NAME, name);
+  write_text(&attribute, FIELD_ATTRIBUTE_NAME, name);
   put_number(&attribute, FIELD_ATTRIBUTE_TYPE, (uint64_t)type);
-  put_message(&attribute, field, value);
-  put_message(node, FIELD_NODE_ATTRIBUTE, &attribute);
+  write_message(&attribute, field, value);
+  write_message(node, FIELD_NODE_ATTRIBUTE, &attribute);
 }
 
 static void put_initializers(Bytes *graph) {
@@ -88,59 +88,59 @@ static void put_initializers(Bytes *graph) {
   Bytes raw = {.size = 0}, typed = {.size = 0}, external = {.size = 0}, packed = {.size = 0};
   put_number(&raw, FIELD_TENSOR_DIMS, 2);
   put_number(&raw, FIELD_TENSOR_DATA_TYPE, ONNX_FLOAT);
-  put_text(&raw, FIELD_TENSOR_NAME, "w");
-  put_bytes(&raw, FIELD_TENSOR_RAW_DATA, data, sizeof data);
-  put_message(graph, FIELD_GRAPH_INITIALIZER, &raw);
-  put_varint(&packed, 3);
-  put_varint(&packed, (uint64_t)-1);
+  write_text(&raw, FIELD_TENSOR_NAME, "w");
+  write_bytes(&raw, FIELD_TENSOR_RAW_DATA, data, sizeof data);
+  write_message(graph, FIELD_GRAPH_INITIALIZER, &raw);
+  write_varint(&packed, 3);
+  write_varint(&packed, (uint64_t)-1);
   put_number(&typed, FIELD_TENSOR_DIMS, 2);
   put_number(&typed, FIELD_TENSOR_DATA_TYPE, ONNX_INT64);
-  put_text(&typed, FIELD_TENSOR_NAME, "i");
-  put_message(&typed, FIELD_TENSOR_INT64_DATA, &packed);
-  put_message(graph, FIELD_GRAPH_INITIALIZER, &typed);
+  write_text(&typed, FIELD_TENSOR_NAME, "i");
+  write_message(&typed, FIELD_TENSOR_INT64_DATA, &packed);
+  write_message(graph, FIELD_GRAPH_INITIALIZER, &typed);
   put_number(&external, FIELD_TENSOR_DIMS, 1000);
   put_number(&external, FIELD_TENSOR_DATA_TYPE, ONNX_FLOAT);
-  put_text(&external, FIELD_TENSOR_NAME, "far");
+  write_text(&external, FIELD_TENSOR_NAME, "far");
   put_entry(&external, FIELD_TENSOR_EXTERNAL_DATA, "location", "weights.bin");
   put_entry(&external, FIELD_TENSOR_EXTERNAL_DATA, "offset", "64");
   put_entry(&external, FIELD_TENSOR_EXTERNAL_DATA, "length", "4000");
   put_number(&external, FIELD_TENSOR_DATA_LOCATION, 1);
-  put_message(graph, FIELD_GRAPH_INITIALIZER, &external);
+  write_message(graph, FIELD_GRAPH_INITIALIZER, &external);
 }
 
 static void put_function(Bytes *model) {
   Bytes function = {.size = 0}, node = make_node("Neg", "a", "b");
-  put_text(&function, FIELD_FUNCTION_NAME, "Fn");
-  put_text(&function, FIELD_FUNCTION_DOMAIN, "my.domain");
-  put_text(&function, FIELD_FUNCTION_INPUT, "a");
-  put_text(&function, FIELD_FUNCTION_OUTPUT, "b");
-  put_text(&function, FIELD_FUNCTION_ATTRIBUTE, "alpha");
-  put_message(&function, FIELD_FUNCTION_NODE, &node);
+  write_text(&function, FIELD_FUNCTION_NAME, "Fn");
+  write_text(&function, FIELD_FUNCTION_DOMAIN, "my.domain");
+  write_text(&function, FIELD_FUNCTION_INPUT, "a");
+  write_text(&function, FIELD_FUNCTION_OUTPUT, "b");
+  write_text(&function, FIELD_FUNCTION_ATTRIBUTE, "alpha");
+  write_message(&function, FIELD_FUNCTION_NODE, &node);
   put_entry(&function, FIELD_FUNCTION_METADATA_PROPS, "k", "v");
-  put_message(model, FIELD_MODEL_FUNCTIONS, &function);
+  write_message(model, FIELD_MODEL_FUNCTIONS, &function);
 }
 
 static Bytes make_model(void) {
   Bytes model = {.size = 0}, graph = {.size = 0}, branch = {.size = 0}, opset = {.size = 0}, ints = {.size = 0};
   Bytes inner = make_node("Sin", "x", "s"); /* x is of the graph around */
-  put_text(&branch, FIELD_GRAPH_NAME, "then");
-  put_message(&branch, FIELD_GRAPH_NODE, &inner);
+  write_text(&branch, FIELD_GRAPH_NAME, "then");
+  write_message(&branch, FIELD_GRAPH_NODE, &inner);
   put_value_info(&branch, FIELD_GRAPH_OUTPUT, "s");
   Bytes choice = make_node("If", "c", "y");
-  put_text(&choice, FIELD_NODE_NAME, "If_0");
+  write_text(&choice, FIELD_NODE_NAME, "If_0");
   put_attribute(&choice, "then_branch", ONNX_ATTRIBUTE_GRAPH, FIELD_ATTRIBUTE_G, &branch);
   put_entry(&choice, FIELD_NODE_METADATA_PROPS, "pkg.jax2onnx.callsite", "fn:12");
   Bytes call = make_node("Fn", "y", "z");
-  put_text(&call, FIELD_NODE_INPUT, "");
-  put_text(&call, FIELD_NODE_INPUT, "nowhere");
-  put_text(&call, FIELD_NODE_DOMAIN, "my.domain");
-  put_varint(&ints, 5);
-  put_varint(&ints, 300);
+  write_text(&call, FIELD_NODE_INPUT, "");
+  write_text(&call, FIELD_NODE_INPUT, "nowhere");
+  write_text(&call, FIELD_NODE_DOMAIN, "my.domain");
+  write_varint(&ints, 5);
+  write_varint(&ints, 300);
   put_attribute(&call, "axes", ONNX_ATTRIBUTE_INTS, FIELD_ATTRIBUTE_INTS, &ints);
   put_number(&call, 1000, 7); /* a field of the future */
-  put_message(&graph, FIELD_GRAPH_NODE, &choice);
-  put_message(&graph, FIELD_GRAPH_NODE, &call);
-  put_text(&graph, FIELD_GRAPH_NAME, "main");
+  write_message(&graph, FIELD_GRAPH_NODE, &choice);
+  write_message(&graph, FIELD_GRAPH_NODE, &call);
+  write_text(&graph, FIELD_GRAPH_NAME, "main");
   put_initializers(&graph);
   put_value_info(&graph, FIELD_GRAPH_INPUT, "x");
   put_value_info(&graph, FIELD_GRAPH_INPUT, "c");
@@ -148,9 +148,9 @@ static Bytes make_model(void) {
   put_value_info(&graph, FIELD_GRAPH_VALUE_INFO, "y");
   put_number(&opset, FIELD_OPSET_VERSION, 21);
   put_number(&model, FIELD_MODEL_IR_VERSION, 10);
-  put_text(&model, FIELD_MODEL_PRODUCER_NAME, "test");
-  put_message(&model, FIELD_MODEL_OPSET_IMPORT, &opset);
-  put_message(&model, FIELD_MODEL_GRAPH, &graph);
+  write_text(&model, FIELD_MODEL_PRODUCER_NAME, "test");
+  write_message(&model, FIELD_MODEL_OPSET_IMPORT, &opset);
+  write_message(&model, FIELD_MODEL_GRAPH, &graph);
   put_function(&model);
   put_entry(&model, FIELD_MODEL_METADATA_PROPS, "key", "value");
   return model;
@@ -268,15 +268,15 @@ static void what_is_no_model_is_refused(void) {
 
 static void nested_graphs_are_bounded(void) {
   Bytes graph = {.size = 0};
-  put_text(&graph, FIELD_GRAPH_NAME, "g");
+  write_text(&graph, FIELD_GRAPH_NAME, "g");
   for (int i = 0; i < 100; i++) {
     Bytes node = make_node("If", NULL, "o"), around = {.size = 0};
     put_attribute(&node, "b", ONNX_ATTRIBUTE_GRAPH, FIELD_ATTRIBUTE_G, &graph);
-    put_message(&around, FIELD_GRAPH_NODE, &node);
+    write_message(&around, FIELD_GRAPH_NODE, &node);
     graph = around;
   }
   Bytes model = {.size = 0};
-  put_message(&model, FIELD_MODEL_GRAPH, &graph);
+  write_message(&model, FIELD_MODEL_GRAPH, &graph);
   Work work = {.sink = NULL};
   CHECK(!run(&work, model.data, model.size));
   CHECK(work.context.error == ERROR_FORMAT && strstr(work.context.message, "nested too deeply at byte"));
