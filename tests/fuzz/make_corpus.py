@@ -26,9 +26,7 @@ class Block:
 def outer(x):
     return (lambda y: y + 1)(x)
 """
-TRACE = (
-    "/site-packages/jax/core.py:7 (bind)\n/project/model.py:10 (Block.__call__)\n/project/main.py:{line} (<module>)"
-)
+TRACE = "/site-packages/jax/core.py:7 (bind)\n/project/model.py:10 (Block.__call__)\n/project/main.py:{line} (<module>)"
 STACK = "/project/main.py:3 in <module>\nsrc/lower/elementwise.c:{line} in SinPlugin.lower"
 TORCH = (
     'File "/project/net.py", line 8, in forward\n    return self.act(x)\n'
