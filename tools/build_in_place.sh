@@ -6,7 +6,7 @@ folder=$2
 shift 2
 native=$folder.ini
 mkdir -p "$(dirname "$folder")"
-printf "[binaries]\npython = '%s'\n" "$(command -v "$python" || echo "$python")" >"$native.new"
+printf "[binaries]\npython = '%s'\n" "$("$python" -c 'import sys; print(sys.executable)')" >"$native.new"
 cmp -s "$native.new" "$native" 2>/dev/null || mv "$native.new" "$native"
 rm -f "$native.new"
 [ -f "$folder/build.ninja" ] || "$python" -m mesonbuild.mesonmain setup "$folder" --native-file "$native" "$@" >"$folder.log" 2>&1 || {
