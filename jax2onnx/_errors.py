@@ -7,8 +7,6 @@ import re
 import types
 from collections.abc import Mapping
 
-import jax
-
 from jax2onnx import _core
 from jax2onnx._jax_types import is_users_file
 
@@ -39,7 +37,7 @@ def with_source(error: _core.UnsupportedError) -> UnsupportedError:
     return UnsupportedError("\n".join(lines), items)
 
 
-def name_symbolic_dimension(error: jax.errors.InconclusiveDimensionOperation, places: Mapping[str, str]) -> None:
+def name_symbolic_dimension(error: Exception, places: Mapping[str, str]) -> None:
     """Extend JAX's message: which dimension of which input has no constant size, and on which of the user's lines.
 
     ``places`` says for each dimension name where it stands in the inputs.

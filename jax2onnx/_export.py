@@ -18,7 +18,7 @@ from jax2onnx._errors import name_symbolic_dimension, with_source
 from jax2onnx._expansions import expand, lowered_primitives
 from jax2onnx._inputs import InputSpecs, checked_names
 from jax2onnx._inputs import input_names as names_of_inputs
-from jax2onnx._jax_types import core_types, is_users_file, jax_folders, library_folders
+from jax2onnx._jax_types import InconclusiveDimension, core_types, is_users_file, jax_folders, library_folders
 from jax2onnx._parameters import name_parameters
 from jax2onnx._progress import stage
 from jax2onnx._settings import check_passes, disabled_passes, dump_passes, external_threshold, metadata_level
@@ -95,7 +95,7 @@ def to_onnx(
         names = names_of_inputs(args, kwargs, input_names)
         try:
             jaxpr, shapes = jax.make_jaxpr(_hashable(fn), return_shape=True)(*args, **kwargs)
-        except jax.errors.InconclusiveDimensionOperation as error:
+        except InconclusiveDimension as error:
             name_symbolic_dimension(error, specs.places)
             raise
     outputs = jax.tree.leaves(shapes)

@@ -16,6 +16,10 @@ import jaxlib
 import numpy as np
 from jax.export import symbolic_shape
 
+# What JAX raises where a symbolic size is needed as a number; before 0.10 it was found in jax.core.
+_ERRORS = jax.errors if hasattr(jax.errors, "InconclusiveDimensionOperation") else jax.core
+InconclusiveDimension: type[Exception] = _ERRORS.InconclusiveDimensionOperation
+
 
 def _contiguous(array: Any) -> np.ndarray:
     if not isinstance(getattr(array, "dtype", None), np.dtype) and jax.dtypes.issubdtype(
