@@ -92,7 +92,7 @@ static Value *one_last_axis(Lowering *l, Value *value, const int64_t *axes, size
       if (last[i]) size = dim_multiply(l->context, size, value->type.dims[i]);
     }
   }
-  memcpy(dims, kept.dims, kept.rank * sizeof *dims);
+  if (kept.rank) memcpy(dims, kept.dims, kept.rank * sizeof *dims);
   dims[kept.rank] = size;
   return reshape_to(l, transpose_by(l, value, order), dims, kept.rank + 1);
 }
@@ -221,7 +221,7 @@ static Value *reduce_bits(Lowering *l, const char *op, Value *value, const int64
   int64_t last = value->type.rank;
   require(l->context, value->type.rank < MAX_RANK && bits >= 8 && bits <= 64);
   Dim dims[MAX_RANK];
-  memcpy(dims, value->type.dims, value->type.rank * sizeof *dims);
+  if (value->type.rank) memcpy(dims, value->type.dims, value->type.rank * sizeof *dims);
   dims[last] = dim_of(bits);
   Type planes = type_make(l->context, DTYPE_UINT64, dims, (uint32_t)last + 1);
   Value *words = unsqueeze_at(l, cast_to(l, value, DTYPE_UINT64), &last, 1);

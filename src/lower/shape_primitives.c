@@ -229,7 +229,7 @@ static void lower_stack(Lowering *l) {
     return;
   }
   Dim *joined = arena_new_array(&l->context->arena, operand.rank, Dim);
-  memcpy(joined, operand.dims, operand.rank * sizeof *joined);
+  if (operand.rank) memcpy(joined, operand.dims, operand.rank * sizeof *joined);
   joined[axis] = dim_multiply(l->context, joined[axis], dim_of(count));
   Value *whole = concat_at(l, values, count, axis, type_make(l->context, type.dtype, joined, operand.rank));
   bind(l, 0, reshape_to(l, whole, type.dims, type.rank));

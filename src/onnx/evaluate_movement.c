@@ -195,7 +195,7 @@ static const Tensor *evaluate_slice(const Evaluation *evaluation) {
   if (stepped && !tensor_ints(stepped, steps, MAX_RANK, &step_count)) return NULL;
   if (end_count != count || axis_count != count || step_count != count) return NULL;
   plain_strides(x, strides);
-  memcpy(dims, x->dims, x->rank * sizeof *dims);
+  if (x->rank) memcpy(dims, x->dims, x->rank * sizeof *dims);
   for (size_t i = 0; i < count; i++) {
     int64_t axis = evaluate_axis(axes[i], x->rank), first;
     if (axis < 0 || !slice_axis(x->dims[axis], starts[i], ends[i], steps[i], &first, &dims[axis])) return NULL;
@@ -220,7 +220,7 @@ static const Tensor *evaluate_concat(const Evaluation *evaluation) {
   if (!x) return NULL;
   int64_t axis = evaluate_axis(node_int_or(evaluation->node, "axis", 0), x->rank);
   if (axis < 0) return NULL;
-  memcpy(dims, x->dims, x->rank * sizeof *dims);
+  if (x->rank) memcpy(dims, x->dims, x->rank * sizeof *dims);
   for (size_t k = 1; k < evaluation->input_count; k++) {
     const Tensor *piece = evaluate_input(evaluation, k);
     if (!piece || piece->dtype != x->dtype || piece->rank != x->rank) return NULL;
