@@ -46,12 +46,6 @@ static Str plugin_name(Context *context, const char *primitive) {
   return str_intern(context, arena_format(&context->arena, "%sPlugin.lower", name));
 }
 
-/* __FILE__ as the compiler saw it may lead through the build folder; what counts starts at "src/". */
-static const char *source_path(const char *file) {
-  const char *found = strstr(file, "src/");
-  return found ? found : file;
-}
-
 static const Emitter *emitter_at(Lowering *l, Here here) {
   uint64_t key = (uint64_t)(uintptr_t)here.function ^ (uint64_t)here.line << 48;
   void **slot = map_slot(l->context, &l->emitters, key, (uint64_t)(uintptr_t)l->plugin);

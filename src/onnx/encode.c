@@ -26,13 +26,18 @@ static char *prepend(Encoder *encoder, size_t size) {
   return encoder->chunk + encoder->start;
 }
 
-static void put_varint(Encoder *encoder, uint64_t value) {
-  char bytes[10];
+size_t varint_encode(char bytes[LONGEST_VARINT], uint64_t value) {
   size_t size = 0;
   do {
     bytes[size++] = (char)((value & 0x7F) | (value > 0x7F ? 0x80 : 0));
     value >>= 7;
   } while (value);
+  return size;
+}
+
+static void put_varint(Encoder *encoder, uint64_t value) {
+  char bytes[LONGEST_VARINT];
+  size_t size = varint_encode(bytes, value);
   memcpy(prepend(encoder, size), bytes, size);
 }
 

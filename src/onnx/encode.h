@@ -22,6 +22,10 @@ typedef struct Encoder {
   ARRAY(Segment) segments; /* last segment of the output first */
 } Encoder;
 
+enum { LONGEST_VARINT = 10 };
+/* The wire form of a number; returns how many bytes it takes. */
+size_t varint_encode(char bytes[LONGEST_VARINT], uint64_t value);
+
 void encoder_init(Encoder *encoder, Context *context);
 void put_bytes(Encoder *encoder, int field, const void *data, size_t size);
 void put_text(Encoder *encoder, int field, const char *text);

@@ -176,12 +176,8 @@ static bool is_key(const Entry *entry, const char *key) {
 }
 
 static void add_varint(Builder *out, uint64_t value) {
-  char bytes[10];
-  size_t size = 0;
-  do {
-    bytes[size++] = (char)((value & 0x7F) | (value > 0x7F ? 0x80 : 0));
-    value >>= 7;
-  } while (value);
+  char bytes[LONGEST_VARINT];
+  size_t size = varint_encode(bytes, value);
   builder_add_sized(out, bytes, size);
 }
 

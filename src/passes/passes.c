@@ -36,11 +36,6 @@ typedef struct PassRun {
   int step; /* of the dumps */
 } PassRun;
 
-const char *pass_source_path(const char *file) {
-  const char *found = strstr(file, "src/");
-  return found ? found : file;
-}
-
 static bool is_disabled(const PassOptions *options, const char *name) {
   for (size_t i = 0; i < options->disabled_count; i++) {
     if (strcmp(options->disabled[i], name) == 0) return true;

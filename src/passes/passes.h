@@ -54,7 +54,6 @@ bool drop_unused_inputs(Node *node);
 
 /* The emitter of what a pass makes. */
 #define PASS_EMITTER(model) \
-  ((Emitter){.name = str_intern((model)->context, __func__), .file = pass_source_path(__FILE__), .line = __LINE__})
-const char *pass_source_path(const char *file);
+  ((Emitter){.name = str_intern((model)->context, __func__), .file = source_path(__FILE__), .line = __LINE__})
 
 #endif

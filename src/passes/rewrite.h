@@ -53,9 +53,8 @@ const Origin *constant_origin(Model *model, const Origin *first, const Origin *s
 void rewrite_each_node(Rewriter *rewriter, void (*visit)(Rewriter *rewriter, Node *node));
 
 /* The emitter of a node that the pass makes. */
-#define REWRITE_EMITTER(rewriter)                                       \
-  ((Emitter){.name = str_intern((rewriter)->context, (rewriter)->pass), \
-             .file = pass_source_path(__FILE__),                        \
-             .line = __LINE__})
+#define REWRITE_EMITTER(rewriter) \
+  ((Emitter){                     \
+      .name = str_intern((rewriter)->context, (rewriter)->pass), .file = source_path(__FILE__), .line = __LINE__})
 
 #endif

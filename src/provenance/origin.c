@@ -4,6 +4,11 @@
 #include "base/array.h"
 #include "provenance/trace.h"
 
+const char *source_path(const char *file) {
+  const char *found = strstr(file, "src/");
+  return found ? found : file;
+}
+
 const Origin *origin_new(Provenance *provenance, const Site *site, Emitter emitter, const LowerFrame *calls) {
   Arena *arena = &provenance->context->arena;
   struct {

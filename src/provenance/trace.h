@@ -90,6 +90,8 @@ const Frame *site_user_frame(const Provenance *provenance, const Site *site);
 
 /* Origins. origin_merge: all sites of a, then those of b that a lacks; emitter and calls as given. */
 const Origin *origin_new(Provenance *provenance, const Site *site, Emitter emitter, const LowerFrame *calls);
+/* __FILE__ as the compiler saw it may lead through the build folder; what counts starts at "src/". */
+const char *source_path(const char *file);
 /* The emitter with its texts rendered, for one that makes many nodes. */
 Emitter emitter_rendered(Provenance *provenance, Emitter emitter);
 const Origin *origin_merge(Provenance *provenance, const Origin *a, const Origin *b, Emitter emitter);

@@ -153,24 +153,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   return 0;
 }
 
-#ifdef STANDALONE
-int main(int argc, char **argv) {
-  for (int i = 1; i < argc; i++) {
-    FILE *file = fopen(argv[i], "rb");
-    if (!file) {
-      perror(argv[i]);
-      return 1;
-    }
-    fseek(file, 0, SEEK_END);
-    long size = ftell(file);
-    rewind(file);
-    uint8_t *data = malloc(size > 0 ? (size_t)size : 1);
-    size_t got = fread(data, 1, (size_t)size, file);
-    fclose(file);
-    LLVMFuzzerTestOneInput(data, got);
-    free(data);
-    printf("%s: fine\n", argv[i]);
-  }
-  return 0;
-}
-#endif
+#include "replay.h"

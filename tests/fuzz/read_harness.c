@@ -8,15 +8,15 @@
 #include "onnx/read.h"
 #include "tool/tool.h"
 
-typedef struct Job {
+typedef struct Reading {
   Context context;
   const uint8_t *data;
   size_t size;
   FILE *sink;
-} Job;
+} Reading;
 
 static void run(void *argument) {
-  Job *job = argument;
+  Reading *job = argument;
   Model *model = model_read(&job->context, job->data, job->size);
   Builder text;
   builder_init(&text, &job->context);
@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static FILE *sink;
   if (!sink) sink = fopen("/dev/null", "w");
   if (!sink) abort();
-  Job job = {.data = data, .size = size, .sink = sink};
+  Reading job = {.data = data, .size = size, .sink = sink};
   context_init(&job.context);
   bool completed = context_protect(&job.context, run, &job);
   if (!completed && job.context.error != ERROR_FORMAT) {
@@ -44,24 +44,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   return 0;
 }
 
-#ifdef STANDALONE
-int main(int argc, char **argv) {
-  for (int i = 1; i < argc; i++) {
-    FILE *file = fopen(argv[i], "rb");
-    if (!file) {
-      perror(argv[i]);
-      return 1;
-    }
-    fseek(file, 0, SEEK_END);
-    long size = ftell(file);
-    rewind(file);
-    uint8_t *data = malloc(size > 0 ? (size_t)size : 1);
-    size_t got = fread(data, 1, (size_t)size, file);
-    fclose(file);
-    LLVMFuzzerTestOneInput(data, got);
-    free(data);
-    printf("%s: fine\n", argv[i]);
-  }
-  return 0;
-}
-#endif
+#include "replay.h"
