@@ -11,7 +11,7 @@ from typing import Any
 
 from jax2onnx import __version__, _core
 from jax2onnx._progress import progress_on, stage
-from jax2onnx._settings import command_line_level
+from jax2onnx._settings import command_line_level, command_line_passes
 from jax2onnx._target import Target, UsageError, parse_input, parse_target
 
 OK, FAILED, USAGE = 0, 1, 2
@@ -103,9 +103,20 @@ def _parser() -> argparse.ArgumentParser:
         "(as full, each part stored once), or off",
     )
     parser.add_argument("--record", metavar="FILE", help="also write the traced program as text")
+    parser.add_argument("--dump-passes", metavar="FOLDER", help="write the graph, as text, before and after each pass")
+    parser.add_argument("--disable-pass", metavar="NAME", action="append", default=[], help="leave this pass out")
+    parser.add_argument("--list-passes", action=_ListPasses, nargs=0, help="name the passes over the graph, and stop")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors, show no progress")
     parser.add_argument("--debug", action="store_true", help="show Python's traceback when something fails")
     return parser
+
+
+class _ListPasses(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        passes = _core.passes()
+        width = max(map(len, passes))
+        print("\n".join(f"{name:<{width}}  {summary}" for name, summary in passes.items()))
+        parser.exit()
 
 
 def _export(arguments: list[str]) -> int:
@@ -174,7 +185,7 @@ def _run(target: Target, call: dict[str, Any], options: argparse.Namespace) -> N
     fn = target.load()
     call["inputs"] = [NamedShape(*spec) for spec in call["inputs"]]
     call["input_params"] = {name: NamedShape(*spec) for name, spec in call["input_params"].items()}
-    with command_line_level(options.stacktrace):
+    with command_line_level(options.stacktrace), command_line_passes(options.disable_pass, options.dump_passes):
         to_onnx(
             fn,
             model_name=options.name or target.name,

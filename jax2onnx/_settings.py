@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -14,6 +15,8 @@ _OFF = {"", "0", "false", "no", "off"}
 # What the innermost `with stacktrace_metadata(...)` says, and what the command line says; None: nothing.
 _block: ContextVar[int | None] = ContextVar("jax2onnx_stacktrace_metadata", default=None)
 _command_line: ContextVar[int | None] = ContextVar("jax2onnx_command_line", default=None)
+# The command line's words about passes: names to leave out, and a folder for dumps. They add to the environment's.
+_passes: ContextVar[tuple[tuple[str, ...], str | None]] = ContextVar("jax2onnx_passes", default=((), None))
 
 
 class Config:
@@ -62,6 +65,16 @@ def command_line_level(level: str | None) -> Iterator[None]:
         _command_line.reset(token)
 
 
+@contextmanager
+def command_line_passes(disabled: Sequence[str], dump_folder: str | None) -> Iterator[None]:
+    """The command line's flags: passes to leave out, and the folder that receives the graph after each of the others."""
+    token = _passes.set((tuple(disabled), dump_folder))
+    try:
+        yield
+    finally:
+        _passes.reset(token)
+
+
 def metadata_level(argument: bool | str | None, environment: Mapping[str, str] = os.environ) -> int:
     """The number of the level to write, one of LEVELS. The first of the five places that speaks decides."""
     if argument is not None:
@@ -106,7 +119,8 @@ def external_threshold(environment: Mapping[str, str] = os.environ) -> int:
 
 def disabled_passes(environment: Mapping[str, str] = os.environ) -> list[str]:
     """Passes that shall not run, for finding out which one is to blame."""
-    return [name.strip() for name in environment.get("JAX2ONNX_DISABLE_PASSES", "").split(",") if name.strip()]
+    names = environment.get("JAX2ONNX_DISABLE_PASSES", "").split(",")
+    return [name.strip() for name in (*names, *_passes.get()[0]) if name.strip()]
 
 
 def check_passes(environment: Mapping[str, str] = os.environ) -> bool:
@@ -116,7 +130,9 @@ def check_passes(environment: Mapping[str, str] = os.environ) -> bool:
 
 def dump_passes(environment: Mapping[str, str] = os.environ) -> str | None:
     """The folder that receives the model's text as lowered and after every pass that changed it."""
-    folder = environment.get("JAX2ONNX_DUMP_PASSES", "").strip()
+    folder = _passes.get()[1] or environment.get("JAX2ONNX_DUMP_PASSES", "").strip()
     if folder:
         os.makedirs(folder, exist_ok=True)
+        for earlier in pathlib.Path(folder).glob("[0-9][0-9]_*.onnx.txt"):
+            earlier.unlink()  # the steps of another export would be read as this one's
     return folder or None

@@ -293,16 +293,16 @@ static PyObject *core_tool_output(PyObject *module, PyObject *list) {
   return result;
 }
 
-/* pass_names() -> the names of the passes, in the order they run. */
-static PyObject *core_pass_names(PyObject *module, PyObject *nothing) {
+/* passes() -> {name: what it does}, in the order they run. */
+static PyObject *core_passes(PyObject *module, PyObject *nothing) {
   (void)module, (void)nothing;
-  PyObject *names = PyList_New(0);
-  for (const Pass *pass = all_passes; names && pass->name; pass++) {
-    PyObject *name = PyUnicode_FromString(pass->name);
-    if (!name || PyList_Append(names, name) != 0) Py_CLEAR(names);
-    Py_XDECREF(name);
+  PyObject *dict = PyDict_New();
+  for (const Pass *pass = all_passes; dict && pass->name; pass++) {
+    PyObject *summary = PyUnicode_FromString(pass->summary);
+    if (!summary || PyDict_SetItemString(dict, pass->name, summary) != 0) Py_CLEAR(dict);
+    Py_XDECREF(summary);
   }
-  return names;
+  return dict;
 }
 
 static const char *plugin_kind(const Plugin *plugin) {
@@ -335,7 +335,7 @@ static PyObject *core_plugins(PyObject *module, PyObject *nothing) {
 static PyMethodDef methods[] = {
     {"convert", (PyCFunction)(void (*)(void))core_convert, METH_VARARGS | METH_KEYWORDS,
      "Converts a jaxpr to an ONNX model: writes it to path, or returns it as bytes when path is None."},
-    {"pass_names", core_pass_names, METH_NOARGS, "The names of the passes over the graph, in the order they run."},
+    {"passes", core_passes, METH_NOARGS, "What each pass over the graph does, by name, in the order they run."},
     {"plugins", core_plugins, METH_NOARGS,
      "What becomes of each primitive: lowered, passed through, dropped or refused, and for the last two why."},
     {"tool", core_tool, METH_O, "Runs the j2o program with these arguments; returns its exit code."},

@@ -53,6 +53,9 @@ def slow(x):
 
 def image(x):
     return x * 2.0
+
+def centred(x):
+    return x - jnp.mean(x)
 """
 
 
@@ -141,6 +144,24 @@ def test_stacktrace(options, keys, monkeypatch):
         assert len(metadata(node)) == keys
         if keys:
             assert metadata(node)["pkg.jax2onnx.callsite"] == "scaled_sine:6"
+
+
+def test_passes_are_listed_left_out_and_dumped(capsys, tmp_path):
+    assert main(["export", "--list-passes"]) == OK
+    listed = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
+    assert listed["fold_constants"] == "computes what is known at export"
+    steps = tmp_path / "steps"
+    steps.mkdir()
+    (steps / "77_left_by_another_export.onnx.txt").write_text("")
+    target = ("program_under_test:centred", "--input", "f32[2]")
+    assert op_types(export(*target, "--dump-passes", str(steps))) == ["ReduceMean", "Sub"]
+    dumped = sorted(path.name for path in steps.iterdir())
+    assert dumped[0] == "00_lowered.onnx.txt" and "ReduceSum" in (steps / dumped[0]).read_text()
+    assert not any("another" in name for name in dumped)
+    assert "ReduceMean" in (steps / dumped[-1]).read_text()
+    assert "ReduceSum" in op_types(export(*target, "--disable-pass", "fuse_reductions"))
+    assert main(["export", *target, "-o", "m.onnx", "--disable-pass", "nonsense"]) == FAILED
+    assert "there is no pass 'nonsense'" in capsys.readouterr().err
 
 
 def test_a_bare_stacktrace_before_the_target():
