@@ -40,7 +40,6 @@ NOT_YET = {
     "imag": COMPLEX,
     "real": COMPLEX,
     "fft": COMPLEX,
-    "cholesky": FACTORS,
     "eig": FACTORS,
     "eigh": FACTORS,
     "geqp3": FACTORS,

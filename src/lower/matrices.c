@@ -1,0 +1,101 @@
+/* Matrices: rows, columns and triangles of the last two axes of an array. */
+#include "lower/matrices.h"
+
+#include "lower/arithmetic.h"
+#include "onnx/schema.h"
+
+Value *matrix_input(Lowering *l, size_t index) {
+  DType dtype = input_type(l, index).dtype;
+  if (dtype_kind(dtype) == KIND_COMPLEX) {
+    unsupported(l, "factorisations and solvers are lowered for real matrices only, and this one is %s",
+                dtype_name(dtype));
+  }
+  require(l->context, input_type(l, index).rank <= MAX_RANK);
+  return wide_input(l, index);
+}
+
+void bind_as(Lowering *l, size_t index, Value *value) {
+  bind(l, index, cast_to(l, value, output_type(l, index).dtype));
+}
+
+static uint32_t axis_number(Lowering *l, Type type, int64_t axis) {
+  require(l->context, axis < 0 && axis >= -(int64_t)type.rank);
+  return (uint32_t)(axis + type.rank);
+}
+
+Dim size_along(const Value *matrix, int64_t axis) { return matrix->type.dims[axis + matrix->type.rank]; }
+
+Type resized(Lowering *l, Type type, int64_t axis, Dim size) {
+  Dim dims[MAX_RANK];
+  memcpy(dims, type.dims, type.rank * sizeof *dims);
+  dims[axis_number(l, type, axis)] = size;
+  return type_make(l->context, type.dtype, dims, type.rank);
+}
+
+bool is_empty(Type type) {
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (dim_is(type.dims[i], 0)) return true;
+  }
+  return false;
+}
+
+Value *numbers_along(Lowering *l, int64_t axis, Dim size) {
+  Value *zero = constant_integer(l, DTYPE_INT64, 0), *one = constant_integer(l, DTYPE_INT64, 1);
+  Value *limit = dimension_scalar(l, size, DTYPE_INT64);
+  Value *numbers = EMIT(l, "Range", type_make(l->context, DTYPE_INT64, &size, 1), zero, limit, one);
+  int64_t added = axis == ROWS;
+  return unsqueeze_at(l, numbers, &added, 1);
+}
+
+Value *slice_of(Lowering *l, Value *matrix, int64_t axis, Value *index) {
+  Value *slice = EMIT(l, "Gather", resized(l, matrix->type, axis, dim_of(1)), matrix, index);
+  node_set_int(slice->producer, "axis", axis_number(l, matrix->type, axis));
+  return slice;
+}
+
+Value *own_slice_of(Lowering *l, Value *matrix, int64_t axis, Value *index) {
+  Type type = resized(l, matrix->type, axis, dim_of(1));
+  Value *indices = expand_to(l, index, type.dims, type.rank);
+  Value *slice = EMIT(l, "GatherElements", type, matrix, indices);
+  node_set_int(slice->producer, "axis", axis_number(l, type, axis));
+  return slice;
+}
+
+Value *transposed(Lowering *l, Value *matrix) {
+  int64_t permutation[MAX_RANK], rank = matrix->type.rank;
+  for (int64_t i = 0; i < rank; i++) permutation[i] = i;
+  permutation[rank - 2] = rank - 1;
+  permutation[rank - 1] = rank - 2;
+  return transpose_by(l, matrix, permutation);
+}
+
+Value *matrix_product(Lowering *l, Value *a, Value *b) {
+  Type longer = a->type.rank >= b->type.rank ? a->type : b->type;
+  Type type = resized(l, resized(l, longer, ROWS, size_along(a, ROWS)), COLUMNS, size_along(b, COLUMNS));
+  return EMIT(l, "MatMul", type_with(type, a->type.dtype), a, b);
+}
+
+Value *reduced_along(Lowering *l, Here here, const char *op, Value *matrix, int64_t axis) {
+  enum { INPUT_AXES = 18, INPUT_AXES_SUM = 13 }; /* the versions from which axes are an input */
+  bool sum = strcmp(op, "ReduceSum") == 0, place = strncmp(op, "Arg", 3) == 0;
+  bool as_input = !place && schema_version(op, l->options->opset) >= (sum ? INPUT_AXES_SUM : INPUT_AXES);
+  int64_t number = axis_number(l, matrix->type, axis);
+  Type type = resized(l, matrix->type, axis, dim_of(1));
+  if (place) type.dtype = DTYPE_INT64;
+  Value *inputs[] = {matrix, as_input ? constant_ints(l, &number, 1) : NULL};
+  Value *result = emit_value(l, here, op, type, inputs, as_input ? 2 : 1);
+  if (place) node_set_int(result->producer, "axis", number);
+  else if (!as_input) node_set_ints(result->producer, "axes", &number, 1);
+  return result;
+}
+
+Value *triangle(Lowering *l, Value *matrix, bool lower, int64_t offset) {
+  Value *result = EMIT(l, "Trilu", matrix->type, matrix, constant_integer(l, DTYPE_INT64, offset));
+  node_set_int(result->producer, "upper", !lower);
+  return result;
+}
+
+Value *identity_matrix(Lowering *l, DType dtype, Dim rows, Dim columns) {
+  Value *diagonal = EMIT_MATH(l, "Equal", numbers_along(l, ROWS, rows), numbers_along(l, COLUMNS, columns));
+  return cast_to(l, diagonal, dtype);
+}
