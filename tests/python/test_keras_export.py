@@ -214,6 +214,18 @@ LAYERS = {
     **over(IMAGE, layers.SpatialDropout2D, rate=0.5),
     **over(VOLUME, layers.SpatialDropout3D, rate=0.5),
     "GaussianNoise": (lambda: layers.GaussianNoise(0.5), SEQUENCE),
+    # For training data: at inference these pass images on, or change them the same way each time
+    **over(
+        IMAGE, layers.AugMix, layers.CutMix, layers.RandAugment, layers.RandomColorJitter, layers.RandomElasticTransform
+    ),
+    **over(IMAGE, layers.RandomErasing, layers.RandomFlip, layers.RandomGaussianBlur, layers.RandomGrayscale),
+    **over(IMAGE, layers.RandomInvert, layers.RandomPerspective, layers.RandomShear, layers.AutoContrast),
+    **over(IMAGE, layers.ContrastLimitedAdaptiveHistogramEqualization, layers.Solarization),
+    **over(IMAGE, layers.RandomBrightness, layers.RandomColorDegeneration, layers.RandomContrast, factor=0.2),
+    **over(IMAGE, layers.RandomHue, layers.RandomRotation, layers.RandomSaturation, layers.RandomSharpness, factor=0.2),
+    **over(IMAGE, layers.RandomPosterization, factor=4),
+    **over(IMAGE, layers.RandomTranslation, layers.RandomZoom, height_factor=0.2, width_factor=0.2),
+    **over(IMAGE, layers.RandomCrop, height=4, width=4),
     # Merging
     **{
         kind.__name__: (lambda kind=kind: kind(), SEQUENCE, SEQUENCE)
@@ -222,7 +234,6 @@ LAYERS = {
     "Concatenate": (lambda: layers.Concatenate(axis=1), (2, 4), (3, 4)),
     "Dot": (lambda: layers.Dot(axes=2, normalize=True), (2, 4), (3, 4)),
 }
-TRAINING_DATA = "changes training data, passes it on at inference"
 STRINGS = "works on strings or needs TensorFlow"
 EXCEPTIONS = {
     "Layer": "the base of all layers",
@@ -235,11 +246,10 @@ EXCEPTIONS = {
     "TorchModuleWrapper": "holds a PyTorch module",
     "MelSpectrogram": "needs the Fourier transform",
     "STFTSpectrogram": "needs the Fourier transform",
-    **dict.fromkeys(("AugMix", "AutoContrast", "CutMix", "Equalization", "MixUp", "RandAugment"), TRAINING_DATA),
-    **dict.fromkeys(("ContrastLimitedAdaptiveHistogramEqualization", "Solarization"), TRAINING_DATA),
+    "Equalization": "Keras itself cannot make a model of it ('part of a cycle')",
+    "MixUp": "shuffles the batch, which JAX cannot trace when its size is not known",
     **dict.fromkeys(("HashedCrossing", "Hashing", "IntegerLookup", "StringLookup"), STRINGS),
     **dict.fromkeys(("TextVectorization", "TFSMLayer"), STRINGS),
-    **{name: TRAINING_DATA for name in dir(layers) if name.startswith("Random")},
 }
 
 
