@@ -94,6 +94,7 @@ def discretized():
 
 
 SEQUENCE, IMAGE, VOLUME = (6, 4), (6, 7, 4), (4, 5, 6, 2)
+PHOTO = (6, 7, 3)  # some layers insist on three colours
 # The layers that the default run tries; the rest runs when asked for.
 SAMPLE = (
     *("Dense", "LSTM", "Bidirectional", "MultiHeadAttention", "GroupNormalization", "Conv2D", "Conv1DTranspose"),
@@ -216,16 +217,16 @@ LAYERS = {
     "GaussianNoise": (lambda: layers.GaussianNoise(0.5), SEQUENCE),
     # For training data: at inference these pass images on, or change them the same way each time
     **over(
-        IMAGE, layers.AugMix, layers.CutMix, layers.RandAugment, layers.RandomColorJitter, layers.RandomElasticTransform
+        PHOTO, layers.AugMix, layers.CutMix, layers.RandAugment, layers.RandomColorJitter, layers.RandomElasticTransform
     ),
-    **over(IMAGE, layers.RandomErasing, layers.RandomFlip, layers.RandomGaussianBlur, layers.RandomGrayscale),
-    **over(IMAGE, layers.RandomInvert, layers.RandomPerspective, layers.RandomShear, layers.AutoContrast),
-    **over(IMAGE, layers.ContrastLimitedAdaptiveHistogramEqualization, layers.Solarization),
-    **over(IMAGE, layers.RandomBrightness, layers.RandomColorDegeneration, layers.RandomContrast, factor=0.2),
-    **over(IMAGE, layers.RandomHue, layers.RandomRotation, layers.RandomSaturation, layers.RandomSharpness, factor=0.2),
-    **over(IMAGE, layers.RandomPosterization, factor=4),
-    **over(IMAGE, layers.RandomTranslation, layers.RandomZoom, height_factor=0.2, width_factor=0.2),
-    **over(IMAGE, layers.RandomCrop, height=4, width=4),
+    **over(PHOTO, layers.RandomErasing, layers.RandomFlip, layers.RandomGaussianBlur, layers.RandomGrayscale),
+    **over(PHOTO, layers.RandomInvert, layers.RandomPerspective, layers.RandomShear, layers.AutoContrast),
+    **over(PHOTO, layers.ContrastLimitedAdaptiveHistogramEqualization, layers.Solarization),
+    **over(PHOTO, layers.RandomBrightness, layers.RandomColorDegeneration, layers.RandomContrast, factor=0.2),
+    **over(PHOTO, layers.RandomHue, layers.RandomRotation, layers.RandomSaturation, layers.RandomSharpness, factor=0.2),
+    **over(PHOTO, layers.RandomPosterization, factor=4),
+    **over(PHOTO, layers.RandomTranslation, layers.RandomZoom, height_factor=0.2, width_factor=0.2),
+    **over(PHOTO, layers.RandomCrop, height=4, width=4),
     # Merging
     **{
         kind.__name__: (lambda kind=kind: kind(), SEQUENCE, SEQUENCE)
