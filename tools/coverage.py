@@ -41,7 +41,6 @@ NOT_YET = {
     "real": COMPLEX,
     "fft": COMPLEX,
     "eig": FACTORS,
-    "eigh": FACTORS,
     "geqp3": FACTORS,
     "geqrf": FACTORS,
     "hessenberg": FACTORS,

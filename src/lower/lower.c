@@ -14,6 +14,7 @@ static const Plugin *const families[] = {
     convert_plugins, integer_plugins,     special_plugins,       cumulative_plugins,  padding_plugins,
     gather_plugins,  scatter_plugins,     dynamic_slice_plugins, sort_plugins,        bit_plugins,
     random_plugins,  refusal_plugins,     reduce_plugins,        gamma_plugins,       cholesky_plugins,
+    eigh_plugins,
 };
 
 void each_plugin(void (*visit)(const Plugin *plugin, void *data), void *data) {

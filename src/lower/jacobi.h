@@ -1,0 +1,67 @@
+/* Jacobi's method: rotations of pairs of rows, many at once.
+ *
+ * The rows of a matrix sit at the seats of a tournament: in each round every row is rotated with its rival's, then all
+ * but one move on by a seat, so that after a sweep of rounds each has met each. A round is one step of a loop, with the
+ * same few nodes for any size. A column [..., count, 1] holds a number for each row; the two rows of a pair have
+ * numbers of opposite sign where they are turned in opposite directions.
+ */
+#ifndef J2O_JACOBI_H
+#define J2O_JACOBI_H
+
+#include "lower/lower.h"
+
+typedef struct Seats {
+  int64_t count;
+  int64_t rounds;       /* of a sweep */
+  const int64_t *from;  /* the row that sits here after the round sat there before */
+  const int64_t *rival; /* and its rival there; the seat itself for the one without a rival */
+  const int64_t *place; /* where its rival sits after the round */
+} Seats;
+
+enum { MOST_SWEEPS = 60 }; /* ten are common; a matrix of equal singular values takes thirty */
+
+/* The size along an axis; refused where it is not known at export. */
+int64_t known_size(Lowering *l, const Value *matrix, int64_t axis);
+Seats seats_for(Lowering *l, int64_t count);
+
+/* matrix[rows[i], columns[i]] as a column. */
+Value *entries_at(Lowering *l, Value *matrix, const int64_t *rows, const int64_t *columns);
+/* matrix[rows], one for each seat. */
+Value *rows_at(Lowering *l, Value *matrix, const int64_t *rows);
+/* A matrix that is one but zero where rivals sit after the round, and on the diagonal unless that is kept. */
+Value *rivals_mask(Lowering *l, const Seats *seats, DType dtype, bool keep_diagonal);
+/* A column: one for the seats with a rival, zero for the one without. */
+Value *has_rival(Lowering *l, const Seats *seats, DType dtype);
+
+typedef struct Angle {
+  Value *tangent;
+  Value *cosine, *sine;
+  Value *turned; /* bool: is it not zero? */
+} Angle;
+
+/* Half the angle whose tangent is opposite / adjacent, at most a quarter of a turn, in columns. An opposite side up to
+ * the tolerance counts as zero. */
+Angle half_angle(Lowering *l, const Seats *seats, Value *opposite, Value *adjacent, double tolerance);
+
+/* One round: each row times the cosine, plus its rival's times the sine, and on to the next seat. */
+Value *rotated_rows(Lowering *l, const Seats *seats, Value *matrix, Value *cosine, Value *sine);
+
+/* The number of rounds in a row without a turn, after this one. */
+Value *quiet_rounds(Lowering *l, Value *before, Value *turned);
+
+/* A power of two [..., 1, 1] near the largest element of each matrix, so that the quotients are of the order of one;
+ * NaN where an element is not finite. */
+Value *matrix_scale(Lowering *l, Value *matrix);
+/* Each matrix, or all NaN where its scale is. */
+Value *spoiled_by(Lowering *l, Value *matrix, Value *scale);
+
+/* A column in ascending or descending order; *places receives where each number stood, for rows_in_order. */
+Value *in_order(Lowering *l, Value *column, bool descending, Value **places);
+Value *rows_in_order(Lowering *l, Value *matrix, Value *places);
+/* Elements start up to limit along an axis. */
+Value *part_along(Lowering *l, Value *matrix, int64_t axis, int64_t start, int64_t limit);
+
+/* The relative spacing of the element type's numbers. */
+double spacing_of(DType dtype);
+
+#endif

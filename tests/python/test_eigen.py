@@ -1,0 +1,205 @@
+"""Eigenvalues, singular values and what is made of them.
+
+Vectors have a free sign (or phase, or basis where values are equal), so decompositions are checked by the equations
+that define them, at the accuracy of LAPACK, and by their values against JAX's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnxruntime
+import pytest
+from export_check import check_export, check_model, op_types
+
+from jax2onnx import UnsupportedError, to_onnx
+from jax2onnx._compare import run_session
+
+FLOATS = [False, True]  # x64
+RANDOM = np.random.default_rng(0)
+
+
+class Exported:
+    """A valid model of the function, to be run on many arguments."""
+
+    def __init__(self, fn, specs, x64=False, opset=23):
+        with jax.enable_x64(True) if x64 else contextlib.nullcontext():
+            options = {"opset": opset, "enable_double_precision": x64}
+            self.model = to_onnx(fn, specs, stacktrace_metadata="full", **options)
+            check_model(self.model, to_onnx(fn, specs, stacktrace_metadata="off", **options))
+        self.session = onnxruntime.InferenceSession(self.model.SerializeToString(), providers=["CPUExecutionProvider"])
+
+    def __call__(self, *args):
+        names = [value.name for value in self.session.get_inputs()]
+        return run_session(self.session, dict(zip(names, args, strict=True)))
+
+
+def dtype_of(x64):
+    return np.float64 if x64 else np.float32
+
+
+def transposed(matrix):
+    return np.swapaxes(matrix, -1, -2)
+
+
+def near(actual, expected, size, unit=1.0):
+    """Equal up to what rounding leaves of a matrix of this size and norm."""
+    assert actual.shape == expected.shape and actual.dtype == expected.dtype
+    spacing = np.finfo(actual.dtype).eps
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=20 * max(size, 1) * spacing * unit)
+
+
+def norm(matrix):
+    return float(np.linalg.norm(matrix.astype(np.float64), 2, axis=(-2, -1)).max(initial=0)) or 1.0
+
+
+def orthonormal(columns):
+    near(
+        transposed(columns) @ columns,
+        np.broadcast_to(
+            np.eye(columns.shape[-1], dtype=columns.dtype), (*columns.shape[:-2], columns.shape[-1], columns.shape[-1])
+        ),
+        columns.shape[-2],
+    )
+
+
+def symmetric(matrix):
+    return (matrix + transposed(matrix)) / 2
+
+
+def square_matrices(size, dtype):
+    """Matrices of every kind that a method could stumble over, as one batch."""
+    full, rank = RANDOM.standard_normal((size, size)), max(1, size // 3)
+    low = RANDOM.standard_normal((size, rank)) @ RANDOM.standard_normal((rank, size))
+    kinds = [
+        full,
+        np.zeros((size, size)),
+        np.eye(size),
+        np.ones((size, size)),
+        np.diag(np.arange(size, dtype=np.float64) - 1),
+        np.eye(size)[::-1],
+        np.eye(size, k=1),
+        np.linalg.qr(full)[0],
+        low,
+        full - full.T,
+        np.triu(full),
+        np.arange(size * size, dtype=np.float64).reshape(size, size),
+        full * 10.0 ** -np.arange(size),
+        full * 1e30,
+        full * 1e-30,
+    ]
+    return np.stack(kinds).astype(dtype)
+
+
+def check_eigh(matrices, values, vectors):
+    """Each of the batch: A V = V w, V orthonormal, w ascending and LAPACK's."""
+    for matrix, w, v in zip(matrices, values, vectors, strict=True):
+        unit, size = norm(matrix), len(matrix)
+        near(matrix / unit @ v, v * (w / unit), size)
+        orthonormal(v)
+        assert np.all(np.diff(w) >= 0)
+        near(w / unit, np.linalg.eigvalsh(matrix.astype(np.float64) / unit).astype(w.dtype), size)
+
+
+@pytest.mark.parametrize("x64", FLOATS)
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 16])
+def test_eigh_of_every_kind_of_matrix(size, x64):
+    matrices = symmetric(square_matrices(size, dtype_of(x64)))
+    exported = Exported(jnp.linalg.eigh, [matrices], x64)
+    check_eigh(matrices, *exported(matrices))
+
+
+def test_eigh_of_a_larger_matrix_in_few_nodes():
+    matrix = symmetric(RANDOM.standard_normal((1, 48, 48)).astype(np.float32))
+    exported = Exported(jnp.linalg.eigh, [matrix])
+    check_eigh(matrix, *exported(matrix))
+    assert len(op_types(exported.model)) < 90
+
+
+def test_eigh_with_symbolic_batch():
+    exported = Exported(jnp.linalg.eigh, [("B", 3, 3)])
+    for batch in (0, 1, 4):
+        matrices = symmetric(RANDOM.standard_normal((batch, 3, 3)).astype(np.float32))
+        check_eigh(matrices, *exported(matrices))
+
+
+def test_eigh_of_what_is_not_finite_is_nan_and_leaves_the_others_alone():
+    exported = Exported(jnp.linalg.eigh, [("B", 3, 3)])
+    matrices = symmetric(RANDOM.standard_normal((4, 3, 3)).astype(np.float32))
+    matrices[1, 2, 1] = matrices[1, 1, 2] = np.nan
+    matrices[2, 0, 0] = np.inf
+    values, vectors = exported(matrices)
+    assert np.isnan(values[1:3]).all() and np.isnan(vectors[1:3]).all()
+    check_eigh(matrices[::3], values[::3], vectors[::3])
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_eigh_looks_at_one_triangle_only(lower):
+    matrix = RANDOM.standard_normal((4, 4)).astype(np.float32)
+    kept = np.tril(matrix) if lower else np.triu(matrix)
+    whole = kept + kept.T - np.diag(np.diag(kept))
+    matrix[np.triu_indices(4, 1) if lower else np.tril_indices(4, -1)] = np.nan
+    exported = Exported(lambda x: jax.lax.linalg.eigh(x, lower=lower, symmetrize_input=False), [matrix])
+    vectors, values = exported(matrix)
+    check_eigh(whole[None], values[None], vectors[None])
+
+
+def test_eigenvalues_alone_carry_no_vectors():
+    matrix = symmetric(RANDOM.standard_normal((2, 5, 5)).astype(np.float32))
+    model = check_export(jnp.linalg.eigvalsh, [matrix], atol=1e-5)
+    whole = check_export(lambda x: jnp.abs(jnp.linalg.eigh(x)[1]), [matrix], atol=1e-4)
+    assert len(op_types(model)) + 5 < len(op_types(whole))
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (2, 0, 0), (0, 3, 3), (1, 1)])
+def test_eigh_of_nothing(shape):
+    check_export(jnp.linalg.eigh, [np.full(shape, 2.5, np.float32)])
+
+
+def test_part_of_the_eigenvalues():
+    matrix = symmetric(RANDOM.standard_normal((5, 5)).astype(np.float32))
+    fn = lambda x: jax.lax.linalg.eigh(x, subset_by_index=(1, 3))  # noqa: E731
+    vectors, values = Exported(fn, [matrix])(matrix)
+    near(values, np.linalg.eigvalsh(matrix)[1:3], 5, norm(matrix))
+    assert vectors.shape == (5, 2)
+    near(matrix @ vectors, vectors * values, 5, norm(matrix))
+
+
+def test_gradient_through_eigh():
+    matrix = np.diag(np.arange(4.0)).astype(np.float32) + RANDOM.standard_normal((4, 4)).astype(np.float32) / 4
+
+    def loss(x):
+        values, vectors = jnp.linalg.eigh(x)
+        return jnp.sum(values**3) + jnp.sum((vectors**2) @ jnp.arange(4.0))
+
+    check_export(jax.grad(loss), [matrix], rtol=1e-3, atol=1e-3)
+
+
+def test_eigh_in_vmap_jit_and_scan():
+    matrices = symmetric(RANDOM.standard_normal((3, 4, 4)).astype(np.float32))
+
+    def rebuilt(x):
+        values, vectors = jnp.linalg.eigh(x)
+        return (vectors * jnp.exp(values)) @ vectors.T
+
+    check_export(jax.jit(jax.vmap(rebuilt)), [matrices], rtol=1e-4, atol=1e-4)
+    check_export(
+        lambda x: jax.lax.scan(lambda c, m: (c + rebuilt(m), 0), jnp.zeros((4, 4)), x)[0],
+        [matrices],
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+@pytest.mark.parametrize("opset", [17, 26])
+def test_eigh_at_other_opsets(opset):
+    matrix = symmetric(RANDOM.standard_normal((2, 3, 3)).astype(np.float32))
+    check_eigh(matrix, *Exported(jnp.linalg.eigh, [matrix], opset=opset)(matrix))
+
+
+def test_a_symbolic_size_is_refused():
+    with pytest.raises(UnsupportedError, match="size of the matrix must be known"):
+        to_onnx(jnp.linalg.eigh, [("N", "N")])
