@@ -183,7 +183,8 @@ static void lower_random_wrap(Lowering *l) {
 
 static void lower_random_unwrap(Lowering *l) { bind(l, 0, words_from_key(l, key_input(l))); }
 
-static void lower_random_clone(Lowering *l) { bind(l, 0, key_input(l)); }
+/* Of keys of any kind, also of those that are still words. */
+static void lower_random_clone(Lowering *l) { bind(l, 0, input(l, 0)); }
 
 static void lower_threefry2x32(Lowering *l) {
   Value *key[] = {input(l, 0), input(l, 1)}, *x[] = {input(l, 2), input(l, 3)}, *y[2];

@@ -26,10 +26,12 @@ static Node *producer(const Node *node, size_t index) {
   return value ? value->producer : NULL;
 }
 
-/* Takes the place of the node that made the first input: the node reads that one's input itself. */
+/* Takes the place of the node that made the first input: the node reads that one's input itself, and does its work even
+ * where others keep it. */
 static void read_past(Rewriter *rewriter, Node *node, Node *inner) {
   use_set(&node->inputs[0], node_input(inner, 0));
-  rewrite_drop_unused(rewriter, inner, node);
+  rewrite_hand_over(rewriter, node, inner);
+  rewrite_drop_unused(rewriter, inner, NULL);
   rewriter->changed = true;
 }
 

@@ -25,6 +25,17 @@ def test_transposes_and_reshapes_cancel():
     assert exported(lambda x: jnp.sin(x.reshape(6).reshape(3, 2))) == ["Reshape", "Sin"]
 
 
+def test_a_transpose_that_others_keep_is_named_by_all_who_do_its_work():
+    def fn(x):
+        turned = jnp.sin(x).reshape(1, 2, 3).transpose(2, 0, 1)
+        return jnp.cos(turned.transpose(1, 0, 2)), jnp.tan((turned * 1).transpose(2, 1, 0))
+
+    model = check_export(fn, [X])
+    transposes = [metadata(node)["pkg.jax2onnx.jax_traceback"] for node in all_nodes(model) if "Trans" in node.op_type]
+    line = fn.__code__.co_firstlineno + 1
+    assert len(transposes) == 2 and all(f"{__file__}:{line} " in trace for trace in transposes)
+
+
 def test_what_gives_back_its_input_is_an_identity():
     assert exported(lambda x: x.T.T) == ["Identity"]
     assert exported(lambda x: (x, x)) == ["Identity", "Identity"]
