@@ -218,7 +218,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "jax.numpy.polydiv": (lambda f, x, y: f(x, y), LONG, U),
     "jax.numpy.ravel_multi_index": (lambda f, x, y: f((x % 2, y % 4), (2, 4), mode="clip"), A, B),
     "jax.numpy.repeat": (lambda f, x: f(x, 2, axis=1), X),
-    "jax.numpy.roots": (lambda f, p: f(p, strip_zeros=False), np.float32(2)),
+    "jax.numpy.roots": (lambda f, p: f(p, strip_zeros=False), LONG),
     "jax.numpy.rot90": (lambda f, x: f(x, 3), X),
     "jax.numpy.searchsorted": (lambda f, x, y: f(jnp.sort(x), y), LONG, X),
     "jax.numpy.select": (lambda f, x, y: f([x < 0.3, x < 0.6], [x, y], 2.0), X, Y),
@@ -229,6 +229,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "jax.numpy.unravel_index": (lambda f, i: f(i, (5, 4)), A),
     "jax.numpy.vectorize": (lambda f, x, y: f(jnp.dot, signature="(n),(n)->()")(x, y), X, Y),
     "jax.numpy.where": (lambda f, x, y: f(x < 0.5, x, y), X, Y),
+    "jax.numpy.linalg.eigh": (lambda f, x: (f(x)[0], jnp.abs(f(x)[1])), POSITIVE),  # vectors have no sign of their own
     "jax.numpy.linalg.lstsq": (lambda f, x, y: f(x, y), IMAGES[0], U[[0, 1, 2, 0]]),
     "jax.numpy.linalg.cholesky": (lambda f, x: f(x), POSITIVE),
     "jax.numpy.linalg.matrix_rank": (lambda f, x: f(x), X),
@@ -302,10 +303,11 @@ EXCEPTIONS: dict[str, str] = {
     "jax.numpy.trim_zeros": DATA_DEPENDENT,
     "jax.numpy.poly": FACTORS,
     "jax.numpy.polyfit": FACTORS,
+    "jax.numpy.roots": FACTORS,
     "jax.numpy.sort_complex": COMPLEX,
     **_named(
         "jax.numpy.linalg",
-        "cond eig eigh eigvals eigvalsh lstsq inv matrix_rank pinv qr solve svd svdvals tensorinv tensorsolve",
+        "cond eig eigvals lstsq inv matrix_rank pinv qr solve svd svdvals tensorinv tensorsolve",
         FACTORS,
     ),
     **_named(
