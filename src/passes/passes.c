@@ -23,6 +23,7 @@ const Pass all_passes[] = {
     {"fuse_activations", "finds Relu, Clip, Elu, Gelu and their kind", fuse_activations},
     {"fuse_matmul", "finds Gemm, and turns transposes of a product around", fuse_matmul},
     {"fuse_attention", "finds Attention", fuse_attention},
+    {"fuse_recurrent", "finds LSTM, GRU and RNN in loops", fuse_recurrent},
     {NULL, NULL, NULL},
 };
 /* clang-format on */

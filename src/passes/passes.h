@@ -47,6 +47,7 @@ bool fuse_normalization(Model *model);
 bool prefer_native_normalization(Model *model);
 bool fuse_matmul(Model *model);
 bool fuse_attention(Model *model);
+bool fuse_recurrent(Model *model);
 
 /* Parts of remove_dead_code (unused_results.c): what the node's bodies compute for it in vain. True when changed. */
 bool drop_unused_results(Node *node);

@@ -1,0 +1,253 @@
+"""Loops whose body is a recurrent cell become LSTM, GRU or RNN; anything else stays a loop."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from export_check import KEYS, check_export, metadata, op_types
+
+RNG = np.random.default_rng(0)
+STEPS, BATCH, FEATURES, WIDTH = 5, 2, 3, 4
+X = RNG.standard_normal((STEPS, BATCH, FEATURES)).astype(np.float32)
+H0, C0 = (RNG.standard_normal((BATCH, WIDTH)).astype(np.float32) for _ in range(2))
+sigmoid, tanh = jax.nn.sigmoid, jnp.tanh
+
+
+def rows(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def scanned(cell, start, x, **options):
+    return jax.lax.scan(cell, start, x, **options)
+
+
+def zeros(x):
+    return jnp.zeros((x.shape[1], WIDTH))
+
+
+# ---- LSTM ----
+
+KERNEL, RECURRENT, BIAS = rows(FEATURES, 4 * WIDTH), rows(WIDTH, 4 * WIDTH), rows(4 * WIDTH)
+
+
+def lstm_cell(state, x, order=(0, 1, 2, 3), squash=tanh, gate=sigmoid, bias=BIAS):
+    hidden, memory = state
+    gates = jnp.split(x @ KERNEL + hidden @ RECURRENT + bias, 4, axis=-1)
+    i, f, g, o = (gates[k] for k in order)
+    memory = gate(f) * memory + sigmoid(i) * tanh(g)
+    hidden = sigmoid(o) * squash(memory)
+    return (hidden, memory), hidden
+
+
+def test_lstm_with_both_results_and_given_states():
+    model = check_export(lambda x, h, c: scanned(lstm_cell, (h, c), x), [X, H0, C0])
+    assert sorted(op_types(model)) == ["LSTM"] + ["Squeeze"] * 3 + ["Unsqueeze"] * 2
+
+
+def test_zeros_to_begin_with_are_left_out():
+    model = check_export(lambda x: scanned(lstm_cell, (zeros(x), zeros(x)), x)[1], [X])
+    assert op_types(model) == ["LSTM", "Squeeze"] and len(model.graph.node[0].input) == 4
+    model = check_export(
+        lambda x: scanned(lstm_cell, (zeros(x), zeros(x)), x)[1],
+        [X],
+        specs=[("T", "B", FEATURES)],
+        more_args=[[X[:2, :1]]],
+    )
+    assert op_types(model) == ["LSTM", "Squeeze"]
+
+
+def test_only_the_last_memory():
+    model = check_export(lambda x: scanned(lstm_cell, (zeros(x), zeros(x)), x)[0][1], [X])
+    assert op_types(model) == ["LSTM", "Squeeze"] and list(model.graph.node[0].output)[:2] == ["", ""]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 0, 1, 2), (2, 3, 1, 0)])
+def test_gates_in_any_order_forwards_and_backwards(order):
+    def fn(x):
+        return scanned(lambda s, v: lstm_cell(s, v, order), (zeros(x), zeros(x)), x, reverse=True)
+
+    model = check_export(fn, [X])
+    assert op_types(model).count("LSTM") == 1 and "Scan" not in op_types(model)
+    assert [a.s for a in model.graph.node[0].attribute if a.name == "direction"] == [b"reverse"]
+
+
+def test_a_product_for_each_gate_with_a_bias_of_its_own():
+    kernels, recurrents, biases = ([rows(*s) for _ in range(4)] for s in ((3, 4), (4, 4), (4,)))
+
+    def cell(state, x):
+        hidden, memory = state
+        parts = zip(kernels, recurrents, biases, strict=True)
+        i, f, g, o = (x @ k + (hidden @ r + b) for k, r, b in parts)
+        memory = sigmoid(f + 1.0) * memory + sigmoid(i) * tanh(g)
+        return (sigmoid(o) * tanh(memory), memory), None
+
+    model = check_export(lambda x: scanned(cell, (zeros(x), zeros(x)), x)[0][0], [X])
+    assert op_types(model) == ["LSTM", "Squeeze"]
+
+
+def test_without_a_batch_and_weights_from_the_left():
+    def cell(state, x):
+        hidden, memory = state
+        i, f, g, o = jnp.split(KERNEL.T @ x + RECURRENT.T @ hidden + BIAS, 4)
+        memory = sigmoid(f) * memory + sigmoid(i) * tanh(g)
+        hidden = sigmoid(o) * tanh(memory)
+        return (hidden, memory), hidden
+
+    def fn(x, h):
+        return scanned(cell, (h, jnp.zeros(WIDTH)), x)
+
+    found = op_types(check_export(fn, [X[:, 0], H0[0]]))
+    assert sorted(found) == ["LSTM"] + ["Squeeze"] * 3 + ["Unsqueeze"] * 2
+    mapped = op_types(check_export(jax.vmap(fn, in_axes=(1, 0), out_axes=0), [X, H0]))
+    assert mapped.count("LSTM") == 1 and "Scan" not in mapped
+
+
+def test_batch_first_inputs_multiplied_before_they_are_transposed():
+    def fn(x):
+        products = jnp.swapaxes(x @ KERNEL + BIAS, 0, 1)
+
+        def cell(state, x):
+            hidden, memory = state
+            i, f, g, o = jnp.split(x + hidden @ RECURRENT, 4, axis=-1)
+            memory = sigmoid(f) * memory + sigmoid(i) * tanh(g)
+            hidden = sigmoid(o) * tanh(memory)
+            return (hidden, memory), hidden
+
+        start = jnp.zeros((x.shape[0], WIDTH))
+        return scanned(cell, (start, start), products)[1]
+
+    assert op_types(check_export(fn, [X.transpose(1, 0, 2)])) == ["Transpose", "LSTM", "Squeeze"]
+
+
+# ---- GRU ----
+
+GRU_KERNEL, GRU_RECURRENT, GRU_BIAS, CANDIDATE_BIAS = rows(3, 12), rows(4, 12), rows(12), rows(4)
+
+
+def gru_cell(before, blend, hidden, x):
+    xr, xz, xn = jnp.split(x @ GRU_KERNEL + GRU_BIAS, 3, axis=-1)
+    if before:
+        hr, hz, hn = jnp.split(hidden @ GRU_RECURRENT, 3, axis=-1)
+        r, z = sigmoid(xr + hr), sigmoid(xz + hz)
+        n = tanh(xn + r * (hn + CANDIDATE_BIAS))
+    else:
+        hr, hz = jnp.split(hidden @ GRU_RECURRENT[:, : 2 * WIDTH], 2, axis=-1)
+        r, z = sigmoid(xr + hr), sigmoid(xz + hz)
+        n = tanh(xn + (r * hidden) @ GRU_RECURRENT[:, 2 * WIDTH :])
+    hidden = (1.0 - z) * n + z * hidden if blend else n + z * (hidden - n)
+    return hidden, hidden
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("blend", [True, False])
+def test_gru(before, blend):
+    def fn(x, h):
+        return scanned(lambda h, x: gru_cell(before, blend, h, x), h, x)
+
+    model = check_export(fn, [X, H0])
+    assert sorted(op_types(model)) == ["GRU", "Squeeze", "Squeeze", "Unsqueeze"]
+    gru = next(node for node in model.graph.node if node.op_type == "GRU")
+    assert [a.i for a in gru.attribute if a.name == "linear_before_reset"] == [1] * before
+
+
+# ---- RNN ----
+
+
+@pytest.mark.parametrize("squash", [tanh, jax.nn.relu])
+def test_plain_cells(squash):
+    kernel, recurrent, bias = rows(3, 4), rows(4, 4) / 4, rows(4)
+
+    def fn(x):
+        def cell(hidden, x):
+            hidden = squash(x @ kernel + hidden @ recurrent + bias)
+            return hidden, hidden
+
+        return scanned(cell, zeros(x), x)
+
+    assert op_types(check_export(fn, [X])) == ["RNN", "Squeeze", "Squeeze"]
+
+
+# ---- what stays a loop ----
+
+
+def near_lstm(**changed):
+    return lambda x: scanned(lambda s, v: lstm_cell(s, v, **changed), (zeros(x), zeros(x)), x)[1]
+
+
+def memories(x):
+    return scanned(lambda s, v: (lstm_cell(s, v)[0], lstm_cell(s, v)[0][1]), (zeros(x), zeros(x)), x)[1]
+
+
+def states_before(x):
+    return scanned(lambda s, v: (lstm_cell(s, v)[0], s[0]), (zeros(x), zeros(x)), x)[1]
+
+
+def counted(x):
+    def cell(state, x):
+        hidden, out = lstm_cell(state[:2], x)
+        return (*hidden, state[2] + 1), out
+
+    return scanned(cell, (zeros(x), zeros(x), 0), x)
+
+
+def squared_state(x):
+    def cell(hidden, x):
+        hidden = tanh(x @ KERNEL[:, :4] + (hidden * hidden) @ RECURRENT[:, :4])
+        return hidden, hidden
+
+    return scanned(cell, zeros(x), x)[1]
+
+
+def gru_of_input(x):
+    def cell(hidden, x):
+        z, n = sigmoid(x @ KERNEL[:, :4] + hidden @ RECURRENT[:, :4]), tanh(x @ KERNEL[:, 4:8])
+        hidden = (1.0 - z) * n + z * hidden
+        return hidden, hidden
+
+    return scanned(cell, zeros(x), x)[1]
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        near_lstm(squash=sigmoid),
+        near_lstm(gate=tanh),
+        near_lstm(bias=rows(BATCH, 4 * WIDTH)),
+        memories,
+        states_before,
+        counted,
+        squared_state,
+        gru_of_input,
+    ],
+)
+def test_near_misses_stay_loops(fn):
+    found = op_types(check_export(fn, [X]))
+    assert "Scan" in found and not {"LSTM", "GRU", "RNN"} & set(found)
+
+
+def test_weights_known_only_at_run_time():
+    def fn(x, recurrent):
+        def cell(hidden, x):
+            hidden = tanh(x @ KERNEL[:, :4] + hidden @ recurrent)
+            return hidden, hidden
+
+        return scanned(cell, zeros(x), x)[1]
+
+    assert "Scan" in op_types(check_export(fn, [X, RECURRENT[:, :4]]))
+
+
+def test_steps_in_one_direction_and_results_in_the_other():
+    def fn(x):
+        return scanned(lstm_cell, (zeros(x), zeros(x)), x[::-1])[1][::-1]
+
+    assert "Scan" not in op_types(check_export(fn, [X]))
+
+
+def test_it_names_all_its_lines():
+    model = check_export(lambda x: scanned(lstm_cell, (zeros(x), zeros(x)), x)[1], [X])
+    said = metadata(model.graph.node[0])
+    first = lstm_cell.__code__.co_firstlineno
+    assert said[KEYS[1]].startswith("fuse_recurrent:")
+    for line in (2, 4, 5):
+        assert f":{first + line} (lstm_cell)" in said[KEYS[3]]
+    assert f":{scanned.__code__.co_firstlineno + 1} (scanned)" in said[KEYS[3]]
