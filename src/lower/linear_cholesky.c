@@ -1,4 +1,5 @@
-/* cholesky: a column of the factor a step, whose outer product is taken off what is left of the matrix.
+/* cholesky: a column of the factor a step, whose outer product is taken off what is left of the matrix; and
+ * cholesky_update, the factor after a vector's outer product is added to the matrix.
  *
  * As LAPACK does, only the lower triangle is read, and a matrix that is not positive definite gives NaN everywhere. */
 #include <math.h>
@@ -36,9 +37,42 @@ static void lower_cholesky(Lowering *l) {
   bind_as(l, 0, nan_unless_positive(l, results[1], results[2]));
 }
 
+typedef struct Rotation {
+  Value *cosine, *sine; /* [1, 1] */
+} Rotation;
+
+/* The rotation that turns (x, y) to (|x, y|, 0), without overflow; none where y is zero. */
+static Rotation rotation_of(Lowering *l, Value *x, Value *y) {
+  Value *zero = number_like(l, x, 0), *one = number_like(l, x, 1);
+  Value *larger = EMIT_MATH(l, "Max", EMIT_MATH(l, "Abs", x), EMIT_MATH(l, "Abs", y));
+  Value *along = EMIT_MATH(l, "Div", x, larger), *across = EMIT_MATH(l, "Div", y, larger);
+  Value *square = EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", along, along), EMIT_MATH(l, "Mul", across, across));
+  Value *length = EMIT_MATH(l, "Sqrt", square);
+  Value *none = EMIT_MATH(l, "Equal", y, zero);
+  return (Rotation){EMIT_WHERE(l, none, one, EMIT_MATH(l, "Div", along, length)),
+                    EMIT_WHERE(l, none, zero, EMIT_MATH(l, "Div", across, length))};
+}
+
+/* The factor is the upper one here. Each of its rows in turn is rotated with the vector, of which nothing is left. */
+static void lower_cholesky_update(Lowering *l) {
+  Value *factor = matrix_input(l, 0), *vector = matrix_input(l, 1);
+  if (is_empty(factor->type)) {
+    bind_as(l, 0, factor);
+    return;
+  }
+  Loop *loop = LOOP_BEGIN(l, "cholesky_update", size_along(factor, ROWS), as_row(l, vector));
+  Value *rest = loop->carried[0], *row = slice_of(l, factor, ROWS, loop->index);
+  Rotation by = rotation_of(l, slice_of(l, row, COLUMNS, loop->index), slice_of(l, rest, COLUMNS, loop->index));
+  Value *turned = EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", row, by.cosine), EMIT_MATH(l, "Mul", rest, by.sine));
+  Value *after = EMIT_MATH(l, "Sub", EMIT_MATH(l, "Mul", rest, by.cosine), EMIT_MATH(l, "Mul", row, by.sine));
+  loop_collect(loop, turned, ROWS);
+  bind_as(l, 0, EMIT_LOOP(loop, after)[1]);
+}
+
 /* clang-format off */
 const Plugin cholesky_plugins[] = {
     PLUGIN("cholesky", lower_cholesky),
+    PLUGIN("cholesky_update", lower_cholesky_update),
     {0},
 };
 /* clang-format on */

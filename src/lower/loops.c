@@ -10,11 +10,20 @@ static Value *step_index(Lowering *l, Value *step, Dim count, bool backwards) {
   return EMIT(l, "Sub", index->type, last, index);
 }
 
+/* One step needs no loop: the body stands in its place. */
+static bool is_single(const Loop *loop) { return dim_is(loop->count, 1); }
+
 Loop *loop_begin(Lowering *l, const char *name, Dim count, bool backwards, Value *const *initial,
                  size_t initial_count) {
   Loop *loop = arena_new(&l->context->arena, Loop);
   require(l->context, initial_count <= MAX_CARRIED);
   *loop = (Loop){.l = l, .count = count, .backwards = backwards, .carried_count = initial_count};
+  if (is_single(loop)) {
+    static const int64_t first[] = {0};
+    memcpy(loop->carried, initial, initial_count * sizeof *initial);
+    loop->index = constant_ints(l, first, 1);
+    return loop;
+  }
   loop->outer = subgraph_begin(l, name);
   Value *step = graph_input(l->graph, type_scalar(DTYPE_INT64), NULL);
   graph_input(l->graph, type_scalar(DTYPE_BOOL), NULL);
@@ -48,7 +57,7 @@ static Type stacked_type(const Loop *loop, Type type) {
 static Value *joined(const Loop *loop, Value *stacked, int64_t axis) {
   static const int64_t backwards[] = {-1}, to_start[] = {INT64_MIN}, leading[] = {0};
   Lowering *l = loop->l;
-  if (loop->backwards && !dim_is(loop->count, 1)) {
+  if (loop->backwards) {
     Value *steps = constant_ints(l, backwards, 1);
     stacked = EMIT(l, "Slice", stacked->type, stacked, steps, constant_ints(l, to_start, 1),
                    constant_ints(l, leading, 1), steps);
@@ -64,6 +73,11 @@ Value **loop_end(Loop *loop, Here here, Value *const *next, size_t next_count) {
   require(l->context, next_count == loop->carried_count);
   require(l->context, !loop->go_on || !loop->collected_count);
   size_t result_count = next_count + loop->collected_count;
+  Value **results = arena_new_array(&l->context->arena, result_count, Value *);
+  if (is_single(loop)) {
+    for (size_t i = 0; i < result_count; i++) results[i] = i < next_count ? next[i] : loop->collected[i - next_count];
+    return results;
+  }
   Value *inputs[MAX_CARRIED + 2] = {dimension_scalar(l, loop->count, DTYPE_INT64)};
   Type types[MAX_CARRIED + MAX_COLLECTED];
   subgraph_output(l, loop->go_on ? loop->go_on : l->graph->inputs.items[1]);
@@ -80,7 +94,6 @@ Value **loop_end(Loop *loop, Here here, Value *const *next, size_t next_count) {
   Graph *body = subgraph_end(l, loop->outer);
   Node *node = emit_node(l, here, "Loop", types, result_count, inputs, next_count + 2);
   node_set_graph(node, "body", body);
-  Value **results = arena_new_array(&l->context->arena, result_count, Value *);
   for (size_t i = 0; i < next_count; i++) results[i] = node->outputs[i];
   for (size_t i = next_count; i < result_count; i++) {
     results[i] = joined(loop, node->outputs[i], loop->collected_axes[i - next_count]);

@@ -53,12 +53,45 @@ Value *slice_of(Lowering *l, Value *matrix, int64_t axis, Value *index) {
   return slice;
 }
 
-Value *own_slice_of(Lowering *l, Value *matrix, int64_t axis, Value *index) {
-  Type type = resized(l, matrix->type, axis, dim_of(1));
-  Value *indices = expand_to(l, index, type.dims, type.rank);
-  Value *slice = EMIT(l, "GatherElements", type, matrix, indices);
-  node_set_int(slice->producer, "axis", axis_number(l, type, axis));
-  return slice;
+Value *reordered(Lowering *l, Value *matrix, int64_t axis, Value *places) {
+  Type type = resized(l, matrix->type, axis, size_along(places, axis));
+  Value *result = EMIT(l, "GatherElements", type, matrix, expand_to(l, places, type.dims, type.rank));
+  node_set_int(result->producer, "axis", axis_number(l, type, axis));
+  return result;
+}
+
+Value *exchanged(Lowering *l, Value *numbers, Value *a, Value *b) {
+  Value *once = EMIT_WHERE(l, EMIT_MATH(l, "Equal", numbers, b), a, numbers);
+  return EMIT_WHERE(l, EMIT_MATH(l, "Equal", numbers, a), b, once);
+}
+
+Value *extended(Lowering *l, Value *matrix, int64_t axis, Dim size) {
+  Dim before = size_along(matrix, axis), pads[2 * MAX_RANK] = {{0}};
+  if (dim_equal(before, size)) return matrix;
+  uint32_t rank = matrix->type.rank;
+  pads[rank + axis_number(l, matrix->type, axis)] = dim_subtract(l->context, size, before);
+  Value *amounts = shape_value(l, pads, 2 * (size_t)rank);
+  return EMIT(l, "Pad", resized(l, matrix->type, axis, size), matrix, amounts);
+}
+
+Value *as_row(Lowering *l, Value *vector) {
+  int64_t axis = (int64_t)vector->type.rank - 1;
+  return unsqueeze_at(l, vector, &axis, 1);
+}
+
+Value *as_column(Lowering *l, Value *vector) {
+  int64_t axis = vector->type.rank;
+  return unsqueeze_at(l, vector, &axis, 1);
+}
+
+Value *from_column(Lowering *l, Value *column) {
+  int64_t axis = (int64_t)column->type.rank - 1;
+  return squeeze_at(l, column, &axis, 1);
+}
+
+Value *from_row(Lowering *l, Value *row) {
+  int64_t axis = (int64_t)row->type.rank - 2;
+  return squeeze_at(l, row, &axis, 1);
 }
 
 Value *transposed(Lowering *l, Value *matrix) {

@@ -24,8 +24,6 @@ bool is_empty(Type type); /* known at export to have no element */
 Value *numbers_along(Lowering *l, int64_t axis, Dim size);
 /* The slice of size 1 at an index: a row of ROWS, a column of COLUMNS. */
 Value *slice_of(Lowering *l, Value *matrix, int64_t axis, Value *index);
-/* The slice of size 1 at an index that each matrix of the batch has its own of: int64[..., 1, 1]. */
-Value *own_slice_of(Lowering *l, Value *matrix, int64_t axis, Value *index);
 Value *transposed(Lowering *l, Value *matrix);
 Value *matrix_product(Lowering *l, Value *a, Value *b);
 /* Operators that reduce along an axis and keep it, of size 1. */
@@ -33,6 +31,17 @@ Value *reduced_along(Lowering *l, Here here, const char *op, Value *matrix, int6
 #define EMIT_ALONG(l, op, matrix, axis) reduced_along((l), HERE, (op), (matrix), (axis))
 /* What stands on and below (lower), or on and above the diagonal moved by offset to the right; zero elsewhere. */
 Value *triangle(Lowering *l, Value *matrix, bool lower, int64_t offset);
+/* Zeros added at the end of an axis, up to a size. */
+Value *extended(Lowering *l, Value *matrix, int64_t axis, Dim size);
+/* A vector [..., n] as a row [..., 1, n] or a column [..., n, 1], and back. */
+Value *as_row(Lowering *l, Value *vector);
+Value *as_column(Lowering *l, Value *vector);
+Value *from_row(Lowering *l, Value *row);
+Value *from_column(Lowering *l, Value *column);
+/* The numbers with a and b for each other. */
+Value *exchanged(Lowering *l, Value *numbers, Value *a, Value *b);
+/* The rows or columns taken from these places, in this order: a column of places for ROWS, a row for COLUMNS. */
+Value *reordered(Lowering *l, Value *matrix, int64_t axis, Value *places);
 /* Ones on the diagonal: [rows, columns]. */
 Value *identity_matrix(Lowering *l, DType dtype, Dim rows, Dim columns);
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import jax.numpy as jnp
+import jax.scipy.linalg
 import numpy as np
 import pytest
-from export_check import check_export
+from export_check import all_nodes, check_export, op_types
+from jax.lax import linalg
+
+from jax2onnx import UnsupportedError, to_onnx
+
+LOOSE = {"rtol": 2e-4, "atol": 2e-5}  # where single precision is lost to the condition of the matrix
 
 
 def matrices(*shape, dtype=np.float32):
@@ -18,9 +26,13 @@ def positive_definite(*shape, dtype=np.float32):
     return (root @ np.swapaxes(root, -1, -2) + shape[-1] * np.eye(shape[-1])).astype(dtype)
 
 
+def regular(*shape, dtype=np.float32):
+    return (matrices(*shape, dtype=dtype) + 3 * np.eye(shape[-1])).astype(dtype)
+
+
 @pytest.mark.parametrize("shape", [(1, 1), (2, 2), (5, 5), (3, 4, 4), (2, 1, 3, 3), (0, 0), (2, 0, 0), (0, 3, 3)])
 def test_cholesky(shape):
-    check_export(jax.lax.linalg.cholesky, [positive_definite(*shape)])
+    check_export(linalg.cholesky, [positive_definite(*shape)])
 
 
 def test_cholesky_in_double_precision():
@@ -35,10 +47,287 @@ def test_cholesky_of_a_symbolic_batch():
 def test_cholesky_reads_the_lower_triangle_only():
     matrix = positive_definite(4, 4)
     matrix[0, 3] = 100
-    check_export(lambda a: jax.lax.linalg.cholesky(a, symmetrize_input=False), [matrix])
+    check_export(lambda a: linalg.cholesky(a, symmetrize_input=False), [matrix])
 
 
 def test_cholesky_of_what_is_not_positive_definite_is_nan():
     good = positive_definite(3, 3)
     late = np.diag([1, 2, -1]).astype(np.float32)
-    check_export(jax.lax.linalg.cholesky, [np.stack([good, -good, 0 * good, late, np.nan * good, good])])
+    check_export(linalg.cholesky, [np.stack([good, -good, 0 * good, late, np.nan * good, good])])
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_cholesky_update(size):
+    factor = np.linalg.cholesky(positive_definite(size, size)).T.copy()
+    vector = matrices(size)
+    vector[size // 2] = 0
+    check_export(linalg.cholesky_update, [factor, vector])
+    check_export(linalg.cholesky_update, [factor * 0, vector])
+
+
+TRIANGULAR = list(itertools.product([False, True], repeat=4))
+
+
+@pytest.mark.parametrize(("left", "lower", "transpose", "unit"), TRIANGULAR)
+def test_triangular_solve(left, lower, transpose, unit):
+    def solve(a, b):
+        return linalg.triangular_solve(
+            a, b, left_side=left, lower=lower, transpose_a=transpose, conjugate_a=transpose, unit_diagonal=unit
+        )
+
+    check_export(solve, [regular(2, 4, 4), matrices(2, 4, 3) if left else matrices(2, 3, 4)], **LOOSE)
+
+
+@pytest.mark.parametrize(("a", "b"), [((1, 1), (1, 4)), ((0, 0), (0, 2)), ((3, 3), (3, 0)), ((0, 2, 2), (0, 2, 2))])
+def test_triangular_solve_of_edge_sizes(a, b):
+    check_export(lambda a, b: linalg.triangular_solve(a, b, left_side=True, lower=True), [regular(*a), matrices(*b)])
+
+
+def test_triangular_solve_leaves_rows_before_a_zero_alone():
+    matrix = np.tril(regular(4, 4))
+    matrix[2, 2] = 0
+    solve = linalg.triangular_solve
+    model = check_export(lambda a, b: solve(a, b, left_side=True, lower=True)[:2], [matrix, matrices(4, 2)], **LOOSE)
+    assert op_types(model).count("Loop") == 1
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_triangular_solve_of_other_types(dtype):
+    a, b = regular(3, 3, dtype=jnp.dtype(dtype)), matrices(3, 2, dtype=jnp.dtype(dtype))
+    solve = linalg.triangular_solve
+
+    def reference(a, b):  # JAX's own result has the rounding errors of the narrow type
+        wide = jnp.float64 if dtype == "float64" else jnp.float32
+        return solve(a.astype(wide), b.astype(wide), left_side=True, lower=True).astype(a.dtype)
+
+    check_export(
+        lambda a, b: solve(a, b, left_side=True, lower=True), [a, b], x64=dtype == "float64", reference=reference
+    )
+
+
+def test_triangular_solve_of_a_symbolic_batch():
+    check_export(
+        lambda a, b: jax.scipy.linalg.solve_triangular(a, b, lower=True),
+        [regular(2, 3, 3), matrices(2, 3, 2)],
+        specs=[("B", 3, 3), ("B", 3, 2)],
+        more_args=[[regular(4, 3, 3), matrices(4, 3, 2)]],
+        **LOOSE,
+    )
+
+
+RECTANGLES = [(4, 4), (5, 3), (3, 5), (2, 4, 3), (1, 1), (1, 4), (4, 1), (0, 3), (3, 0), (0, 2, 2)]
+
+
+@pytest.mark.parametrize("shape", RECTANGLES)
+def test_qr(shape):
+    check_export(lambda a: (linalg.qr(a, full_matrices=False), linalg.qr(a)), [matrices(*shape)])
+
+
+@pytest.mark.parametrize("shape", RECTANGLES)
+def test_qr_with_pivoting(shape):
+    check_export(lambda a: linalg.qr(a, full_matrices=False, pivoting=True), [matrices(*shape)])
+
+
+def test_qr_obeys_its_equations():
+    def errors(a):
+        q, r = jnp.linalg.qr(a)
+        pivoted_q, pivoted_r, order = jax.scipy.linalg.qr(a, mode="economic", pivoting=True)
+        identity = jnp.eye(q.shape[-1])
+        return q @ r - a, q.T @ q - identity, jnp.tril(r, -1), pivoted_q @ pivoted_r - a[:, order]
+
+    check_export(errors, [matrices(9, 6)], reference=lambda a: [0 * error for error in errors(a)], atol=5e-6)
+
+
+def test_qr_of_columns_with_nothing_to_reflect():
+    zeros = np.zeros((4, 3), np.float32)
+    triangular = np.triu(matrices(4, 3))
+    dependent = np.ones((4, 3), np.float32) * [1, 2, 0]
+    raw = lambda a: jnp.linalg.qr(a, mode="raw")  # noqa: E731
+    check_export(raw, [np.stack([zeros, triangular, -triangular])])
+    check_export(lambda a: linalg.qr(a)[1], [dependent.astype(np.float32)], atol=2e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_qr_neither_overflows_nor_vanishes(scale):
+    check_export(lambda a: linalg.qr(a * scale)[1] / scale, [matrices(4, 4)])
+
+
+def test_qr_picks_the_first_of_equal_columns():
+    check_export(lambda a: linalg.qr(a, pivoting=True), [np.eye(4, dtype=np.float32)[:, [2, 0, 3, 1]]])
+    check_export(lambda a: linalg.qr(a, pivoting=True)[2], [np.diag([1, 3, 2, 3]).astype(np.float32)])
+
+
+def test_qr_in_double_precision():
+    check_export(lambda a: (linalg.qr(a), linalg.qr(a, pivoting=True)), [matrices(2, 5, 3, dtype=np.float64)], x64=True)
+
+
+def test_qr_of_a_symbolic_batch():
+    check_export(
+        lambda a: (linalg.qr(a), linalg.qr(a, pivoting=True, full_matrices=False)),
+        [matrices(2, 4, 3)],
+        specs=[("B", 4, 3)],
+        more_args=[[matrices(1, 4, 3)], [matrices(3, 4, 3)]],
+    )
+
+
+def test_columns_that_are_to_stay_in_front():
+    from jax._src.lax.linalg import geqp3
+
+    chosen = np.array([[0, 1, 0, 0, 1], [1, 0, 1, 1, 1], [0, 0, 0, 0, 0]], np.int32)
+    check_export(geqp3, [matrices(3, 4, 5), chosen])
+    check_export(geqp3, [matrices(3, 6, 5), chosen])
+
+
+@pytest.mark.parametrize(("left", "transpose"), list(itertools.product([False, True], repeat=2)))
+def test_products_with_the_orthogonal_factor(left, transpose):
+    def multiply(a, c):
+        stored, taus = jnp.linalg.qr(a, mode="raw")
+        return linalg.ormqr(stored.mT, taus, c, left=left, transpose=transpose)
+
+    check_export(multiply, [matrices(2, 4, 3), matrices(2, 4, 5) if left else matrices(2, 5, 4)])
+
+
+def test_householder_product():
+    stored, taus = matrices(2, 5, 3), matrices(2, 2)
+    check_export(linalg.householder_product, [stored, taus])
+    check_export(linalg.householder_product, [stored, taus[:, :0]])
+
+
+@pytest.mark.parametrize("shape", RECTANGLES)
+def test_lu(shape):
+    check_export(linalg.lu, [matrices(*shape)])
+
+
+def test_lu_with_zeros_and_equal_elements():
+    singular = np.array([[0, 0, 1], [0, 0, 2], [0, 3, 1]])
+    equal = np.array([[1, -1, 1], [1, 1, 2], [-1, 1, 1]])
+    check_export(linalg.lu, [np.stack([singular, equal, np.ones((3, 3)), np.zeros((3, 3))]).astype(np.float32)])
+
+
+def test_lu_obeys_its_equation():
+    def error(a):
+        factors, pivots, order = linalg.lu(a)
+        product = (jnp.tril(factors, -1) + jnp.eye(6)) @ jnp.triu(factors)
+        return product - a[order], linalg.lu_pivots_to_permutation(pivots, 6) - order
+
+    check_export(error, [matrices(6, 6)], reference=lambda a: [0 * part for part in error(a)], atol=5e-6)
+
+
+def test_lu_in_double_precision_and_of_a_symbolic_batch():
+    check_export(linalg.lu, [matrices(2, 4, 5, dtype=np.float64)], x64=True)
+    more = [[matrices(1, 4, 4)], [matrices(3, 4, 4)]]
+    check_export(linalg.lu, [matrices(2, 4, 4)], specs=[("B", 4, 4)], more_args=more, **LOOSE)
+
+
+def test_pivots_to_permutation():
+    pivots = np.array([[2, 3, 2], [0, 1, 4]], np.int32)
+    check_export(lambda p: linalg.lu_pivots_to_permutation(p, 5), [pivots])
+    check_export(lambda p: linalg.lu_pivots_to_permutation(p, 3), [pivots[:, :0]])
+    check_export()
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (2, 1), (6, 3), (2, 5, 2), (0, 2), (3, 0), (0, 3, 2)])
+def test_tridiagonal_solve(shape):
+    diagonals = [matrices(*shape[:-1]) + offset for offset in (0, 0.1, 0.2)]
+    check_export(linalg.tridiagonal_solve, [*diagonals, matrices(*shape)], **LOOSE)
+
+
+def test_tridiagonal_solve_exchanges_rows():
+    lower, diagonal, upper = np.array([[9, 1, 1, 2], [0, 0, 3, 0], [1, 1, 1, np.nan]], np.float32)
+    check_export(linalg.tridiagonal_solve, [lower, diagonal, upper, matrices(4, 2)])
+
+
+def test_tridiagonal_solve_of_a_singular_matrix_is_nan():
+    diagonals = np.array([[[0, 1, 1], [1, 1, 1], [1, 1, 0]], [[0, 1, 1], [2, 3, 2], [1, 1, 0]]], np.float32)
+    diagonals[0, 1] = [0, 0, 1]
+    diagonals[0, 0] = 0
+    check_export(lambda d, b: linalg.tridiagonal_solve(d[:, 0], d[:, 1], d[:, 2], b), [diagonals, matrices(2, 3, 1)])
+
+
+def test_symmetric_product():
+    check_export(
+        lambda a, c: linalg.symmetric_product(a, c, alpha=2.0, beta=0.5, symmetrize_output=True),
+        [matrices(3, 4), positive_definite(3, 3)],
+    )
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda a: jnp.linalg.solve(a, a[..., 0:2]),
+        jnp.linalg.inv,
+        jnp.linalg.det,
+        jnp.linalg.slogdet,
+        lambda a: jnp.linalg.matrix_power(a, -3),
+        jax.scipy.linalg.lu,
+        jax.scipy.linalg.lu_factor,
+        lambda a: jax.scipy.linalg.lu_solve(jax.scipy.linalg.lu_factor(a), a[..., 0], trans=1),
+        lambda a: jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(a @ a.mT), a),
+        lambda a: jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(a @ a.mT, lower=True), a),
+        lambda a: jax.scipy.linalg.solve(a @ a.mT, a, assume_a="pos"),
+        lambda a: jax.scipy.linalg.solve_triangular(a, a[..., 1:], trans=1, unit_diagonal=True),
+        jax.scipy.linalg.expm,
+        jax.scipy.linalg.det,
+    ],
+)
+def test_functions_of_square_matrices(fn):
+    check_export(fn, [regular(4, 4)], **LOOSE)
+    if fn not in (jax.scipy.linalg.lu_factor,):
+        check_export(jax.vmap(fn), [regular(3, 4, 4)], **LOOSE)
+
+
+def test_functions_of_more_arguments():
+    check_export(jnp.linalg.solve, [regular(2, 3, 3), matrices(2, 3, 1)], **LOOSE)
+    check_export(lambda a: jnp.linalg.tensorinv(a, ind=1), [regular(6, 6).reshape(6, 2, 3)], **LOOSE)
+    check_export(jnp.linalg.tensorsolve, [regular(6, 6).reshape(2, 3, 6), matrices(2, 3)], **LOOSE)
+    check_export(lambda a, b: jax.scipy.linalg.block_diag(a, b), [matrices(2, 3), matrices(1, 2)])
+    check_export(jax.scipy.linalg.toeplitz, [matrices(4), matrices(3)])
+    check_export(lambda a, c: jax.scipy.linalg.qr_multiply(a, c)[0], [matrices(4, 3), matrices(5, 4)], **LOOSE)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda a: jnp.sum(jnp.sin(jnp.linalg.cholesky(a @ a.mT))),
+        lambda a: jnp.sum(jnp.sin(jnp.linalg.solve(a, a[:, :2]))),
+        lambda a: jnp.sum(jnp.sin(jnp.linalg.inv(a))),
+        lambda a: jnp.linalg.slogdet(a)[1],
+        lambda a: jnp.sum(jnp.sin(jnp.linalg.qr(a)[0])),
+        lambda a: jnp.sum(jnp.sin(linalg.lu(a)[0])),
+    ],
+)
+def test_gradients(fn):
+    check_export(jax.grad(fn), [regular(4, 4)], **LOOSE)
+
+
+def test_inside_a_scan_and_a_condition():
+    def fn(a, many):
+        def step(carry, matrix):
+            solution = jnp.linalg.solve(matrix, carry)
+            return jax.lax.cond(solution[0] > 0, lambda: solution, lambda: jnp.linalg.qr(matrix)[1] @ carry), solution
+
+        return jax.jit(lambda x: jax.lax.scan(step, x, many))(a)
+
+    check_export(fn, [matrices(3), regular(4, 3, 3)], **LOOSE)
+
+
+def test_sizes_of_everyday_stay_small():
+    model = to_onnx(linalg.lu, [matrices(64, 64)])
+    assert len(list(all_nodes(model))) < 45
+    model = to_onnx(jnp.linalg.qr, [matrices(64, 32)])
+    assert len(list(all_nodes(model))) < 65
+    model = to_onnx(jnp.linalg.solve, [matrices(64, 64), matrices(64, 2)])
+    assert op_types(model).count("Loop") == 3
+
+
+@pytest.mark.parametrize("opset", [17, 18, 21, 26])
+def test_every_opset(opset):
+    check_export(lambda a: (jnp.linalg.inv(a), jnp.linalg.qr(a)), [regular(3, 3)], opset=opset, **LOOSE)
+    check_export(lambda a: linalg.qr(jnp.linalg.cholesky(a), pivoting=True), [positive_definite(3, 3)], opset=opset)
+
+
+def test_what_is_refused():
+    with pytest.raises(UnsupportedError):
+        to_onnx(jnp.linalg.cholesky, [np.eye(2, dtype=np.complex64)])
+    with pytest.raises(UnsupportedError, match="perturb_singular=False"):
+        to_onnx(lambda d, b: linalg.tridiagonal_solve(d, d, d, b, perturb_singular=True), [matrices(3), matrices(3, 1)])

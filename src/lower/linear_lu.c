@@ -1,0 +1,80 @@
+/* lu with partial pivoting, and what its pivots mean.
+ *
+ * A step takes the row with the largest element of its column off the others. Rows stay where they are until the end;
+ * the order says which row stands in each place, so that among equal elements the one in the first place is chosen, as
+ * LAPACK does. A column of zeros is left as it is. */
+#include "lower/arithmetic.h"
+#include "lower/loops.h"
+#include "lower/matrices.h"
+
+static void bind_empty_lu(Lowering *l, Value *matrix) {
+  Type order = output_type(l, 2);
+  Value *numbers = cast_to(l, numbers_along(l, COLUMNS, order.dims[order.rank - 1]), order.dtype);
+  bind_as(l, 0, matrix);
+  bind(l, 1, filled(l, output_type(l, 1), tensor_scalar(l, output_type(l, 1).dtype, 0)));
+  bind(l, 2, expand_to(l, from_row(l, numbers), order.dims, order.rank));
+}
+
+/* The multipliers below the diagonal, the triangular factor on and above it. */
+static Value *both_factors(Lowering *l, Value *multipliers, Value *upper) {
+  Value *below = extended(l, triangle(l, multipliers, true, -1), COLUMNS, size_along(upper, COLUMNS));
+  Value *above = extended(l, triangle(l, upper, false, 0), ROWS, size_along(multipliers, ROWS));
+  return EMIT_MATH(l, "Add", below, above);
+}
+
+static void lower_lu(Lowering *l) {
+  Value *matrix = matrix_input(l, 0);
+  if (is_empty(matrix->type)) {
+    bind_empty_lu(l, matrix);
+    return;
+  }
+  Type pivots = output_type(l, 1), column_type = resized(l, matrix->type, COLUMNS, dim_of(1));
+  Value *rows = numbers_along(l, ROWS, size_along(matrix, ROWS));
+  Value *initial = expand_to(l, rows, column_type.dims, column_type.rank);
+  Loop *loop = LOOP_BEGIN(l, "lu", pivots.dims[pivots.rank - 1], matrix, initial);
+  Value *rest = loop->carried[0];
+  Value *column = slice_of(l, rest, COLUMNS, loop->index);
+  Value *sizes = EMIT_MATH(l, "Abs", reordered(l, column, ROWS, loop->carried[1]));
+  Value *open = EMIT_MATH(l, "GreaterOrEqual", rows, loop->index);
+  Value *place = EMIT_ALONG(l, "ArgMax", EMIT_WHERE(l, open, sizes, number_like(l, sizes, -1)), ROWS);
+  Value *order = reordered(l, loop->carried[1], ROWS, exchanged(l, rows, loop->index, place));
+  Value *row = reordered(l, rest, ROWS, slice_of(l, order, ROWS, loop->index));
+  Value *pivot = slice_of(l, row, COLUMNS, loop->index);
+  Value *vanishes = EMIT_MATH(l, "Equal", pivot, number_like(l, pivot, 0));
+  Value *multipliers = EMIT_MATH(l, "Div", column, EMIT_WHERE(l, vanishes, number_like(l, pivot, 1), pivot));
+  Value *after = EMIT_MATH(l, "Sub", rest, EMIT_MATH(l, "Mul", multipliers, row));
+  loop_collect(loop, multipliers, COLUMNS);
+  loop_collect(loop, row, ROWS);
+  loop_collect(loop, place, COLUMNS);
+  Value **results = EMIT_LOOP(loop, after, order);
+  bind_as(l, 0, both_factors(l, reordered(l, results[2], ROWS, results[1]), results[3]));
+  bind_as(l, 1, from_row(l, results[4]));
+  bind_as(l, 2, from_column(l, results[1]));
+}
+
+/* The order of rows after all exchanges: in step i, rows i and pivots[i]. */
+static void lower_lu_pivots_to_permutation(Lowering *l) {
+  Type type = output_type(l, 0), pivots_type = input_type(l, 0);
+  Value *numbers = numbers_along(l, COLUMNS, type.dims[type.rank - 1]);
+  Type wide = as_row(l, cast_to(l, input(l, 0), DTYPE_INT64))->type;
+  Type row = resized(l, wide, COLUMNS, type.dims[type.rank - 1]);
+  Value *initial = expand_to(l, numbers, row.dims, row.rank);
+  Dim count = pivots_type.dims[pivots_type.rank - 1];
+  if (is_empty(row) || dim_is(count, 0)) {
+    bind_as(l, 0, from_row(l, initial));
+    return;
+  }
+  Value *pivots = as_row(l, cast_to(l, input(l, 0), DTYPE_INT64));
+  Loop *loop = LOOP_BEGIN(l, "permutation", count, initial);
+  Value *pivot = slice_of(l, pivots, COLUMNS, loop->index);
+  Value *order = reordered(l, loop->carried[0], COLUMNS, exchanged(l, numbers, loop->index, pivot));
+  bind_as(l, 0, from_row(l, EMIT_LOOP(loop, order)[0]));
+}
+
+/* clang-format off */
+const Plugin lu_plugins[] = {
+    PLUGIN("lu", lower_lu),
+    PLUGIN("lu_pivots_to_permutation", lower_lu_pivots_to_permutation),
+    {0},
+};
+/* clang-format on */
