@@ -24,12 +24,14 @@ const Pass all_passes[] = {
     {"fuse_matmul", "finds Gemm, and turns transposes of a product around", fuse_matmul},
     {"fuse_attention", "finds Attention", fuse_attention},
     {"fuse_recurrent", "finds LSTM, GRU and RNN in loops", fuse_recurrent},
+    {"cancel_transposes", "gives operators the order of axes that needs the fewest Transposes", cancel_transposes,
+     .late = true},
     {NULL, NULL, NULL},
 };
 /* clang-format on */
 
 /* What one pass leaves may be something for another; most programs are done in two rounds. */
-enum { MOST_ROUNDS = 8 };
+enum { MOST_ROUNDS = 12 };
 
 typedef struct PassRun {
   Model *model;
@@ -85,7 +87,9 @@ void run_passes(Model *model, const PassOptions *options) {
   bool changed = true;
   for (int round = 0; changed && round < MOST_ROUNDS; round++) {
     changed = false;
-    for (const Pass *pass = all_passes; pass->name; pass++) changed = run_pass(&run, pass) || changed;
+    for (const Pass *pass = all_passes; pass->name; pass++) {
+      if (!pass->late || !changed) changed = run_pass(&run, pass) || changed;
+    }
   }
   for (const Pass *pass = all_passes; changed && pass->name; pass++) {
     if (pass->run == remove_dead_code) run_pass(&run, pass); /* what the last round left */

@@ -17,6 +17,7 @@ typedef struct Pass {
   const char *summary;
   bool (*run)(Model *model); /* true when it changed something */
   NormalizationMode from;    /* runs in this mode and those after it */
+  bool late;                 /* runs when the others have found nothing more: it would hide what they look for */
 } Pass;
 
 extern const Pass all_passes[]; /* in the order they run, round after round; closed by a row without a name */
@@ -48,6 +49,7 @@ bool prefer_native_normalization(Model *model);
 bool fuse_matmul(Model *model);
 bool fuse_attention(Model *model);
 bool fuse_recurrent(Model *model);
+bool cancel_transposes(Model *model);
 
 /* Parts of remove_dead_code (unused_results.c): what the node's bodies compute for it in vain. True when changed. */
 bool drop_unused_results(Node *node);
