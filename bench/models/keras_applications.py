@@ -77,7 +77,7 @@ def expert(model: Any) -> Counter[str]:
 
 
 def make(name: str) -> Any:
-    """The model: logits for results, since probabilities of an untrained model hide errors; statistics as if trained."""
+    """The model: logits for results, as the probabilities of an untrained one hide errors; statistics as if trained."""
     keras.utils.set_random_seed(0)
     size = SIZES.get(name, 64)
     model = getattr(keras.applications, name)(

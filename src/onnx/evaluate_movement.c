@@ -1,5 +1,6 @@
 /* Evaluate: elements moved, none computed. */
 #include "onnx/evaluate.h"
+#include "onnx/strided_copy.h"
 #include "program/numbers.h"
 
 /* The same data in another shape: nothing is copied. */
@@ -97,15 +98,9 @@ static const Tensor *copy_view(const Evaluation *evaluation, const Tensor *x, co
                                const int64_t *strides, int64_t offset, const int64_t *dims, size_t rank) {
   Tensor *result = evaluate_result(evaluation, x->dtype, dims, rank);
   if (!result || result->size == 0) return result;
-  int64_t steps[1][2 * MAX_RANK];
-  memcpy(steps[0], strides, walked_rank * sizeof *strides);
   size_t width = tensor_width(x);
-  char *to = result_data(result);
-  Walk walk = {.rank = walked_rank, .dims = walked};
-  do {
-    memcpy(to, (const char *)x->data + (size_t)offset * width, width);
-    to += width;
-  } while (walk_next(&walk, 1, (const int64_t (*)[2 * MAX_RANK]) steps, &offset));
+  strided_copy(result_data(result), (const char *)x->data + (size_t)offset * width, width, walked, strides,
+               walked_rank);
   return result;
 }
 

@@ -2,6 +2,7 @@
 #include "base/builder.h"
 #include "onnx/graph.h"
 #include "onnx/print.h"
+#include "onnx/strided_copy.h"
 #include "test.h"
 
 typedef struct Small {
@@ -102,9 +103,61 @@ static void names_are_unique_and_the_text_shows_them(void) {
   context_release(&small.context);
 }
 
+/* Element by element, as the definition says. */
+static void slow_copy(char *to, const char *from, size_t width, const int64_t *dims, const int64_t *strides,
+                      size_t rank, int64_t at) {
+  static char *next;
+  if (to) next = to;
+  if (rank == 0) {
+    memcpy(next, from + at * (int64_t)width, width);
+    next += width;
+    return;
+  }
+  for (int64_t i = 0; i < dims[0]; i++) {
+    slow_copy(NULL, from, width, dims + 1, strides + 1, rank - 1, at + i * strides[0]);
+  }
+}
+
+static void strided_copies_are_those_of_the_definition(void) {
+  enum { MOST = 70 * 70 * 8 };
+  static const struct {
+    size_t rank;
+    int64_t dims[4], strides[4], start;
+  } cases[] = {
+      {0, {0}, {0}, 0},
+      {1, {7}, {1}, 0},
+      {1, {7}, {-1}, 6},
+      {2, {70, 33}, {1, 70}, 0},
+      {2, {33, 70}, {70, 1}, 0},
+      {3, {5, 1, 6}, {0, 9, 1}, 0},
+      {4, {8, 6, 3, 4}, {1, 8, 4 * 48, 48}, 0}, /* the weights of a convolution */
+      {4, {2, 3, 4, 5}, {60, 20, 5, 1}, 0},
+      {4, {5, 4, 3, 2}, {1, 5, 20, 60}, 0},
+      {3, {4, 3, 5}, {-15, 5, 1}, 45},
+  };
+  static const size_t widths[] = {1, 2, 4, 8, 16};
+  static char from[MOST * 2 + 1], found[MOST * 2 + 1], expected[MOST * 2];
+  for (size_t i = 0; i < sizeof from; i++) from[i] = (char)(i * 31 + i / 256);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+      for (size_t shift = 0; shift < 2; shift++) { /* shifted data is not aligned */
+        size_t width = widths[w], size = width;
+        for (size_t axis = 0; axis < cases[i].rank; axis++) size *= (size_t)cases[i].dims[axis];
+        memset(found, 0, sizeof found);
+        memset(expected, 0, sizeof expected);
+        const char *start = from + shift + (size_t)cases[i].start * width;
+        strided_copy(found + shift, start, width, cases[i].dims, cases[i].strides, cases[i].rank);
+        slow_copy(expected, start, width, cases[i].dims, cases[i].strides, cases[i].rank, 0);
+        CHECK(memcmp(found + shift, expected, size) == 0);
+      }
+    }
+  }
+}
+
 const Test graph_tests[] = {
     {"uses_follow_their_value", uses_follow_their_value},
     {"nodes_leave_no_trace", nodes_leave_no_trace},
     {"names_are_unique_and_the_text_shows_them", names_are_unique_and_the_text_shows_them},
+    {"strided_copies_are_those_of_the_definition", strided_copies_are_those_of_the_definition},
     {0},
 };
