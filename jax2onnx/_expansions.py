@@ -1,7 +1,8 @@
 """Primitives that JAX itself defines by a function of other primitives: that function, traced, in their place.
 
 Which primitives these are is JAX's knowledge, not ours: their lowering rules were made by ``lower_fun``, which keeps
-the function. Whatever cannot be found this way stays without an expansion, and the core says so.
+the function, or they are objects that say themselves what they are made of (JAX's "high" primitives, such as
+``jnp.nonzero`` from JAX 0.12 on). Whatever cannot be found this way stays without an expansion, and the core says so.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def defining_function(primitive: Any) -> Callable[..., Any] | None:
         rule = mlir._lowerings.get(primitive)
     except (ImportError, AttributeError):  # another JAX: no expansions
         return None
+    if primitive.name == "call_hi_primitive":
+        return getattr(primitive, "to_lojax", None)
     rule = getattr(rule, "rule", rule)
     code = getattr(rule, "__code__", None)
     if code is None or not rule.__qualname__.startswith("lower_fun."):

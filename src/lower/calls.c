@@ -52,15 +52,6 @@ static void lower_custom_linear_solve(Lowering *l) {
   for (uint32_t i = 0; i < l->equation->output_count; i++) bind(l, i, results[i]);
 }
 
-/* From JAX 0.11 on a primitive may be an object with parameters of its own. Of JAX's, custom_root holds a jaxpr: it
- * takes the first of the inputs, the others belong to rules for derivatives. */
-static void lower_call_hi_primitive(Lowering *l) {
-  const Param *primitive = param_get(l->context, l->equation, "_prim");
-  const Param *solve = param_field(primitive, "solve_jaxpr");
-  if (!solve || solve->kind != PARAM_JAXPR) unsupported(l, "it is a primitive of its own kind that holds no jaxpr");
-  inline_call(l, HERE, solve->jaxpr);
-}
-
 static void require_single_device(Lowering *l) {
   const Param *mesh = param_get(l->context, l->equation, "mesh");
   const Param *sizes = mesh->kind == PARAM_RECORD ? param_field(mesh, "axis_sizes") : NULL;
@@ -113,7 +104,6 @@ const Plugin call_plugins[] = {
     PLUGIN("custom_vmap_call", lower_inlined_call, "call", CALLS_ONE),
     PLUGIN("linear_call", lower_inlined_call, "callee", CALLS_ONE),
     PLUGIN("custom_linear_solve", lower_custom_linear_solve, "solve", CALLS_ONE),
-    PLUGIN("call_hi_primitive", lower_call_hi_primitive, "solve_jaxpr", CALLS_ONE),
     PLUGIN("remat_opt", lower_inlined_call, "fwd_jaxpr", CALLS_ONE),
     PLUGIN("shard_map", lower_shard_map, "jaxpr", CALLS_ONE),
     PLUGIN("psum", lower_collective),

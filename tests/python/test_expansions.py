@@ -5,9 +5,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from export_check import check_export, check_model
+import pytest
+from export_check import check_export, check_model, op_types
 from jax import lax
-from jax.experimental import sparse
+from jax.experimental import hijax, sparse
 from jax.lax import linalg
 
 from jax2onnx import to_onnx
@@ -52,6 +53,20 @@ def test_a_primitive_of_the_users_own_may_be_defined_by_a_function():
     primitive.def_impl(lambda x, *, factor: x * x * x * factor)
     assert defining_function(primitive) is not None
     check_export(lambda x: jax.jit(lambda x: primitive.bind(x, factor=2.0))(x), [np.array([1.0, -2.0], np.float32)])
+
+
+@pytest.mark.skipif(not hasattr(hijax, "HiPrim"), reason="this JAX has no primitives that are objects")
+def test_a_primitive_that_is_an_object_says_what_it_is_made_of():
+    class Scaled(hijax.HiPrim):
+        def __init__(self, aval, *, factor):
+            self.in_avals, self.out_aval, self.params = (aval,), aval, {"factor": factor}
+            super().__init__()
+
+        def expand(self, x):
+            return jnp.sin(x) * self.factor
+
+    model = check_export(lambda x: Scaled(jax.typeof(x), factor=3.0)(x + 1), [MATRIX])
+    assert op_types(model) == ["Add", "Sin", "Mul"]
 
 
 def test_sparse_arrays():
