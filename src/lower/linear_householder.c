@@ -1,45 +1,13 @@
 /* Orthogonal factors as products of Householder reflections: geqrf, geqp3, householder_product, ormqr. JAX defines qr
  * by them.
  *
- * Conventions are LAPACK's, so that signs agree: a reflection is I - tau v v', v is zero above its own row and one in
- * it, and what v has below is stored in place of the zeros it made; tau is zero where there was nothing to reflect.
+ * Conventions are LAPACK's, so that signs agree: what the vector of a reflection has below its leading one is stored in
+ * place of the zeros that it made.
  */
 #include "lower/arithmetic.h"
 #include "lower/loops.h"
 #include "lower/matrices.h"
-
-typedef struct Reflection {
-  Value *vector; /* [..., m, 1] */
-  Value *tau;    /* [..., 1, 1] */
-} Reflection;
-
-/* The reflection that maps a column to zeros below its row `index`. Norms are taken in double precision: squares of
- * float32 neither overflow nor vanish there. */
-static Reflection reflection_of(Lowering *l, Value *column, Value *rows, Value *index) {
-  DType dtype = column->type.dtype;
-  Value *tail = EMIT_WHERE(l, EMIT_MATH(l, "Greater", rows, index), column, number_like(l, column, 0));
-  Value *head = cast_to(l, slice_of(l, column, ROWS, index), DTYPE_FLOAT64);
-  Value *square = EMIT_ALONG(l, "ReduceSumSquare", cast_to(l, tail, DTYPE_FLOAT64), ROWS);
-  Value *zero = number_like(l, square, 0), *one = number_like(l, square, 1);
-  Value *nothing = EMIT_MATH(l, "Equal", square, zero);
-  Value *norm = EMIT_MATH(l, "Sqrt", EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", head, head), square));
-  Value *length = EMIT_MATH(l, "Add", EMIT_MATH(l, "Abs", head), norm);
-  Value *tau = EMIT_WHERE(l, nothing, zero, EMIT_MATH(l, "Div", length, norm));
-  Value *negative = EMIT_MATH(l, "Less", head, zero);
-  Value *difference = EMIT_WHERE(l, negative, EMIT_MATH(l, "Neg", length), length);
-  Value *divisor = EMIT_WHERE(l, nothing, one, difference);
-  Value *below = EMIT_MATH(l, "Div", tail, cast_to(l, divisor, dtype));
-  Value *own = EMIT_MATH(l, "Equal", rows, index);
-  return (Reflection){EMIT_WHERE(l, own, number_like(l, column, 1), below), cast_to(l, tau, dtype)};
-}
-
-/* The matrix reflected: from the left, or its rows from the right. */
-static Value *reflected(Lowering *l, Value *matrix, Reflection by, bool left) {
-  Value *scaled = EMIT_MATH(l, "Mul", by.vector, by.tau), *share;
-  if (left) share = EMIT_MATH(l, "Mul", scaled, matrix_product(l, transposed(l, by.vector), matrix));
-  else share = EMIT_MATH(l, "Mul", matrix_product(l, matrix, by.vector), transposed(l, scaled));
-  return EMIT_MATH(l, "Sub", matrix, share);
-}
+#include "lower/reflections.h"
 
 /* The triangular factor, and below its diagonal the vectors. */
 static Value *packed(Lowering *l, Value *upper, Value *vectors) {
@@ -58,16 +26,9 @@ static void lower_geqrf(Lowering *l) {
     bind(l, 1, zeros(l, output_type(l, 1)));
     return;
   }
-  Value *rows = numbers_along(l, ROWS, size_along(matrix, ROWS));
-  Loop *loop = LOOP_BEGIN(l, "geqrf", last_dim(output_type(l, 1)), matrix);
-  Value *rest = loop->carried[0];
-  Reflection reflection = reflection_of(l, slice_of(l, rest, COLUMNS, loop->index), rows, loop->index);
-  Value *after = reflected(l, rest, reflection, true);
-  loop_collect(loop, reflection.vector, COLUMNS);
-  loop_collect(loop, reflection.tau, COLUMNS);
-  Value **results = EMIT_LOOP(loop, after);
-  bind_as(l, 0, packed(l, results[0], results[1]));
-  bind_as(l, 1, from_row(l, results[2]));
+  Triangularized factors = triangularized(l, matrix, last_dim(output_type(l, 1)));
+  bind_as(l, 0, packed(l, factors.upper, factors.vectors));
+  bind_as(l, 1, from_row(l, factors.taus));
 }
 
 typedef struct ColumnOrder {
@@ -132,18 +93,6 @@ static void lower_geqp3(Lowering *l) {
   bind_as(l, 0, packed(l, reordered(l, results[0], COLUMNS, results[1]), results[2]));
   bind_as(l, 1, from_row(l, EMIT_MATH(l, "Add", results[1], integer_like(l, results[1], 1))));
   bind_as(l, 2, from_row(l, results[3]));
-}
-
-/* The matrix reflected by all that are stored, the last first when backwards. */
-static Value *reflected_by_all(Lowering *l, Value *stored, Value *taus, Value *matrix, bool left, bool backwards) {
-  Dim count = last_dim(taus->type);
-  if (dim_is(count, 0) || is_empty(matrix->type)) return matrix;
-  Value *ones = identity_matrix(l, stored->type.dtype, size_along(stored, ROWS), size_along(stored, COLUMNS));
-  Value *vectors = EMIT_MATH(l, "Add", triangle(l, stored, true, -1), ones);
-  Value *factors = as_row(l, taus);
-  Loop *loop = loop_begin(l, "reflections", count, backwards, &matrix, 1);
-  Reflection by = {slice_of(l, vectors, COLUMNS, loop->index), slice_of(l, factors, COLUMNS, loop->index)};
-  return EMIT_LOOP(loop, reflected(l, loop->carried[0], by, left))[0];
 }
 
 static void lower_householder_product(Lowering *l) {

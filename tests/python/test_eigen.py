@@ -203,3 +203,124 @@ def test_eigh_at_other_opsets(opset):
 def test_a_symbolic_size_is_refused():
     with pytest.raises(UnsupportedError, match="size of the matrix must be known"):
         to_onnx(jnp.linalg.eigh, [("N", "N")])
+
+
+def check_svd(matrices, left, values, right):
+    """Each of the batch: A = U s V, U and V orthonormal, s descending and LAPACK's."""
+    for matrix, u, s, v in zip(matrices, left, values, right, strict=True):
+        unit, size, count = norm(matrix), max(matrix.shape), len(s)
+        near(u[:, :count] * (s / unit) @ v[:count], matrix / unit, size)
+        orthonormal(u)
+        orthonormal(v.T)
+        assert np.all(np.diff(s) <= 0) and np.all(s >= 0)
+        near(s / unit, np.linalg.svd(matrix.astype(np.float64) / unit)[1].astype(s.dtype), size)
+
+
+@pytest.mark.parametrize("x64", FLOATS)
+@pytest.mark.parametrize("size", [1, 2, 3, 6, 15])
+def test_svd_of_every_kind_of_matrix(size, x64):
+    matrices = square_matrices(size, dtype_of(x64))
+    check_svd(matrices, *Exported(jnp.linalg.svd, [matrices], x64)(matrices))
+
+
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (1, 4), (4, 1), (7, 2)])
+def test_svd_of_tall_and_wide_matrices(shape, full):
+    matrices = RANDOM.standard_normal((3, *shape)).astype(np.float32)
+    matrices[1, -1] = matrices[1, 0]
+    matrices[2] = 0
+    left, values, right = Exported(lambda x: jnp.linalg.svd(x, full_matrices=full), [matrices])(matrices)
+    rows, columns = shape
+    assert left.shape == (3, rows, rows if full else min(shape))
+    assert right.shape == (3, columns if full else min(shape), columns)
+    check_svd(matrices, left, values, right)
+
+
+def test_svd_with_symbolic_batch():
+    exported = Exported(jnp.linalg.svd, [("B", 2, 4, 3)])
+    for batch in (0, 1, 3):
+        matrices = RANDOM.standard_normal((batch, 2, 4, 3)).astype(np.float32)
+        left, values, right = exported(matrices)
+        assert left.shape == (batch, 2, 4, 4) and values.shape == (batch, 2, 3) and right.shape == (batch, 2, 3, 3)
+        for each in zip(matrices, left, values, right, strict=True):
+            check_svd(*each)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (4, 3)])
+def test_svd_of_what_is_not_finite_is_nan(shape):
+    matrices = RANDOM.standard_normal((3, *shape)).astype(np.float32)
+    matrices[0, 3, 1], matrices[1, 0, 2] = np.nan, -np.inf
+    results = Exported(jnp.linalg.svd, [matrices])(matrices)
+    assert all(np.isnan(result[:2]).all() for result in results)
+    check_svd(matrices[2:], *(result[2:] for result in results))
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (0, 2, 3)])
+@pytest.mark.parametrize("full", [True, False])
+def test_svd_of_nothing(shape, full):
+    check_export(lambda x: jnp.linalg.svd(x, full_matrices=full), [np.zeros(shape, np.float32)])
+
+
+def test_part_of_the_singular_values():
+    matrix = RANDOM.standard_normal((5, 4)).astype(np.float32)
+    fn = lambda x: jax.lax.linalg.svd(x, full_matrices=False, subset_by_index=(0, 2))  # noqa: E731
+    left, values, right = Exported(fn, [matrix])(matrix)
+    expected = np.linalg.svd(matrix, full_matrices=False)
+    near(left * values @ right, (expected[0] * expected[1])[:, :2] @ expected[2][:2], 5, norm(matrix))
+
+
+FUNCTIONS = {
+    "svdvals": jnp.linalg.svdvals,
+    "pinv": jnp.linalg.pinv,
+    "cond": jnp.linalg.cond,
+    "norm_2": lambda x: jnp.linalg.norm(x, ord=2),
+    "norm_-2": lambda x: jnp.linalg.norm(x, ord=-2),
+    "norm_nuc": lambda x: jnp.linalg.norm(x, ord="nuc"),
+    "matrix_rank": jnp.linalg.matrix_rank,
+    "rank_one": lambda x: jnp.linalg.matrix_rank(x[:, :1] * x[:1]),
+    "lstsq": lambda x: jnp.linalg.lstsq(x, x[:, :2] + 1)[0],
+    "null_space": lambda x: (lambda v: v.T @ v)(jnp.linalg.svd(x)[2][3:]),
+    "polar_svd": lambda x: jax.scipy.linalg.polar(x, method="svd"),
+    "gradient": jax.grad(lambda x: jnp.sum(jnp.linalg.svdvals(x) ** 3)),
+    "vmap": jax.vmap(lambda x: jnp.linalg.svd(x[:, None] * x + jnp.eye(4))[1]),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_the_svd(name):
+    matrix = RANDOM.standard_normal((5, 4)).astype(np.float32)
+    check_export(FUNCTIONS[name], [matrix], rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("x64", FLOATS)
+@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (5, 5), (2, 4, 4), (0, 3, 3)])
+def test_hessenberg(shape, x64):
+    matrix = RANDOM.standard_normal(shape).astype(dtype_of(x64))
+    bound = {"rtol": 1e-4, "atol": 1e-4} if not x64 else {}
+    check_export(jax.lax.linalg.hessenberg, [matrix], x64=x64, **bound)
+
+
+def test_hessenberg_with_its_basis():
+    check_export(
+        lambda x: jax.scipy.linalg.hessenberg(x, calc_q=True),
+        [RANDOM.standard_normal((6, 6)).astype(np.float32)],
+        rtol=1e-4,
+        atol=1e-4,
+    )
+    check_export(
+        jax.lax.linalg.hessenberg,
+        [RANDOM.standard_normal((2, 3, 3))],
+        specs=[("B", 3, 3)],
+        more_args=[[RANDOM.standard_normal((0, 3, 3))]],
+        x64=True,
+    )
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (5, 5), (2, 4, 4), (0, 3, 3)])
+def test_tridiagonal(shape, lower):
+    matrix = RANDOM.standard_normal(shape)
+    check_export(lambda x: jax.lax.linalg.tridiagonal(x, lower=lower), [matrix], x64=True)
+    check_export(
+        lambda x: jax.lax.linalg.tridiagonal(x, lower=lower), [matrix.astype(np.float32)], rtol=1e-4, atol=1e-4
+    )
