@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from jax2onnx._core import VERSION as __version__
+from jax2onnx._functions import onnx_function
 from jax2onnx._settings import config, stacktrace_metadata
 
 if TYPE_CHECKING:
@@ -14,7 +15,16 @@ if TYPE_CHECKING:
     from jax2onnx._explore import explore
     from jax2onnx._export import to_onnx
 
-__all__ = ["UnsupportedError", "__version__", "allclose", "config", "explore", "stacktrace_metadata", "to_onnx"]
+__all__ = [
+    "UnsupportedError",
+    "__version__",
+    "allclose",
+    "config",
+    "explore",
+    "onnx_function",
+    "stacktrace_metadata",
+    "to_onnx",
+]
 
 # Loaded when first used: looking into a model, which `jax2onnx inspect` does, needs no JAX.
 _LOADED_LATER = {"allclose": "_compare", "UnsupportedError": "_errors", "explore": "_explore", "to_onnx": "_export"}

@@ -16,6 +16,7 @@ import numpy as np
 from jax2onnx import _core
 from jax2onnx._errors import name_symbolic_dimension, with_source
 from jax2onnx._expansions import expand, lowered_primitives
+from jax2onnx._functions import calls_marked
 from jax2onnx._inputs import InputSpecs, checked_names
 from jax2onnx._inputs import input_names as names_of_inputs
 from jax2onnx._jax_types import InconclusiveDimension, core_types, is_users_file, jax_folders, library_folders
@@ -94,7 +95,8 @@ def to_onnx(
         args, kwargs = specs.positional(inputs), specs.keyword(input_params)
         names = names_of_inputs(args, kwargs, input_names)
         try:
-            jaxpr, shapes = jax.make_jaxpr(_hashable(fn), return_shape=True)(*args, **kwargs)
+            with calls_marked():
+                jaxpr, shapes = jax.make_jaxpr(_hashable(fn), return_shape=True)(*args, **kwargs)
         except InconclusiveDimension as error:
             name_symbolic_dimension(error, specs.places)
             raise

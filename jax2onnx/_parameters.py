@@ -110,6 +110,9 @@ def _children(item: Any) -> Iterator[tuple[str, Any]]:
 
 def _function_variables(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     """What a function closes over, its defaults, and the globals that its code names."""
+    if hasattr(function, "__onnx_function__"):  # our wrapper is no step of the path
+        yield "", function.__wrapped__
+        return
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         try:
             yield name, cell.cell_contents

@@ -23,9 +23,11 @@ static void write_record(Program *program, const char *path) {
 
 Model *convert(Program *program, const ConvertOptions *options, UnsupportedList *problems, UnsupportedList *notices) {
   if (options->record) write_record(program, options->record);
+  program_outline_functions(program);
   program_drop_unused(program);
   Model *model = lower_program(program, &options->lower, problems, notices);
   run_passes(model, &options->passes);
+  functions_take_constants(model);
   model_name(model);
   sign(model);
   return model;

@@ -1,4 +1,7 @@
-/* Constants: tensors known at export become initializers of the main graph, equal small ones only once. */
+/* Constants: tensors known at export become initializers of the scope, equal small ones only once.
+ *
+ * A function's parameters are its inputs, so that one definition serves many layers and the tensors lie in the main
+ * graph; what else it needs is its own. */
 #include <math.h>
 
 #include "lower/lower.h"
@@ -31,20 +34,29 @@ static bool same_constant(const Tensor *a, const Tensor *b) {
 static Value *small_constant(Lowering *l, const Tensor *tensor) {
   uint64_t hash = hash_mix(hash_bytes(tensor->data, tensor->size), (uint64_t)tensor->dtype);
   for (;; hash++) {
-    void **slot = map_slot(l->context, &l->constants, hash, tensor->rank);
+    void **slot = map_slot(l->context, &l->scope->constants, hash, tensor->rank);
     Value *known = *slot;
-    if (!known) return *slot = graph_initializer(l->model->graph, tensor);
+    if (!known) return *slot = graph_initializer(l->scope->graph, tensor);
     if (same_constant(known->tensor, tensor)) return known;
   }
+}
+
+static Value *captured_parameter(Lowering *l, const Tensor *tensor) {
+  Value *value = graph_input(l->scope->graph, tensor_type(l->context, tensor), NULL);
+  value->name = tensor->name;
+  array_push(l->context, &l->scope->captures, ((Capture){.tensor = tensor}));
+  return value;
 }
 
 Value *constant(Lowering *l, const Tensor *tensor) {
   if (onnx_dtype(tensor->dtype) == 0) {
     unsupported(l, "a constant of type %s cannot be stored in an ONNX model", dtype_name(tensor->dtype));
   }
-  if (tensor->size <= SMALL) return small_constant(l, tensor);
-  void **slot = map_slot(l->context, &l->tensors, (uint64_t)(uintptr_t)tensor->data, (uint64_t)(uintptr_t)tensor);
-  if (!*slot) *slot = graph_initializer(l->model->graph, tensor);
+  Scope *scope = l->scope;
+  bool captured = scope->is_function && (tensor->name || tensor->size > SMALL);
+  if (tensor->size <= SMALL && !captured) return small_constant(l, tensor);
+  void **slot = map_slot(l->context, &scope->tensors, (uint64_t)(uintptr_t)tensor->data, (uint64_t)(uintptr_t)tensor);
+  if (!*slot) *slot = captured ? captured_parameter(l, tensor) : graph_initializer(scope->graph, tensor);
   return *slot;
 }
 

@@ -1,4 +1,5 @@
-/* Dimensions at run time: each expression is computed once, at the head of the main graph, from the inputs' shapes. */
+/* Dimensions at run time: each expression is computed once, at the head of the main graph or of the function's body,
+ * from the shapes of its inputs. A function is given the sizes that its inputs do not tell. */
 #include "lower/lower.h"
 
 typedef struct SymbolSource {
@@ -26,7 +27,7 @@ static bool linear_symbol(Dim dim, Str *symbol, int64_t *scale, int64_t *offset)
 }
 
 static void find_symbols(Lowering *l) {
-  const Graph *graph = l->model->graph;
+  const Graph *graph = l->scope->graph;
   for (int plain = 1; plain >= 0; plain--) { /* an input that is the symbol itself before one that must be solved */
     for (size_t i = 0; i < graph->inputs.count; i++) {
       Value *value = graph->inputs.items[i];
@@ -35,7 +36,7 @@ static void find_symbols(Lowering *l) {
         int64_t scale, offset;
         if (!linear_symbol(value->type.dims[axis], &symbol, &scale, &offset)) continue;
         if (plain && (scale != 1 || offset != 0)) continue;
-        void **slot = map_slot_pointer(l->context, &l->symbols, symbol);
+        void **slot = map_slot_pointer(l->context, &l->scope->symbols, symbol);
         if (*slot) continue;
         SymbolSource *source = arena_new(&l->context->arena, SymbolSource);
         *source = (SymbolSource){value, axis, scale, offset};
@@ -51,8 +52,16 @@ static Value *binary(Lowering *l, const char *op, Value *a, Value *b) { return E
 
 static Value *number(Lowering *l, int64_t value) { return constant_ints(l, &value, 1); }
 
+static Value *captured_size(Lowering *l, Str symbol) {
+  Value *value = graph_input(l->scope->graph, size_type, NULL);
+  value->name = str_intern(l->context, arena_format(&l->context->arena, "size_%s", symbol));
+  array_push(l->context, &l->scope->captures, ((Capture){.dim = dim_symbol(l->context, symbol)}));
+  return value;
+}
+
 static Value *symbol_value(Lowering *l, Str symbol) {
-  const SymbolSource *source = map_get_pointer(&l->symbols, symbol);
+  const SymbolSource *source = map_get_pointer(&l->scope->symbols, symbol);
+  if (!source && l->scope->is_function) return captured_size(l, symbol);
   if (!source) unsupported(l, "dimension '%s' cannot be found from the shapes of the inputs", symbol);
   Value *value = EMIT(l, "Shape", size_type, source->input);
   node_set_int(value->producer, "start", source->axis);
@@ -104,30 +113,30 @@ static Value *compute_expression(Lowering *l, const DimExpr *expr) {
 
 static Value *compute(Lowering *l, Dim dim) {
   if (dim_is_constant(dim)) return number(l, dim.constant);
-  void **slot = map_slot_pointer(l->context, &l->dimensions, dim.expr);
+  void **slot = map_slot_pointer(l->context, &l->scope->dimensions, dim.expr);
   if (*slot) return *slot;
   Value *value = compute_expression(l, dim.expr);
-  *map_slot_pointer(l->context, &l->dimensions, dim.expr) = value;
+  *map_slot_pointer(l->context, &l->scope->dimensions, dim.expr) = value;
   return value;
 }
 
 Value *dimension_value(Lowering *l, Dim dim) {
   if (dim_is_constant(dim)) return number(l, dim.constant);
-  Value *known = map_get_pointer(&l->dimensions, dim.expr);
+  Value *known = map_get_pointer(&l->scope->dimensions, dim.expr);
   if (known) return known;
-  if (!l->symbols.count) find_symbols(l);
-  /* Nodes are appended to the main graph and then moved to its head, behind earlier dimension arithmetic. */
-  Graph *main = l->model->graph, *current = l->graph;
+  if (!l->scope->symbols.count) find_symbols(l);
+  /* Nodes are appended to the graph and then moved to its head, behind earlier dimension arithmetic. */
+  Graph *main = l->scope->graph, *current = l->graph;
   Node *last = main->last;
   l->graph = main;
   Value *value = compute(l, dim);
   l->graph = current;
-  Node *before = l->last_dimension ? l->last_dimension->next : main->first;
+  Node *before = l->scope->last_dimension ? l->scope->last_dimension->next : main->first;
   for (Node *node = last ? last->next : main->first; node;) {
     Node *next = node->next;
     if (node != before) node_move(node, before);
     else before = next;
-    l->last_dimension = node;
+    l->scope->last_dimension = node;
     node = next;
   }
   return value;

@@ -52,7 +52,7 @@ static const Value *single_source(const Value *value) {
 static bool is_dimension(Lowering *l, const Value *value, Dim dim) {
   int64_t number;
   if (dim_is_constant(dim)) return uniform_integer(value, &number, LOOK_THROUGH) && number == dim.constant;
-  return single_source(value) == map_get_pointer(&l->dimensions, dim.expr);
+  return single_source(value) == map_get_pointer(&l->scope->dimensions, dim.expr);
 }
 
 /* select(x < 0, x + size, x): x. Anything else: NULL. */

@@ -6,17 +6,19 @@
 #include <stdio.h>
 
 #include "lower/keys.h"
+#include "onnx/functions.h"
 #include "onnx/schema.h"
 
 static const Plugin *const families[] = {
-    call_plugins,        elementwise_plugins,   shape_plugins,       reduction_plugins,
-    dot_plugins,         scan_plugins,          while_plugins,       cond_plugins,
-    convolution_plugins, window_plugins,        convert_plugins,     integer_plugins,
-    special_plugins,     cumulative_plugins,    padding_plugins,     gather_plugins,
-    scatter_plugins,     dynamic_slice_plugins, sort_plugins,        bit_plugins,
-    random_plugins,      refusal_plugins,       reduce_plugins,      gamma_plugins,
-    cholesky_plugins,    triangular_plugins,    householder_plugins, lu_plugins,
-    tridiagonal_plugins, eigh_plugins,          svd_plugins,         hessenberg_plugins,
+    call_plugins,       function_plugins,    elementwise_plugins,   shape_plugins,
+    reduction_plugins,  dot_plugins,         scan_plugins,          while_plugins,
+    cond_plugins,       convolution_plugins, window_plugins,        convert_plugins,
+    integer_plugins,    special_plugins,     cumulative_plugins,    padding_plugins,
+    gather_plugins,     scatter_plugins,     dynamic_slice_plugins, sort_plugins,
+    bit_plugins,        random_plugins,      refusal_plugins,       reduce_plugins,
+    gamma_plugins,      cholesky_plugins,    triangular_plugins,    householder_plugins,
+    lu_plugins,         tridiagonal_plugins, eigh_plugins,          svd_plugins,
+    hessenberg_plugins,
 };
 
 void each_plugin(void (*visit)(const Plugin *plugin, void *data), void *data) {
@@ -65,10 +67,15 @@ static const Emitter *emitter_at(Lowering *l, Here here) {
   return *slot;
 }
 
+Node *emit_foreign(Lowering *l, Here here, const char *op, const char *domain, const Type *types, size_t type_count,
+                   Value *const *inputs, size_t count) {
+  const Origin *origin = origin_new(l->provenance, l->site, *emitter_at(l, here), l->calls);
+  return graph_node(l->graph, origin, op, domain, inputs, count, types, type_count, NULL);
+}
+
 Node *emit_node(Lowering *l, Here here, const char *op, const Type *types, size_t type_count, Value *const *inputs,
                 size_t count) {
-  const Origin *origin = origin_new(l->provenance, l->site, *emitter_at(l, here), l->calls);
-  return graph_node(l->graph, origin, op, "", inputs, count, types, type_count, NULL);
+  return emit_foreign(l, here, op, "", types, type_count, inputs, count);
 }
 
 Value *emit_value(Lowering *l, Here here, const char *op, Type type, Value *const *inputs, size_t count) {
@@ -147,12 +154,13 @@ static void lower_jaxpr(Lowering *l, const Jaxpr *jaxpr, Value *const *arguments
   for (uint32_t i = 0; i < jaxpr->output_count; i++) results[i] = value_of(l, jaxpr->outputs[i]);
 }
 
-void lower_call(Lowering *l, Here here, const Jaxpr *jaxpr, Value *const *arguments, Value **results) {
+static void lower_nested(Lowering *l, Here here, const Site *caller, const Jaxpr *jaxpr, Value *const *arguments,
+                         Value **results) {
   const Emitter *emitter = emitter_at(l, here);
   LowerFrame *frame = arena_new(&l->context->arena, LowerFrame);
   *frame = (LowerFrame){.file = emitter->file, .function = emitter->name, .line = emitter->line, .outer = l->calls};
   Lowering saved = *l;
-  l->caller = l->site;
+  l->caller = caller;
   l->calls = frame;
   lower_jaxpr(l, jaxpr, arguments, results);
   l->equation = saved.equation;
@@ -160,6 +168,14 @@ void lower_call(Lowering *l, Here here, const Jaxpr *jaxpr, Value *const *argume
   l->site = saved.site;
   l->caller = saved.caller;
   l->calls = saved.calls;
+}
+
+void lower_call(Lowering *l, Here here, const Jaxpr *jaxpr, Value *const *arguments, Value **results) {
+  lower_nested(l, here, l->site, jaxpr, arguments, results);
+}
+
+void lower_region(Lowering *l, Here here, const Jaxpr *jaxpr, Value *const *arguments, Value **results) {
+  lower_nested(l, here, l->caller, jaxpr, arguments, results);
 }
 
 Graph *subgraph_begin(Lowering *l, const char *name) {
@@ -286,12 +302,14 @@ Model *lower_program(Program *program, const LowerOptions *options, UnsupportedL
   Model *model = model_new(context, program->provenance, options->opset);
   model->graph = graph_new(model, program->name);
   array_push(context, &model->opsets, ((OpsetImport){str_intern(context, ""), options->opset}));
+  Scope scope = {.graph = model->graph};
   Lowering l = {.context = context,
                 .program = program,
                 .provenance = program->provenance,
                 .model = model,
                 .options = options,
                 .graph = model->graph,
+                .scope = &scope,
                 .problems = problems,
                 .notices = notices};
   l.values = arena_new_array(&context->arena, program->var_count, Value *);
@@ -309,5 +327,6 @@ Model *lower_program(Program *program, const LowerOptions *options, UnsupportedL
   l.site = root;
   l.plugin = NULL;
   for (uint32_t i = 0; i < jaxpr->output_count; i++) lower_output(&l, i, results[i], key_outputs[i]);
+  unite_shared_functions(model);
   return model;
 }

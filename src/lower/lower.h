@@ -55,6 +55,24 @@ typedef struct LowerOptions {
   const bool *input_nchw, *output_nchw; /* one per main input/output, or NULL: no input/output is */
 } LowerOptions;
 
+/* What a function takes besides its arguments: a parameter, or a size that none of its arguments tells. */
+typedef struct Capture {
+  const Tensor *tensor; /* NULL: the size */
+  Dim dim;
+} Capture;
+
+/* The main graph or a function's body. Nothing in it refers to a value outside. */
+typedef struct Scope {
+  Graph *graph;
+  bool is_function;
+  Map tensors;             /* tensor data address -> its value: an initializer, or a function's input */
+  Map constants;           /* content hash -> the same, for small constants */
+  Map dimensions;          /* DimExpr -> int64[1] value */
+  Map symbols;             /* symbol -> SymbolSource */
+  Node *last_dimension;    /* dimension arithmetic stands at the head of the graph, up to here */
+  ARRAY(Capture) captures; /* of a function: its last inputs, in order */
+} Scope;
+
 struct Lowering {
   Context *context;
   Program *program;
@@ -62,6 +80,7 @@ struct Lowering {
   Model *model;
   const LowerOptions *options;
   Graph *graph;              /* where nodes go */
+  Scope *scope;              /* the main graph or function body that it belongs to */
   Value **values;            /* by Var id: what the variable is bound to in the current scope */
   const Equation *equation;  /* of it, being lowered */
   const Plugin *plugin;      /* lowering it */
@@ -69,11 +88,8 @@ struct Lowering {
   const Site *caller;        /* the site of the enclosing call, or NULL at the top */
   const LowerFrame *calls;   /* the plugins of the enclosing calls */
   Map emitters;              /* (function, line, plugin) -> Emitter */
-  Map tensors;               /* tensor data address -> initializer */
-  Map constants;             /* content hash -> initializer, for small constants */
-  Map dimensions;            /* DimExpr -> int64[1] value */
-  Map symbols;               /* symbol -> SymbolSource */
-  Node *last_dimension;      /* dimension arithmetic stands at the head of the main graph, up to here */
+  Map functions;             /* (name, domain) -> how many definitions go by it */
+  Map shared;                /* (hash, domain) -> the Function that calls with this body share */
   size_t data_sizes;         /* dimensions made by data_dimension so far */
   Map plugins;               /* primitive -> Plugin */
   UnsupportedList *problems; /* what unsupported() and the scan before lowering found */
@@ -111,7 +127,7 @@ Value *emit_around(Lowering *l, Here here, const char *op, Type type, Value *con
  * uint64: int64, the same bits); DTYPE_NONE when there is none. */
 DType compute_dtype(Lowering *l, const char *op, DType dtype);
 
-/* Constants (constants.c): equal ones are one initializer of the main graph. */
+/* Constants (constants.c): equal ones are one initializer of the scope. In a function, parameters are inputs. */
 Value *constant(Lowering *l, const Tensor *tensor);
 Value *constant_scalar(Lowering *l, DType dtype, double value);         /* rank 0 */
 Value *constant_integer(Lowering *l, DType dtype, int64_t value);       /* rank 0; any type, exact for integers */
@@ -150,8 +166,14 @@ Value *fold_by_scan(Lowering *l, const char *op, Value *value, int64_t axis);
 const Tensor *reduction_identity(Lowering *l, const char *op, DType dtype); /* of ReduceSum, -Prod, -Max and -Min */
 Value *filled(Lowering *l, Type type, const Tensor *scalar); /* every element is the scalar (shape_primitives.c) */
 
+/* As emit_node, for a function or another operator that is not ONNX's own. */
+Node *emit_foreign(Lowering *l, Here here, const char *op, const char *domain, const Type *types, size_t type_count,
+                   Value *const *inputs, size_t count);
+
 /* Calls: lowers a jaxpr in place of the current equation's call. Frames of the call are joined to its equations. */
 void lower_call(Lowering *l, Here here, const Jaxpr *jaxpr, Value *const *arguments, Value **results);
+/* As lower_call, for equations that stand in the caller's own jaxpr, so that their traces are whole. */
+void lower_region(Lowering *l, Here here, const Jaxpr *jaxpr, Value *const *arguments, Value **results);
 /* Subgraphs for a node's attribute (lower_call between begin and end puts a body there). Nodes of a subgraph use outer
  * values directly; its own inputs are made with graph_input(l->graph, type, NULL). begin gives the outer graph, which
  * end goes back to; end gives the finished subgraph. */
@@ -181,6 +203,7 @@ extern const Plugin expansion_plugin;
 
 /* Families (each file ends with its table, closed by a row without a primitive). */
 extern const Plugin eigh_plugins[], svd_plugins[], hessenberg_plugins[];
+extern const Plugin function_plugins[];
 extern const Plugin call_plugins[], elementwise_plugins[], shape_plugins[], reduction_plugins[], dot_plugins[],
     scan_plugins[], while_plugins[], cond_plugins[], gather_plugins[], scatter_plugins[], dynamic_slice_plugins[],
     sort_plugins[], convolution_plugins[], window_plugins[], convert_plugins[], integer_plugins[], special_plugins[],

@@ -221,17 +221,17 @@ int64_t node_int_or(const Node *node, const char *name, int64_t otherwise) {
   return attribute && attribute->kind == ATTRIBUTE_INT ? attribute->integer : otherwise;
 }
 
-static void visit_graph(Graph *graph, void (*visit)(Graph *, void *), void *data) {
+void graph_each(Graph *graph, void (*visit)(Graph *graph, void *data), void *data) {
   FOR_EACH_NODE(node, graph) {
     for (size_t i = 0; i < node->attributes.count; i++) {
       const Attribute *attribute = &node->attributes.items[i];
-      if (attribute->kind == ATTRIBUTE_GRAPH) visit_graph(attribute->graph, visit, data);
+      if (attribute->kind == ATTRIBUTE_GRAPH) graph_each(attribute->graph, visit, data);
     }
   }
   visit(graph, data);
 }
 
 void model_each_graph(Model *model, void (*visit)(Graph *graph, void *data), void *data) {
-  for (size_t i = 0; i < model->functions.count; i++) visit_graph(model->functions.items[i]->body, visit, data);
-  visit_graph(model->graph, visit, data);
+  for (size_t i = 0; i < model->functions.count; i++) graph_each(model->functions.items[i]->body, visit, data);
+  graph_each(model->graph, visit, data);
 }

@@ -15,6 +15,7 @@ typedef struct Graph Graph;
 typedef struct Value Value;
 typedef struct Use Use;
 typedef struct Model Model;
+typedef struct Function Function;
 
 struct Use {
   Value *value; /* NULL: an optional input left out */
@@ -73,6 +74,7 @@ typedef struct Metadata {
 struct Node {
   Str op, domain; /* domain "" is ONNX's own */
   Str name;
+  Function *callee; /* the model's function that a node we made calls, else NULL */
   Use *inputs;
   Value **outputs; /* NULL entries: optional outputs left out */
   uint32_t input_count, output_count;
@@ -95,12 +97,13 @@ struct Graph {
   size_t node_count;
 };
 
-typedef struct Function {
+struct Function {
   Str name, domain;
-  Graph *body;
+  Graph *body; /* its name is the function's without the number that tells definitions apart */
   ARRAY(Str) attributes;
   ARRAY(Metadata) metadata;
-} Function;
+  ARRAY(Graph *) twins; /* bodies that were the same, made for other calls that share this definition */
+};
 
 typedef struct OpsetImport {
   Str domain;
@@ -154,6 +157,8 @@ static inline bool node_is(const Node *node, const char *op) {
 
 #define FOR_EACH_NODE(node, graph) for (Node *node = (graph)->first; node; node = node->next)
 
+/* Calls visit on the graph and every subgraph, inner ones first. */
+void graph_each(Graph *graph, void (*visit)(Graph *graph, void *data), void *data);
 /* Calls visit on the main graph, every subgraph and every function body, inner ones first. */
 void model_each_graph(Model *model, void (*visit)(Graph *graph, void *data), void *data);
 

@@ -53,7 +53,7 @@ static Str unique(Namer *namer, Str base) {
 static void take_fixed(Graph *graph, void *data) {
   Namer *namer = data;
   for (size_t i = 0; i < graph->inputs.count; i++) {
-    if (graph->inputs.items[i]->name) take(namer, graph->inputs.items[i]->name);
+    if (graph->inputs.items[i]->name_fixed) take(namer, graph->inputs.items[i]->name);
   }
   for (size_t i = 0; i < graph->outputs.count; i++) {
     Value *value = graph->outputs.items[i]->value;
@@ -103,13 +103,22 @@ static void name_graph(Graph *graph, void *data) {
   for (size_t i = 0; i < graph->initializers.count; i++) name_initializer(namer, graph->initializers.items[i]);
   for (size_t i = 0; i < graph->inputs.count; i++) {
     Value *value = graph->inputs.items[i];
-    if (!value->name) value->name = unique(namer, str_intern(namer->context, graph->owner ? "body_in" : "in"));
+    if (value->name_fixed) continue;
+    Str base = value->name ? value->name : str_intern(namer->context, graph->owner ? "body_in" : "in");
+    value->name = unique(namer, base); /* a name that is not fixed was proposed */
   }
   FOR_EACH_NODE(node, graph) name_node(namer, node);
 }
 
+/* Numbers go on through the model, so that no two nodes are called the same. But a function's values are its own: a
+ * parameter has one name inside and outside. */
 void model_name(Model *model) {
   Namer namer = {.context = model->context};
-  model_each_graph(model, take_fixed, &namer);
-  model_each_graph(model, name_graph, &namer);
+  for (size_t i = 0; i < model->functions.count; i++) {
+    namer.taken = (Map){0};
+    graph_each(model->functions.items[i]->body, name_graph, &namer);
+  }
+  namer.taken = (Map){0};
+  graph_each(model->graph, take_fixed, &namer);
+  graph_each(model->graph, name_graph, &namer);
 }

@@ -396,7 +396,7 @@ static void print_value_types(Printer *printer, const Graph *graph, Declarations
 
 static void print_declarations(Printer *printer, const Graph *graph, bool is_function) {
   Declarations list = {0};
-  if (!is_function) print_initializers(printer, graph, &list);
+  print_initializers(printer, graph, &list);
   print_value_types(printer, graph, &list, is_function);
   if (!list.printed) {
     builder_add(printer->out, " ");

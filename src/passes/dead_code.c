@@ -61,7 +61,7 @@ static void sweep_initializers(Graph *graph, void *data) {
 }
 
 bool remove_dead_code(Model *model) {
-  bool changed = false;
+  bool changed = drop_unused_arguments(model);
   for (size_t i = 0; i < model->functions.count; i++) changed = sweep_nodes(model->functions.items[i]->body) || changed;
   changed = sweep_nodes(model->graph) || changed;
   model_each_graph(model, sweep_initializers, &changed);

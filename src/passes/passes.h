@@ -33,6 +33,8 @@ typedef struct PassOptions {
 } PassOptions;
 
 void run_passes(Model *model, const PassOptions *options);
+/* After all passes: functions hold no initializers (function_constants.c). */
+void functions_take_constants(Model *model);
 
 /* One file each. */
 bool hoist_from_loops(Model *model);
@@ -54,6 +56,13 @@ bool cancel_transposes(Model *model);
 /* Parts of remove_dead_code (unused_results.c): what the node's bodies compute for it in vain. True when changed. */
 bool drop_unused_results(Node *node);
 bool drop_unused_inputs(Node *node);
+/* The same for functions (unused_arguments.c): inputs, outputs, and definitions that nothing calls. */
+bool drop_unused_arguments(Model *model);
+/* How both change nodes and bodies; what is dropped must be unused. */
+void drop_graph_input(Graph *graph, size_t index);
+void drop_graph_output(Graph *graph, size_t index);
+void drop_node_input(Node *node, size_t index);
+void drop_node_output(Node *node, size_t index);
 
 /* The emitter of what a pass makes. */
 #define PASS_EMITTER(model) \

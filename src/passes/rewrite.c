@@ -127,15 +127,16 @@ const Tensor *constant_of(const Value *value) {
   return readable(tensor) && dtype_bits(tensor->dtype) ? tensor : NULL;
 }
 
-static const Graph *root_of(const Graph *graph) {
+static Graph *root_of(Graph *graph) {
   while (graph->owner) graph = graph->owner->graph;
   return graph;
 }
 
 Value *rewrite_constant(Rewriter *rewriter, Node *before, const Tensor *tensor, const Origin *origin) {
   Model *model = rewriter->model;
-  if (root_of(before->graph) == model->graph) {
-    Value *value = graph_initializer(model->graph, tensor);
+  Graph *root = root_of(before->graph);
+  if (root == model->graph || model->provenance) { /* functions that we made give their constants up at the end */
+    Value *value = graph_initializer(root, tensor);
     value->origin = origin;
     return value;
   }

@@ -12,13 +12,13 @@ static Graph *subgraph_of(const Node *node, const char *name) {
   return attribute && attribute->kind == ATTRIBUTE_GRAPH ? attribute->graph : NULL;
 }
 
-static void drop_graph_output(Graph *graph, size_t index) {
+void drop_graph_output(Graph *graph, size_t index) {
   use_set(graph->outputs.items[index], NULL);
   graph->outputs.count--;
   for (size_t i = index; i < graph->outputs.count; i++) graph->outputs.items[i] = graph->outputs.items[i + 1];
 }
 
-static void drop_node_output(Node *node, size_t index) {
+void drop_node_output(Node *node, size_t index) {
   node->output_count--;
   for (size_t i = index; i < node->output_count; i++) {
     node->outputs[i] = node->outputs[i + 1];
@@ -26,7 +26,7 @@ static void drop_node_output(Node *node, size_t index) {
   }
 }
 
-static void drop_node_input(Node *node, size_t index) {
+void drop_node_input(Node *node, size_t index) {
   for (size_t i = index; i + 1 < node->input_count; i++) use_set(&node->inputs[i], node->inputs[i + 1].value);
   use_set(&node->inputs[--node->input_count], NULL);
 }
@@ -113,7 +113,7 @@ static bool feeds_only(const Value *value, const Graph *body, const Use *output,
   return true;
 }
 
-static void drop_graph_input(Graph *graph, size_t index) {
+void drop_graph_input(Graph *graph, size_t index) {
   graph->inputs.count--;
   for (size_t i = index; i < graph->inputs.count; i++) graph->inputs.items[i] = graph->inputs.items[i + 1];
 }

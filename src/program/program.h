@@ -146,6 +146,10 @@ const Dim *param_dims(Context *context, const Param *list, size_t *count);
 /* Is this parameter the string, or the enum member, of that name (letter case ignored)? */
 bool param_is(const Param *param, const char *name);
 
+/* What stands between the marks of a function (onnx_function_begin, onnx_function_end) becomes one equation
+ * "onnx_function" with a jaxpr of its own (functions.c), in nested jaxprs too. */
+void program_outline_functions(Program *program);
+
 /* Drop the equations whose results nobody reads (unused.c), in nested jaxprs too. */
 void program_drop_unused(Program *program);
 

@@ -1,0 +1,235 @@
+"""``onnx_function``: each call of what it decorates becomes one node of an ONNX function of its own.
+
+While a program is traced for an export, a call leaves two marks in the jaxpr, one before and one behind what it
+computes; the core makes a function of what stands between them. Nothing is traced apart, so state, random keys and
+parameters behave inside as they do without the decorator, and JAX's transformations see only two primitives that hand
+their values on. Outside an export a decorated function is only called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import functools
+import types
+from builtins import type as class_of
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
+
+Target = TypeVar("Target", bound=Callable[..., Any])
+
+DEFAULT_NAMESPACE = "custom"
+_RESERVED = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training")
+_SETTINGS = "__onnx_function__"  # the attribute of a decorated function that holds its settings
+
+_exporting: contextvars.ContextVar[bool] = contextvars.ContextVar("jax2onnx_exporting", default=False)
+_any_decorated = False
+
+
+@dataclass
+class _Settings:
+    name: str
+    namespace: str
+    unique: bool
+
+
+@overload
+def onnx_function(
+    target: None = None,
+    *,
+    unique: bool = False,
+    namespace: str | None = None,
+    name: str | None = None,
+    type: str | None = None,
+) -> Callable[[Target], Target]: ...
+
+
+@overload
+def onnx_function(
+    target: Target,
+    *,
+    unique: bool = False,
+    namespace: str | None = None,
+    name: str | None = None,
+    type: str | None = None,
+) -> Target: ...
+
+
+def onnx_function(
+    target: Any = None,
+    *,
+    unique: bool = False,
+    namespace: str | None = None,
+    name: str | None = None,
+    type: str | None = None,
+) -> Any:
+    """Make each call of a function, a method or a module class one node of an ONNX function of its own.
+
+    Args:
+        target: a function, or a class whose instances are called (a Flax NNX or Linen module, an Equinox module, a
+            plain class with ``__call__``). The class stays the same object: only its ``__call__`` is wrapped.
+        unique: whether calls that compute the same share one definition. Parameters are inputs of a function, so
+            layers that differ in nothing but their weights share it as well.
+        namespace: the domain of the function, ``"custom"`` by default.
+        name: the name of the function and operator of its node; that of the function or class by default.
+        type: another word for ``name``, which it wins over.
+
+    Raises:
+        TypeError: the target cannot be called, or a setting has the wrong type.
+        ValueError: the name or namespace cannot be used, or the target was decorated with another one before.
+    """
+    given = _checked_text("name", name) if type is None else _checked_text("type", type)
+    if _checked_text("namespace", namespace) in _RESERVED:
+        raise ValueError(f"namespace {namespace!r} belongs to ONNX; a function needs one of its own")
+    if target is None:
+        return functools.partial(_decorate, unique=bool(unique), namespace=namespace, name=given)
+    return _decorate(target, unique=bool(unique), namespace=namespace, name=given)
+
+
+def _checked_text(argument: str, value: str | None) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{argument} must be a string; got {value!r}")
+    if value is not None and (not value or not value.isprintable()):
+        raise ValueError(f"{argument} must be a word; got {value!r}")
+    return value
+
+
+def _decorate(target: Any, *, unique: bool, namespace: str | None, name: str | None) -> Any:
+    global _any_decorated
+    if isinstance(target, (staticmethod, classmethod)):
+        inner = _decorate(target.__func__, unique=unique, namespace=namespace, name=name)
+        return class_of(target)(inner)
+    if not callable(target):
+        raise TypeError(f"onnx_function takes a function or a class; got {target!r}")
+    if isinstance(target, class_of) and "__call__" not in dir(target):
+        raise TypeError(f"onnx_function takes a class whose instances can be called; {target.__name__} has no __call__")
+    known = _known_settings(target)
+    if known is not None:
+        _check_conflict(target, "name", known.name, name)
+        _check_conflict(target, "namespace", known.namespace, namespace)
+        known.unique = unique
+        return target
+    _any_decorated = True
+    settings = _Settings(name or _default_name(target), namespace or DEFAULT_NAMESPACE, unique)
+    if not isinstance(target, class_of):
+        return _wrapped(target, settings)
+    # A class whose base is decorated is a function instead of its base, not around it.
+    call = target.__call__
+    setattr(target, "__call__", _wrapped(call.__wrapped__ if hasattr(call, _SETTINGS) else call, settings))  # noqa: B010
+    return target
+
+
+def _known_settings(target: Any) -> _Settings | None:
+    if isinstance(target, class_of):
+        return getattr(target.__call__, _SETTINGS, None) if "__call__" in vars(target) else None
+    return getattr(target, _SETTINGS, None)
+
+
+def _check_conflict(target: Any, setting: str, known: str, given: str | None) -> None:
+    if given is not None and given != known:
+        shown = getattr(target, "__qualname__", target)
+        raise ValueError(
+            f"{shown} is an ONNX function with the {setting} {known!r} already; it cannot be {given!r} too"
+        )
+
+
+def _default_name(target: Any) -> str:
+    """A function's own name; that of its class for ``__call__``."""
+    while isinstance(target, functools.partial):
+        target = target.func
+    words = getattr(target, "__qualname__", class_of(target).__qualname__).split(".")
+    name = words[-2] if words[-1] == "__call__" and len(words) > 1 else words[-1]
+    return "".join(letter if letter.isalnum() or letter == "_" else "_" for letter in name)
+
+
+def _wrapped(function: Any, settings: _Settings) -> Any:
+    @functools.wraps(function)
+    def onnx_function_call(*args: Any, **kwargs: Any) -> Any:
+        if not _exporting.get():
+            return function(*args, **kwargs)
+        return _marked_call(function, settings, args, kwargs)
+
+    if isinstance(function, (types.FunctionType, types.BuiltinFunctionType)):
+        setattr(onnx_function_call, _SETTINGS, settings)
+        return onnx_function_call
+    return _Callable(function, onnx_function_call, settings)
+
+
+class _Callable:
+    """Stands for a callable that is no function, such as a jitted one: everything but the call is its own."""
+
+    def __init__(self, target: Any, call: Callable[..., Any], settings: _Settings) -> None:
+        functools.update_wrapper(self, target, updated=())
+        self.__wrapped__ = target
+        self._call = call
+        setattr(self, _SETTINGS, settings)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__wrapped__":  # asked for before it is set, by copying and unpickling
+            raise AttributeError(name)
+        return getattr(self.__wrapped__, name)
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return self.__qualname__
+
+
+def _marked_call(function: Any, settings: _Settings, args: Any, kwargs: Any) -> Any:
+    from jax2onnx import _function_marks
+
+    name, namespace, unique = settings.name, settings.namespace, settings.unique
+    token = _function_marks.begin(_tracers(args, kwargs), name=name, namespace=namespace, unique=unique)
+    return _with_tracers(function(*args, **kwargs), lambda tracers: _function_marks.end(token, tracers))
+
+
+def _tracers(args: Any, kwargs: Any) -> list[Any]:
+    """The traced values among the arguments, which give the function's inputs their order."""
+    import jax
+
+    try:
+        leaves = jax.tree.leaves((args, kwargs))
+    except (TypeError, ValueError):  # an argument that JAX cannot take apart: its values are found by their use
+        return []
+    return [leaf for leaf in leaves if isinstance(leaf, jax.core.Tracer)]
+
+
+def _is_kept_whole(item: Any) -> bool:
+    """Containers without an identity of their own are made anew around their values; anything else is not touched."""
+    frozen = dataclasses.is_dataclass(item) and getattr(item, "__dataclass_params__").frozen  # noqa: B009
+    return not (item is None or isinstance(item, (tuple, list, dict)) or frozen)
+
+
+def _with_tracers(result: Any, through: Callable[[list[Any]], list[Any]]) -> Any:
+    import jax
+
+    leaves, structure = jax.tree.flatten(result, is_leaf=_is_kept_whole)
+    places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, jax.core.Tracer)]
+    if not places:
+        return result
+    for index, value in zip(places, through([leaves[index] for index in places]), strict=True):
+        leaves[index] = value
+    return structure.unflatten(leaves)
+
+
+@contextlib.contextmanager
+def calls_marked() -> Iterator[None]:
+    """While this holds, calls of decorated functions leave their marks."""
+    if not _any_decorated:  # what JAX traced before stays valid
+        yield
+        return
+    from jax.experimental.xla_metadata import set_xla_metadata
+
+    before = _exporting.set(True)
+    try:
+        # Part of the key under which JAX keeps what it traced: programs with marks and without are not mixed up.
+        with set_xla_metadata(jax2onnx="functions"):
+            yield
+    finally:
+        _exporting.reset(before)
