@@ -8,7 +8,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 C_SOURCES := $(shell git ls-files 'src/*.c' 'src/*.h' 'tests/*.c' 'tests/*.h' 'include/*.h' 2>/dev/null)
 
-.PHONY: help demo test test-c test-python test-full test-matrix test-matrix-short bench format lint sanitize fuzz build goldens sample coverage coverage-count clean
+.PHONY: help demo test test-c test-python test-programs test-full test-matrix test-matrix-short bench format lint sanitize fuzz fuzz-programs fuzz-programs-checker build goldens sample coverage coverage-count clean
 
 help:
 	@echo "make demo          export a small model, print each node with its provenance, check it against JAX"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench         conversion time as a ratio of tracing time, memory, first export"
 	@echo "make sanitize      the Python suite with the extension under AddressSanitizer and UBSan"
 	@echo "make fuzz          ten minutes of fuzzing every command that reads a file; needs clang"
+	@echo "make fuzz-programs COUNT=10000   random JAX programs: exported, checked line by line, run against JAX"
 	@echo "make coverage      what becomes of every primitive of the installed JAX; writes docs/primitives.md"
 	@echo "make goldens       write the expected graphs anew and show what changed"
 	@echo "make format, lint  clang-format and ruff"
@@ -36,13 +37,23 @@ build: $(VENV)/ready
 demo: build
 	@$(PY) examples/demo.py
 
-test: lint test-c test-python test-matrix-short
+test: lint test-c test-python test-programs test-matrix-short
 
 test-c: $(VENV)/ready
 	@tools/test_c.sh $(PY) build/sanitized
 
 test-python: build
 	@$(PY) -m pytest -n $(JOBS) tests/python
+
+# Random programs, new ones each time; the first seed is printed, and a failure says how to run it again.
+test-programs: build
+	@$(PY) tests/fuzz/programs/run.py --count 200
+
+fuzz-programs: build
+	@$(PY) tests/fuzz/programs/run.py --count $(or $(COUNT),10000)
+
+fuzz-programs-checker: build
+	@$(PY) tests/fuzz/programs/run.py --count $(or $(COUNT),2000) --checker-only
 
 # Every layer and model, not only the sample of them.
 test-full: build

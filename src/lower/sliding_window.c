@@ -207,7 +207,7 @@ Value *window_element(Lowering *l, Value *value, int64_t axis, const WindowAxis 
   dims[axis] = window->count;
   Type type = type_make(l->context, value->type.dtype, dims, value->type.rank);
   Dim start = dim_of(offset * window->dilation);
-  Dim last = dim_multiply(l->context, dim_subtract(l->context, window->count, dim_of(1)), dim_of(window->stride));
-  Dim limit = dim_add(l->context, dim_add(l->context, start, last), dim_of(1));
+  /* Past the last element by what is left of the stride: never negative, also where there is no window at all. */
+  Dim limit = dim_add(l->context, start, dim_multiply(l->context, window->count, dim_of(window->stride)));
   return slice_at(l, value, type, &start, &limit, &window->stride, &axis, 1);
 }

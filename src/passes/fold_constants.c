@@ -114,11 +114,36 @@ static bool has_constant_inputs(const Node *node) {
   return node->input_count > 0;
 }
 
+static bool has_subgraph(const Node *node) {
+  for (size_t i = 0; i < node->attributes.count; i++) {
+    if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) return true;
+  }
+  return false;
+}
+
+/* An array without elements is known whatever it is made of; runtimes are not at home with them. */
+static const Tensor *fold_empty(Rewriter *rewriter, const Node *node) {
+  Type type = node->outputs[0]->type;
+  if (type.dtype == DTYPE_NONE || !dtype_bits(type.dtype) || has_subgraph(node)) return NULL;
+  if (node_is(node, "Constant") || node_is(node, "Identity")) return NULL;
+  int64_t *dims = arena_new_array(&rewriter->context->arena, type.rank, int64_t);
+  bool empty = false;
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (!dim_is_constant(type.dims[i])) return NULL;
+    dims[i] = type.dims[i].constant;
+    empty = empty || dims[i] == 0;
+  }
+  Tensor *result = arena_new(&rewriter->context->arena, Tensor);
+  *result = (Tensor){.dtype = type.dtype, .rank = type.rank, .dims = dims};
+  return empty ? result : NULL;
+}
+
 static void fold(Rewriter *rewriter, Node *node) {
   if (node->output_count != 1 || !node->outputs[0] || node->domain[0]) return;
   const Tensor *result = NULL;
   if (node_is(node, "Shape")) result = fold_shape(rewriter, node);
   else if (has_constant_inputs(node)) result = fold_node(rewriter, node);
+  if (!result) result = fold_empty(rewriter, node);
   if (!result) return;
   Type type = node->outputs[0]->type;
   if (type.dtype != DTYPE_NONE && !type_equal(type, tensor_type(rewriter->context, result))) return;

@@ -229,7 +229,8 @@ static void sink(Rewriter *rewriter, Node *node) {
     return;
   }
   if (!lets_through(node) || !node->outputs[0] || node->outputs[0]->type.dtype == DTYPE_NONE) return;
-  for (uint32_t at = 0; at < node->input_count; at++) {
+  uint32_t movable = node_is(node, "Clip") ? 1 : node->input_count; /* the bounds of Clip must stay scalars */
+  for (uint32_t at = 0; at < movable; at++) {
     Node *reshape = node->inputs[at].value ? node->inputs[at].value->producer : NULL;
     if (!is_movable_reshape(reshape, node) || !only_user(reshape->outputs[0])) continue;
     Type before = node_input(reshape, 0)->type, after = reshape->outputs[0]->type;

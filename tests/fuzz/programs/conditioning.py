@@ -1,0 +1,143 @@
+"""How far a program's results may lie apart for no one's fault.
+
+Two right computations round differently. A result may differ by the rounding of its own type, and by whatever the
+program makes of rounding before it: after a cancellation much, after a floor or a comparison everything. That is
+measured, not guessed: the program is run again with every operand and every result of a statement that rounds moved by
+a few units in the last place, up or down at random, several times over. Where the runs lie apart, a difference of
+that order is no error; where they agree, it is one, unless the model is right and the reference is not: a fused
+operator that computes float16 in float32 does not overflow where JAX does. So results are last held against the same
+program with all floats widened to float64.
+
+Statements marked exact (moving, comparing, choosing, integers) are not perturbed: ties reach them as they are. Only the
+sign of a zero changes everywhere, because ONNX Runtime's Where does not keep it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from program import Printer, Program, Statement, load
+
+RUNS = 8
+# Units in the last place by which an operand or a result is moved.
+ULPS = 4
+# A result may be this many times further away than the runs lie apart.
+SLACK = 8
+# Relative tolerance of one rounding, in units in the last place; grows with the number of statements that round.
+BASE_ULPS = 16
+EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+# Below this, a number is as good as zero: XLA and ONNX Runtime differ in what they flush.
+_FLOAT = re.compile(r"\bb?float(16|32)\b")
+TINY = {"float64": 1e-300, "float32": 1e-36, "float16": 1e-6, "bfloat16": 1e-36}
+
+
+def base_tolerance(want: np.ndarray, depth: int) -> np.ndarray:
+    """What the rounding of the type itself allows, after ``depth`` rounding statements."""
+    name = want.dtype.name
+    magnitude = np.abs(want.astype(np.float64))
+    return BASE_ULPS * (1 + depth) * EPSILON[name] * np.where(np.isfinite(magnitude), magnitude, 0.0) + TINY[name]
+
+
+def differs(want: np.ndarray, got: np.ndarray, tolerance: np.ndarray | None) -> np.ndarray:
+    """Where two results are not the same; tolerance is None for exact types."""
+    if tolerance is None:
+        return want != got
+    want, got = want.astype(np.float64), got.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        near = np.abs(want - got) <= tolerance
+    return ~(near | (want == got) | (np.isnan(want) & np.isnan(got)))
+
+
+class Perturbed:
+    """A program whose rounding statements are moved at random, compiled once for a set of inputs."""
+
+    def __init__(self, program: Program, path: pathlib.Path, options: dict[str, Any]) -> None:
+        self.salt: Any = None
+        printer = Printer(noisy=True)
+        self.fn = load(printer.program(program), path, noise=self._noise)
+        self.options = options
+        self.compiled: dict[Any, Callable[..., Any]] = {}
+
+    def runs(self, args: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
+        key = tuple(arg.shape for arg in args)
+        if key not in self.compiled:
+            lowered = jax.jit(self._with_salt).lower(np.uint32(0), *args)
+            self.compiled[key] = lowered.compile(self.options)
+        return [
+            [np.asarray(leaf) for leaf in jax.tree.leaves(self.compiled[key](np.uint32(run), *args))]
+            for run in range(RUNS)
+        ]
+
+    def _with_salt(self, salt: Any, *args: Any) -> Any:
+        self.salt = salt
+        return self.fn(*args)
+
+    def _noise(self, value: Any, number: int, rounds: bool) -> Any:
+        if isinstance(value, (tuple, list)):
+            return tuple(self._noise(item, number * 31 + index, rounds) for index, item in enumerate(value))
+        value = jnp.asarray(value)
+        name = value.dtype.name
+        if name not in EPSILON:
+            return value
+        index = jax.lax.iota(jnp.uint32, max(int(np.prod(value.shape)), 1))[: int(np.prod(value.shape))]
+        bits = (index + jnp.uint32(number * 7919 % 2**32)) * jnp.uint32(2654435761) + self.salt * jnp.uint32(40503)
+        bits = (bits ^ (bits >> 15)) * jnp.uint32(2246822519)
+        bits = (bits ^ (bits >> 13)) * jnp.uint32(3266489917)
+        sign = ((bits >> 16) % 3).astype(jnp.int32).reshape(value.shape) - 1
+        step = sign.astype(value.dtype) * jnp.asarray(ULPS * EPSILON[name], value.dtype)
+        moved = value + value * step if rounds else value
+        moved = jnp.where(jnp.isfinite(moved), moved, value)
+        return jnp.where((value == 0) & (sign < 0), -value, moved)
+
+
+def widened(program: Program) -> Program:
+    """The same program with float64 for every float."""
+
+    def statements(items: list[Statement]) -> list[Statement]:
+        return [
+            dataclasses.replace(
+                item,
+                text=_FLOAT.sub("float64", item.text),
+                bodies=[dataclasses.replace(body, statements=statements(body.statements)) for body in item.bodies],
+            )
+            for item in items
+        ]
+
+    inputs = [dataclasses.replace(value, dtype=_FLOAT.sub("float64", value.dtype)) for value in program.inputs]
+    return dataclasses.replace(program, x64=True, inputs=inputs, statements=statements(program.statements))
+
+
+def wide_results(
+    program: Program, args: Sequence[np.ndarray], path: pathlib.Path, options: dict[str, Any]
+) -> list | None:
+    """What the widened program gives; None when it has no meaning, as with bitcasts."""
+    try:
+        with jax.enable_x64(True):
+            fn = load(Printer().program(widened(program)), path)
+            wide = [arg.astype(np.float64) if arg.dtype.name in EPSILON else arg for arg in args]
+            results = jax.jit(fn).lower(*wide).compile(options)(*wide)
+            return [np.asarray(leaf) for leaf in jax.tree.leaves(results)]
+    except Exception:
+        return None
+
+
+def excused(want: np.ndarray, got: np.ndarray, runs: Sequence[np.ndarray], tolerance: np.ndarray | None) -> np.ndarray:
+    """Where the runs of the perturbed program lie so far apart that got may be right."""
+    if tolerance is None:
+        return np.any([run != want for run in runs], axis=0)
+    wide = [run.astype(np.float64) for run in runs]
+    center = want.astype(np.float64)
+    unstable = np.any([np.isfinite(run) != np.isfinite(center) for run in wide], axis=0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        spread = np.max([np.abs(run - center) for run in wide], axis=0)
+        spread = np.where(np.isfinite(spread), spread, 0.0)
+        near = np.abs(got.astype(np.float64) - center) <= SLACK * spread + tolerance
+    return near | unstable

@@ -1,0 +1,52 @@
+"""What random programs have found (tests/fuzz/programs), each in its smallest form."""
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from export_check import check_export, op_types
+from jax import lax
+
+X = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
+
+
+def test_reading_past_a_reshape_that_stays_takes_its_sites_along():
+    """The scale 1 of heads of size 1 went into a Reshape that two read; the one that no longer did lost it."""
+    x = np.arange(12).reshape(4, 3, 1, 1).astype(ml_dtypes.bfloat16) / 8
+    check_export(lambda x: jax.nn.dot_product_attention(x, x, x), [x])
+
+
+def test_reading_past_a_cast_that_stays_takes_its_sites_along():
+    i = np.array(1, np.int32)
+
+    def fn(i):
+        one_hot = jax.nn.one_hot(i, 3, dtype="bfloat16")
+        return jnp.clip(one_hot, None, 10.0), jnp.nanmedian(one_hot, axis=0)
+
+    check_export(fn, [i])
+
+
+def test_bounds_of_clip_stay_scalars():
+    """A Reshape of a run-time size to a scalar was moved from a bound of Clip to below it."""
+    i = np.array(2, np.int32)
+    x = np.arange(4, dtype=np.float32)
+    check_export(lambda i, x: x.at[i].set(3.25), [i, x], specs=[i, ("B",)], more_args=[(np.int32(-1), x[:2])])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_arrays_without_elements_are_constants(axis):
+    """ONNX Runtime's Expand to an empty shape is not empty."""
+    widths = [(0, 0), (0, 0)]
+    widths[axis] = (0, 1)
+    x = np.array([[7]], np.int32)
+    check_export(lambda x: jnp.pad(x, widths, mode="edge"), [x])
+    model = check_export(lambda x: jnp.sin(x[:, :0]) + 1, [X])
+    assert op_types(model) == ["Identity"]
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_windows_larger_than_the_axis_are_none(step):
+    x = np.arange(2, dtype=np.float32).reshape(1, 2, 1)
+    for function, start in ((lax.max, -jnp.inf), (lax.min, jnp.inf), (lax.mul, 1.0)):
+        check_export(lambda x, f=function, s=start: lax.reduce_window(x, s, f, [1, 3, 1], [1, step, 1], "VALID"), [x])
