@@ -267,7 +267,9 @@ static Value *reshaped_constant(Layout *layout, const Value *value, Type type) {
   Tensor *tensor = arena_copy(arena, from, sizeof *from);
   tensor->rank = type.rank - first;
   tensor->dims = dims;
-  if (from->name) tensor->name = str_intern(rewriter->context, arena_format(arena, "%s_reshaped", from->name));
+  if (from->name && !strstr(from->name, "_reshaped")) {
+    tensor->name = str_intern(rewriter->context, arena_format(arena, "%s_reshaped", from->name));
+  }
   const Node *producer = value->producer;
   return rewrite_constant(rewriter, layout->graph->first, tensor, producer ? producer->origin : value->origin);
 }
