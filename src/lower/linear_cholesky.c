@@ -8,11 +8,10 @@
 #include "lower/loops.h"
 #include "lower/matrices.h"
 
-/* NaN in all of a matrix whose pivots [..., 1, n] are not all positive. */
-static Value *nan_unless_positive(Lowering *l, Value *factor, Value *pivots) {
-  Value *failed = EMIT_MATH(l, "Not", EMIT_MATH(l, "Greater", pivots, number_like(l, pivots, 0)));
-  Value *any = EMIT_ALONG(l, "ReduceMax", cast_to(l, failed, DTYPE_INT32), COLUMNS);
-  return EMIT_WHERE(l, cast_to(l, any, DTYPE_BOOL), number_like(l, factor, NAN), factor);
+/* NaN in all of a matrix that has one. A pivot that is not positive leaves NaN on the diagonal. */
+static Value *nan_throughout(Lowering *l, Value *factor) {
+  Value *sum = EMIT_ALONG(l, "ReduceSum", EMIT_ALONG(l, "ReduceSum", factor, ROWS), COLUMNS);
+  return EMIT_WHERE(l, EMIT_MATH(l, "IsNaN", sum), number_like(l, factor, NAN), factor);
 }
 
 static void lower_cholesky(Lowering *l) {
@@ -32,9 +31,7 @@ static void lower_cholesky(Lowering *l) {
   Value *factor = EMIT_WHERE(l, below, scaled, number_like(l, rest, 0));
   Value *after = EMIT_MATH(l, "Sub", rest, EMIT_MATH(l, "Mul", factor, transposed(l, factor)));
   loop_collect(loop, factor, COLUMNS);
-  loop_collect(loop, pivot, COLUMNS);
-  Value **results = EMIT_LOOP(loop, after);
-  bind_as(l, 0, nan_unless_positive(l, results[1], results[2]));
+  bind_as(l, 0, nan_throughout(l, EMIT_LOOP(loop, after)[1]));
 }
 
 typedef struct Rotation {
