@@ -202,7 +202,7 @@ void each_plugin(void (*visit)(const Plugin *plugin, void *data), void *data);
 extern const Plugin expansion_plugin;
 
 /* Families (each file ends with its table, closed by a row without a primitive). */
-extern const Plugin eigh_plugins[], svd_plugins[], hessenberg_plugins[];
+extern const Plugin eigh_plugins[], svd_plugins[], hessenberg_plugins[], schur_plugins[];
 extern const Plugin function_plugins[];
 extern const Plugin call_plugins[], elementwise_plugins[], shape_plugins[], reduction_plugins[], dot_plugins[],
     scan_plugins[], while_plugins[], cond_plugins[], gather_plugins[], scatter_plugins[], dynamic_slice_plugins[],

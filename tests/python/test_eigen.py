@@ -324,3 +324,64 @@ def test_tridiagonal(shape, lower):
     check_export(
         lambda x: jax.lax.linalg.tridiagonal(x, lower=lower), [matrix.astype(np.float32)], rtol=1e-4, atol=1e-4
     )
+
+
+def check_schur(matrices, forms, bases):
+    """Each of the batch: A = Q T Q', Q orthonormal, T triangular but for standard blocks with complex eigenvalues."""
+    for matrix, form, basis in zip(matrices, forms, bases, strict=True):
+        unit, size = norm(matrix), len(matrix)
+        near(basis @ (form / unit) @ basis.T, matrix / unit, size)
+        orthonormal(basis)
+        assert not np.tril(form, -2).any()
+        starts = np.flatnonzero(np.diag(form, -1))
+        assert np.all(np.diff(starts) > 1)
+        for i in starts:
+            assert form[i, i] == form[i + 1, i + 1] and np.sign(form[i, i + 1]) == -np.sign(form[i + 1, i])
+
+
+@pytest.mark.parametrize("x64", FLOATS)
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 9])
+def test_schur_of_every_kind_of_matrix(size, x64):
+    matrices = square_matrices(size, dtype_of(x64))
+    exported = Exported(jax.lax.linalg.schur, [matrices], x64)
+    check_schur(matrices, *exported(matrices))
+
+
+def test_schur_of_a_larger_matrix():
+    matrix = RANDOM.standard_normal((1, 32, 32)).astype(np.float32)
+    form, basis = Exported(jax.lax.linalg.schur, [matrix])(matrix)
+    check_schur(matrix, form, basis)
+    near(np.sort(np.linalg.eigvals(form[0]).real), np.sort(np.linalg.eigvals(matrix[0]).real), 32, norm(matrix))
+
+
+def test_schur_with_symbolic_batch_and_what_is_not_finite():
+    exported = Exported(jax.lax.linalg.schur, [("B", 4, 4)])
+    for batch in (0, 1, 5):
+        matrices = RANDOM.standard_normal((batch, 4, 4)).astype(np.float32)
+        matrices[3:, 1, 2] = np.nan
+        matrices[4:, 1, 2] = np.inf
+        form, basis = exported(matrices)
+        check_schur(matrices[:3], form[:3], basis[:3])
+        assert np.isnan(form[3:]).all() and np.isnan(basis[3:]).all()
+
+
+def test_schur_of_scipy():
+    matrix = symmetric(RANDOM.standard_normal((5, 5)).astype(np.float32))
+    check_export(lambda x: jnp.sort(jnp.diag(jax.scipy.linalg.schur(x)[0])), [matrix], atol=1e-5)
+    model = check_export(
+        lambda x: jnp.sort(jnp.diag(jax.lax.linalg.schur(x, compute_schur_vectors=False)[0])), [matrix], atol=1e-5
+    )
+    assert op_types(model).count("Loop") == 3
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3, 3), (1, 1)])
+def test_schur_of_nothing(shape):
+    check_export(jax.lax.linalg.schur, [np.full(shape, 2, np.float32)])
+
+
+def test_schur_in_an_order_of_python_is_refused():
+    def fn(x):
+        return jax.lax.linalg.schur(x, sort_eig_vals=True, select_callable=lambda value: value > 0)
+
+    with pytest.raises(UnsupportedError, match="Python function"):
+        to_onnx(fn, [np.eye(3, dtype=np.float32)])

@@ -1,0 +1,34 @@
+/* Schur form: a matrix turned by an orthogonal basis until it is triangular but for blocks of two rows. */
+#ifndef J2O_EIGEN_SCHUR_H
+#define J2O_EIGEN_SCHUR_H
+
+#include "lower/lower.h"
+
+typedef struct QuasiTriangle {
+  Value *form;   /* the matrix, over its scale */
+  Value *basis;  /* orthogonal: basis form basis' is the matrix */
+  Value *joined; /* bool column: has the row an element below the diagonal, in the column of the row before? */
+  Value *scale;  /* [..., 1, 1]; NaN where the matrix is not finite or no form was found */
+} QuasiTriangle;
+
+/* Of square matrices of a known size, with at least one row. */
+QuasiTriangle quasi_triangle(Lowering *l, Value *matrix);
+
+/* The blocks of two rows, as columns that hold for the first row of each: [[a, b], [c, d]]. */
+typedef struct Blocks {
+  Value *first, *second; /* bool: is the row the first, the second of a block? */
+  Value *b, *c, *d;
+  Value *middle;       /* (a + d) / 2 */
+  Value *half;         /* (a - d) / 2 */
+  Value *discriminant; /* half^2 + b c: below zero where the eigenvalues are complex */
+} Blocks;
+
+Blocks blocks_of(Lowering *l, QuasiTriangle schur);
+
+/* A column moved by one row: each row gets what the row before, or the one after it, has; the last gets the first's. */
+Value *of_row_before(Lowering *l, Value *column);
+Value *of_row_after(Lowering *l, Value *column);
+/* Columns along the diagonal, and the diagonals above and below it. */
+Value *three_diagonals(Lowering *l, Value *diagonal, Value *above, Value *below);
+
+#endif
