@@ -87,12 +87,15 @@ static void renumber(int64_t *axes, size_t count, int64_t removed) {
   for (size_t i = 0; i < count; i++) axes[i] -= axes[i] > removed;
 }
 
-/* Free axes of size 1 beside another would have to be merged into it: they are dropped instead, before anything else.
- */
+/* Free axes of size 1 beside another would have to be merged into it: they are dropped instead, before anything else,
+ * the first ones first: what is left of them stands where MatMul wants it more often. */
 static Value *drop_ones(Lowering *l, Value *value, Axes *axes) {
-  for (size_t i = axes->free_count; i-- > 0 && axes->free_count > 1;) {
+  for (size_t i = 0; i < axes->free_count && axes->free_count > 1;) {
     int64_t axis = axes->free[i];
-    if (!dim_is(value->type.dims[axis], 1)) continue;
+    if (!dim_is(value->type.dims[axis], 1)) {
+      i++;
+      continue;
+    }
     value = squeeze_at(l, value, &axis, 1);
     for (size_t k = i; k + 1 < axes->free_count; k++) axes->free[k] = axes->free[k + 1];
     axes->free_count--;

@@ -1,201 +1,151 @@
-/* Attention: softmax(scale * Q Kᵀ, masked) V as one operator, first over four axes, then over three where the heads are
- * only split off and put back around it.
- *
- * ONNX Runtime gives 0 for a row whose scores are all masked, JAX NaN or a mean: a mask must be known, with no such
- * row.
- */
-#include <math.h>
+/* Attention: found over four axes (attention_scores.c), then over three where the heads are only split off and put back
+ * around it. */
+#include "passes/attention.h"
 
-#include "passes/pattern.h"
-#include "program/numbers.h"
-
-enum { QUERY, KEYS, VALUES, MASK, FACTOR, DIVISOR, FILL, SOFTMAX, WHERE, OUTER, ATTENTION };
-
-/* ---- four axes: batch, head, position, feature ---- */
-
-#define PRODUCT OP("MatMul", ANY(QUERY), ANY(KEYS))
-#define SCALED_QUERY EITHER(OP("Mul", ANY(QUERY), UNIFORM(FACTOR)), OP("Div", ANY(QUERY), UNIFORM(DIVISOR)))
-#define SCORES_OF_SCALED EITHER(OP("MatMul", SCALED_QUERY, ANY(KEYS)), SCORES)
-#define SCORES EITHER(OP("Mul", PRODUCT, UNIFORM(FACTOR)), EITHER(OP("Div", PRODUCT, UNIFORM(DIVISOR)), PRODUCT))
-#define MASKED                                                                   \
-  EITHER(OP_AT(WHERE, "Where", CONSTANT(MASK), SCORES_OF_SCALED, UNIFORM(FILL)), \
-         EITHER(OP("Add", SCORES_OF_SCALED, CONSTANT(MASK)), SCORES_OF_SCALED))
-
-enum { LOWEST_KEPT = -1000000000 /* what is added below this leaves nothing of a score */ };
+enum { SOURCE, FACTOR, SCALED, ATTENTION, OUTER };
 
 static const int64_t heads_first[] = {0, 2, 1, 3};
 
-static bool same_dims(Type a, Type b, uint32_t first, uint32_t count) {
+bool puts_heads_first(const Node *transpose) {
+  const Attribute *order = node_is(transpose, "Transpose") ? node_attribute(transpose, "perm") : NULL;
+  return order && order->count == 4 && memcmp(order->integers, heads_first, sizeof heads_first) == 0;
+}
+
+void set_heads_first(Node *transpose) { node_set_ints(transpose, "perm", heads_first, 4); }
+
+bool same_dims(Type a, Type b, uint32_t first, uint32_t count) {
   for (uint32_t i = first; i < first + count; i++) {
     if (!dim_equal(a.dims[i], b.dims[i])) return false;
   }
   return true;
 }
 
-static bool fits_together(const Match *match) {
-  Type query = match->values[QUERY]->type, keys = match->values[KEYS]->type, values = match->values[VALUES]->type;
-  if (query.rank != 4 || keys.rank != 4 || values.rank != 4 || match_type(match).rank != 4) return false;
-  if (!type_equal(match->values[SOFTMAX]->type, match->values[SOFTMAX]->producer->inputs[0].value->type)) return false;
-  return same_dims(query, keys, 0, 2) && same_dims(query, values, 0, 2) && dim_equal(keys.dims[3], values.dims[2]) &&
-         match->values[SOFTMAX]->type.rank == 4;
-}
-
-/* Is the element one that takes its score out? */
-static bool is_masked(const Tensor *mask, int64_t index) {
-  size_t width = dtype_bytes(mask->dtype, 1);
-  const char *element = (const char *)mask->data + (size_t)index * width;
-  if (mask->dtype == DTYPE_BOOL) return !*element;
-  return !(number_decode(mask->dtype, element) > LOWEST_KEPT);
-}
-
-typedef struct MaskKind {
-  bool usable; /* of the two last axes of the scores, and every row keeps something */
-  bool causal; /* keeps just what is not later */
-} MaskKind;
-
-static MaskKind look_at_mask(const Match *match) {
-  Type scores = match->values[SOFTMAX]->type;
-  const Tensor *mask = constant_of(match->values[MASK]);
-  MaskKind kind = {.causal = mask->dtype == DTYPE_BOOL && dim_equal(scores.dims[2], scores.dims[3])};
-  if (mask->rank < 2 || mask->rank > 4 || mask->size == 0) return kind;
-  int64_t columns = mask->dims[mask->rank - 1], rows = mask->dims[mask->rank - 2];
-  if (!dim_is(scores.dims[2], rows) || !dim_is(scores.dims[3], columns)) return kind;
-  int64_t count = (int64_t)(mask->size / dtype_bytes(mask->dtype, 1));
-  for (int64_t row = 0; row < count / columns; row++) {
-    bool keeps = false;
-    for (int64_t column = 0; column < columns; column++) {
-      bool masked = is_masked(mask, row * columns + column);
-      keeps = keeps || !masked;
-      kind.causal = kind.causal && masked == (column > row % rows);
-    }
-    if (!keeps) return (MaskKind){0};
+static bool is_part(const Match *match, const Node *node) {
+  for (size_t i = 0; i < match->node_count; i++) {
+    if (match->nodes[i] == node) return true;
   }
-  kind.usable = true;
-  return kind;
+  return false;
 }
 
-/* 1 / sqrt of the number of features is what the operator does by itself. */
-static bool is_default_scale(const Match *match, double scale) {
-  Dim features = match->values[QUERY]->type.dims[3];
-  return dim_is_constant(features) && near_number(match_dtype(match), scale, 1 / sqrt((double)features.constant));
-}
-
-static double scale_of(const Match *match) {
-  if (match->values[FACTOR]) return match_number(match, FACTOR);
-  return match->values[DIVISOR] ? 1 / match_number(match, DIVISOR) : 1;
-}
-
-/* The keys with their features last: the transposition that is there is taken back or turned into another one. */
-static Value *keys_by_position(Match *match) {
-  Value *value = match->values[KEYS];
-  int64_t order[] = {0, 1, 3, 2};
-  Node *transpose = value->producer;
-  const Attribute *given = transpose && node_is(transpose, "Transpose") ? node_attribute(transpose, "perm") : NULL;
-  if (given && given->count == 4) {
-    for (int i = 0; i < 4; i++) order[i] = given->integers[i == 3 ? 2 : i == 2 ? 3 : i];
-    if (value_use_count(value) == 1 && transpose->graph == match->root->graph && match->node_count < MATCH_NODES) {
-      match->nodes[match->node_count++] = transpose;
-    }
-    value = node_input(transpose, 0);
+Node *match_take(Match *match, Value *value, const char *op) {
+  Node *node = value->producer;
+  if (!node || !node_is(node, op) || node->graph != match->root->graph || node->output_count != 1) return NULL;
+  if (is_part(match, node)) return node;
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (!use->node || !is_part(match, use->node)) return NULL;
   }
-  if (order[0] == 0 && order[1] == 1 && order[2] == 2) return value;
-  Dim dims[4];
-  for (int i = 0; i < 4; i++) dims[i] = value->type.dims[order[i]];
-  Type type = type_make(match->rewriter->context, value->type.dtype, dims, 4);
-  const Origin *origin = given ? transpose->origin : match->root->origin;
-  if (origin) {
-    origin = origin_with_emitter(match->rewriter->model->provenance, origin, REWRITE_EMITTER(match->rewriter));
-  }
-  Node *node = graph_node(match->root->graph, origin, "Transpose", "", &value, 1, &type, 1, match->root);
-  node_set_ints(node, "perm", order, 4);
-  return node->outputs[0];
+  if (match->node_count == MATCH_NODES) return NULL;
+  match->nodes[match->node_count++] = node;
+  return node;
 }
 
-static bool fuse_attention_heads(Match *match) {
-  double scale = scale_of(match);
-  Value *mask = match->values[MASK];
-  MaskKind kind = {0};
-  if (match_dtype(match) != DTYPE_FLOAT32 || !fits_together(match) || !(scale > 0) || !isfinite(scale)) return false;
-  int64_t axis = node_int_or(match->values[SOFTMAX]->producer, "axis", -1);
-  if (axis != -1 && axis != 3) return false;
-  if (mask) {
-    kind = look_at_mask(match);
-    DType wanted = match->values[WHERE] ? DTYPE_BOOL : match_dtype(match);
-    if (!kind.usable || mask->type.dtype != wanted) return false;
-    if (match->values[WHERE] && !(match_number(match, FILL) <= LOWEST_KEPT)) return false;
-  }
-  bool default_scale = is_default_scale(match, scale);
-  Value *inputs[] = {match->values[QUERY], keys_by_position(match), match->values[VALUES], mask};
-  Node *node = match_emit(match, "Attention", inputs, mask && !kind.causal ? 4 : 3, REWRITE_EMITTER(match->rewriter));
-  if (kind.causal) node_set_int(node, "is_causal", 1);
-  if (!default_scale) node_set_float(node, "scale", (float)scale);
-  return true;
+Node *match_node_before(Match *match, const char *op, Type type, Value *const *inputs, size_t count, Emitter emitter) {
+  const Origin *origin = match->root->origin;
+  if (origin) origin = origin_with_emitter(match->rewriter->model->provenance, origin, emitter);
+  return graph_node(match->root->graph, origin, op, "", inputs, count, &type, 1, match->root);
 }
 
 /* ---- three axes: batch, position, heads times features ---- */
 
-#define SPLIT_HEADS(at) OP("Transpose", OP("Reshape", ANY(at)))
-#define MERGED_HEADS \
-  OP_AT(OUTER, "Transpose", OP_AT(ATTENTION, "Attention", SPLIT_HEADS(QUERY), SPLIT_HEADS(KEYS), SPLIT_HEADS(VALUES)))
+/* A value of batch, head, position, features as one of batch, position, heads times features. */
+typedef struct Rows {
+  Value *source;
+  bool reshaped; /* the source has the heads apart, after the position */
+} Rows;
 
-static bool puts_heads_first(const Node *transpose) {
-  const Attribute *order = node_attribute(transpose, "perm");
-  return order && order->count == 4 && memcmp(order->integers, heads_first, sizeof heads_first) == 0;
+static bool has_constant_heads(Type type, uint32_t heads, uint32_t features) {
+  return type.rank == 4 && dim_is_constant(type.dims[heads]) && dim_is_constant(type.dims[features]);
 }
 
-/* From batch, position, features to batch, head, position, features, by splitting the last axis. */
-static bool splits_heads(const Value *source, const Node *transpose) {
-  Type split = node_input(transpose, 0)->type;
-  return puts_heads_first(transpose) && source->type.rank == 3 && split.rank == 4 &&
-         same_dims(source->type, split, 0, 2) && dim_is_constant(split.dims[2]) && dim_is_constant(split.dims[3]) &&
-         dim_is_constant(source->type.dims[2]);
-}
-
-static bool fuse_attention_rows(Match *match) {
-  const Node *inner = match->values[ATTENTION]->producer, *outer = match->values[OUTER]->producer;
-  Type type = match_type(match), merged = match->values[OUTER]->type;
-  if (node_attribute(inner, "q_num_heads") || !puts_heads_first(outer)) return false;
-  if (type.rank != 3 || !same_dims(type, merged, 0, 2)) return false;
-  for (int i = 0; i < 3; i++) {
-    if (!splits_heads(match->values[i], node_input(inner, (size_t)i)->producer)) return false;
+/* With a single position the order of heads and positions is no matter, and a Reshape does it. */
+static bool read_rows(Match *match, Value *value, Rows *rows) {
+  Node *node = value->producer;
+  Type type = value->type;
+  if (!has_constant_heads(type, 1, 3)) return false;
+  if (node && puts_heads_first(node)) {
+    match_take(match, value, "Transpose");
+    Value *split = node_input(node, 0);
+    Node *reshape = split->producer;
+    *rows = (Rows){split, true};
+    if (!reshape || !node_is(reshape, "Reshape")) return true;
+    Value *source = node_input(reshape, 0);
+    if (source->type.rank != 3 || !same_dims(source->type, split->type, 0, 2)) return true;
+    match_take(match, split, "Reshape");
+    *rows = (Rows){source, false};
+    return true;
   }
-  Type query = node_input(inner, 0)->type, keys = node_input(inner, 1)->type;
+  if (!node || !node_is(node, "Reshape") || !dim_is(type.dims[2], 1)) return false;
+  Value *source = node_input(node, 0);
+  if (source->type.rank != 3 || !dim_equal(source->type.dims[0], type.dims[0]) || !dim_is(source->type.dims[1], 1))
+    return false;
+  match_take(match, value, "Reshape");
+  *rows = (Rows){source, false};
+  return true;
+}
+
+static Value *rows_value(Match *match, const Rows *rows) {
+  Type type = rows->source->type;
+  if (!rows->reshaped) return rows->source;
+  int64_t width = type.dims[2].constant * type.dims[3].constant;
+  const Dim dims[] = {type.dims[0], type.dims[1], dim_of(width)};
+  const int64_t numbers[] = {0, 0, width};
+  Value *shape = rewrite_constant_ints(match->rewriter, match->root, numbers, 3, match->root->origin);
+  Type merged = type_make(match->rewriter->context, type.dtype, dims, 3);
+  return EMIT_BEFORE(match, "Reshape", merged, rows->source, shape)->outputs[0];
+}
+
+static bool fuse_rows(Match *match) {
+  Node *inner = match->values[ATTENTION]->producer;
+  const Value *outer = match->values[OUTER];
+  Type type = match_type(match), apart = match->values[ATTENTION]->type;
+  if (node_attribute(inner, "q_num_heads") || apart.rank != 4 || type.rank != 3) return false;
+  if (outer ? !puts_heads_first(outer->producer) : !dim_is(apart.dims[2], 1)) return false;
+  if (!dim_equal(type.dims[0], apart.dims[0]) || !dim_equal(type.dims[1], apart.dims[2])) return false;
+  Rows rows[3];
+  for (int i = 0; i < 3; i++) {
+    if (!read_rows(match, node_input(inner, (size_t)i), &rows[i])) return false;
+  }
+  if (rows[0].reshaped && rows[1].reshaped && rows[2].reshaped && !outer) return false;
+  int64_t heads = node_input(inner, 0)->type.dims[1].constant, groups = node_input(inner, 1)->type.dims[1].constant;
   const Attribute *scale = node_attribute(inner, "scale");
   bool scaled = scale != NULL, causal = node_int_or(inner, "is_causal", 0) != 0;
   float factor = scaled ? scale->real : 1;
-  Value *inputs[] = {match->values[QUERY], match->values[KEYS], match->values[VALUES], node_input(inner, 3)};
+  Value *inputs[4] = {NULL, NULL, NULL, node_input(inner, 3)};
+  for (int i = 0; i < 3; i++) inputs[i] = rows_value(match, &rows[i]);
   Node *node = match_emit(match, "Attention", inputs, inputs[3] ? 4 : 3, REWRITE_EMITTER(match->rewriter));
-  node_set_int(node, "q_num_heads", query.dims[1].constant);
-  node_set_int(node, "kv_num_heads", keys.dims[1].constant);
+  node_set_int(node, "q_num_heads", heads);
+  node_set_int(node, "kv_num_heads", groups);
   if (causal) node_set_int(node, "is_causal", 1);
   if (scaled) node_set_float(node, "scale", factor);
   return true;
 }
 
-/* Queries are often scaled before their heads are put first: the scale moves to where the scores are. */
+/* ---- scales ---- */
+
+/* Queries and keys are often scaled before their heads are put first: the scale moves to where the scores are. */
 static bool fuse_scale_below_transpose(Match *match) {
   const Node *user = match->root->outputs[0]->uses ? match->root->outputs[0]->uses->node : NULL;
-  Node *scaled = match->values[OUTER]->producer;
-  Value *source = match->values[QUERY];
+  Node *scaled = match->values[SCALED]->producer;
+  Value *source = match->values[SOURCE];
+  const Attribute *order = node_attribute(match->root, "perm");
   if (!user || !node_is(user, "MatMul") || match_type(match).rank != 4 || source->type.rank != 4) return false;
-  if (!constant_of(match->values[FACTOR]) || match->values[FACTOR]->type.rank != 0 || !puts_heads_first(match->root))
-    return false;
-  const Origin *origin = match->root->origin;
-  if (origin) {
-    origin = origin_with_emitter(match->rewriter->model->provenance, origin, REWRITE_EMITTER(match->rewriter));
-  }
-  Type type = match_type(match);
+  if (match->values[FACTOR]->type.rank != 0 || !order || order->count != 4) return false;
+  int64_t permutation[4];
+  memcpy(permutation, order->integers, sizeof permutation);
   const char *op = scaled->op;
-  Node *node = graph_node(match->root->graph, origin, "Transpose", "", &source, 1, &type, 1, match->root);
-  node_set_ints(node, "perm", heads_first, 4);
+  Node *node = EMIT_BEFORE(match, "Transpose", match_type(match), source);
+  node_set_ints(node, "perm", permutation, 4);
   return EMIT_MATCH(match, op, node->outputs[0], match->values[FACTOR]);
 }
 
+#define HEADS OP_AT(ATTENTION, "Attention", ANY(SOURCE))
+
 static const FusionRule rules[] = {
-    {OP("Transpose", OP_AT(OUTER, "Div", ANY(QUERY), UNIFORM(FACTOR))), "Attention", fuse_scale_below_transpose},
-    {OP("Transpose", OP_AT(OUTER, "Mul", ANY(QUERY), UNIFORM(FACTOR))), "Attention", fuse_scale_below_transpose},
-    {OP("MatMul", OP_AT(SOFTMAX, "Softmax", MASKED), ANY(VALUES)), "Attention", fuse_attention_heads},
-    {OP("Reshape", MERGED_HEADS), "Attention", fuse_attention_rows},
+    {OP("Transpose", OP_AT(SCALED, "Div", ANY(SOURCE), UNIFORM(FACTOR))), "Attention", fuse_scale_below_transpose},
+    {OP("Transpose", OP_AT(SCALED, "Mul", ANY(SOURCE), UNIFORM(FACTOR))), "Attention", fuse_scale_below_transpose},
+    {OP("MatMul", OP("Softmax", ANY(SOURCE))), "Attention", fuse_attention_scores},
+    {OP("Reshape", OP_AT(OUTER, "Transpose", HEADS)), "Attention", fuse_rows},
+    {OP("Reshape", HEADS), "Attention", fuse_rows},
 };
 
 bool fuse_attention(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

@@ -317,8 +317,15 @@ static const NeutralRow neutrals[] = {
     {"Min", NONE, HIGHEST, true},
 };
 
+/* What is spread over more axes is what it was before. */
+static const Value *before_expand(const Value *value) {
+  while (value && value->producer && node_is(value->producer, "Expand")) value = node_input(value->producer, 0);
+  return value;
+}
+
 static bool is_neutral(const Value *value, Neutral neutral) {
   uint64_t bits;
+  value = before_expand(value);
   if (!uniform_bits(value, &bits)) return false;
   DType dtype = constant_of(value)->dtype;
   if (dtype >= DTYPE_COMPLEX64) return false;
@@ -334,15 +341,28 @@ static bool is_neutral(const Value *value, Neutral neutral) {
   }
 }
 
+/* A neutral constant may be the larger operand: what it does to the shape is left to those who read the result. */
+static bool leave_to_broadcasting(Rewriter *rewriter, Node *node, Value *source);
+
+static bool is_annihilated(const Node *node, const Value *value) {
+  uint64_t bits;
+  bool conjunction = node_is(node, "And");
+  if ((!conjunction && !node_is(node, "Or")) || !uniform_bits(value, &bits)) return false;
+  return (bits == 0) == conjunction;
+}
+
 static void simplify_arithmetic(Rewriter *rewriter, Node *node) {
   const NeutralRow *row = neutrals;
   if (node->input_count != 2) return;
   while (strcmp(row->op, node->op) != 0) row++;
   Neutral neutral = dtype_is_float(output_type(node).dtype) ? row->real : row->integer;
   for (size_t side = row->either ? 0 : 1; side < 2; side++) {
-    if (!same_type(input_type(node, 1 - side), output_type(node))) continue;
-    if (!is_neutral(node_input(node, side), neutral)) continue;
-    rewrite_replace(rewriter, node, node_input(node, 1 - side));
+    Value *value = node_input(node, side), *other = node_input(node, 1 - side);
+    if (is_annihilated(node, value)) other = value;
+    else if (!is_neutral(value, neutral)) continue;
+    if (!known(other->type)) continue;
+    if (same_type(other->type, output_type(node))) rewrite_replace(rewriter, node, other);
+    else if (!leave_to_broadcasting(rewriter, node, other)) continue;
     return;
   }
 }
@@ -411,8 +431,8 @@ static bool expands_to_the_same(const Node *node, const Value *value) {
 }
 
 /* The uses of the node's value read the value before it, if all of them broadcast it anyway. */
-static bool leave_to_broadcasting(Rewriter *rewriter, Node *node) {
-  Value *value = node->outputs[0], *source = node_input(node, 0);
+static bool leave_to_broadcasting(Rewriter *rewriter, Node *node, Value *source) {
+  Value *value = node->outputs[0];
   for (const Use *use = value->uses; use; use = use->next) {
     if (!use->node) return false;
     bool does = is_broadcasting(use->node) ? broadcasts_to_the_same(use->node, value, source)
@@ -422,6 +442,23 @@ static bool leave_to_broadcasting(Rewriter *rewriter, Node *node) {
   if (!value->uses) return false;
   rewrite_replace(rewriter, node, source);
   return true;
+}
+
+/* A constant all of whose elements are alike is one element to an operator that broadcasts. */
+static void shrink_uniform(Rewriter *rewriter, Node *node) {
+  Arena *arena = &rewriter->context->arena;
+  uint64_t bits;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    Value *value = node->inputs[i].value;
+    if (!value || value->type.rank == 0 || !uniform_bits(value, &bits) || !is_broadcasting(node)) continue;
+    Value scalar = {.type = {.dtype = value->type.dtype}};
+    if (!broadcasts_to_the_same(node, value, &scalar)) continue;
+    Tensor *tensor = arena_copy(arena, constant_of(value), sizeof *tensor);
+    tensor->rank = 0;
+    tensor->size = dtype_bytes(tensor->dtype, 1);
+    use_set(&node->inputs[i], rewrite_constant(rewriter, node, tensor, value->origin ? value->origin : node->origin));
+    rewriter->changed = true;
+  }
 }
 
 static bool adds_leading_ones(const Node *node) {
@@ -437,11 +474,11 @@ static bool adds_leading_ones(const Node *node) {
 static void simplify_expand(Rewriter *rewriter, Node *node) {
   Type from = input_type(node, 0);
   if (same_type(from, output_type(node))) rewrite_replace(rewriter, node, node_input(node, 0));
-  else if (known(from) && known(output_type(node))) leave_to_broadcasting(rewriter, node);
+  else if (known(from) && known(output_type(node))) leave_to_broadcasting(rewriter, node, node_input(node, 0));
 }
 
 static void simplify_reshape_or_leave(Rewriter *rewriter, Node *node) {
-  if (adds_leading_ones(node) && leave_to_broadcasting(rewriter, node)) return;
+  if (adds_leading_ones(node) && leave_to_broadcasting(rewriter, node, node_input(node, 0))) return;
   if (keep_axes(rewriter, node)) return;
   simplify_reshape(rewriter, node);
 }
@@ -484,6 +521,7 @@ static const Rule rules[] = {
 
 static void simplify(Rewriter *rewriter, Node *node) {
   if (node->domain[0] || node->output_count != 1 || !node->outputs[0] || !node_input(node, 0)) return;
+  shrink_uniform(rewriter, node);
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
     if (strcmp(rules[i].op, node->op) != 0) continue;
     rules[i].simplify(rewriter, node);

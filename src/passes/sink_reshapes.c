@@ -126,6 +126,83 @@ static bool move_leading_ones(Rewriter *rewriter, Node *node, uint32_t at, Node 
   return true;
 }
 
+/* ---- leading axes of size 1 that a constant brought in ---- */
+
+static Type without_leading(Type type, uint32_t count) {
+  return (Type){.dtype = type.dtype, .rank = type.rank - count, .dims = type.dims + count};
+}
+
+static bool has_leading_ones(Type type, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++) {
+    if (!dim_is(type.dims[i], 1)) return false;
+  }
+  return true;
+}
+
+/* The operand without its first axes: a constant's are taken off, and what a Reshape gives is reshaped otherwise. */
+static Value *operand_without_leading(Rewriter *rewriter, Node *node, Value *operand, uint32_t count) {
+  Context *context = rewriter->context;
+  Type type = without_leading(operand->type, count);
+  const Tensor *tensor = constant_of(operand);
+  if (tensor) {
+    Tensor *shorter = arena_copy(&context->arena, tensor, sizeof *tensor);
+    shorter->rank = type.rank;
+    shorter->dims = tensor->dims + count;
+    return rewrite_constant(rewriter, node, shorter, operand->origin ? operand->origin : node->origin);
+  }
+  Node *reshape = operand->producer;
+  int64_t numbers[MAX_RANK];
+  for (uint32_t i = 0; i < type.rank; i++) numbers[i] = type.dims[i].constant;
+  const Origin *origin = reshape->origin;
+  if (origin) origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  Value *inputs[] = {node_input(reshape, 0),
+                     rewrite_constant_ints(rewriter, node, numbers, type.rank, reshape->origin)};
+  return graph_node(node->graph, origin, "Reshape", "", inputs, 2, &type, 1, node)->outputs[0];
+}
+
+static bool can_lose_leading(const Node *node, const Value *operand, uint32_t count) {
+  int64_t elements;
+  if (!has_leading_ones(operand->type, count)) return false;
+  if (constant_of(operand)) return true;
+  const Node *reshape = operand->producer;
+  return reshape && is_reshape(reshape) && may_move(reshape) && reshape->graph == node->graph && only_user(operand) &&
+         type_count(operand->type, &elements) && elements > 0;
+}
+
+/* Of the axes that the result has more than what is computed: constants and Reshapes brought them in. */
+static void drop_leading_ones(Rewriter *rewriter, Node *node) {
+  Type result = node->outputs[0]->type;
+  uint32_t rank = 0;
+  int budget = LOOKED_AT;
+  if (result.rank > MAX_RANK || result.rank == 0 || !dim_is(result.dims[0], 1)) return;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Value *operand = node->inputs[i].value;
+    if (!operand || operand->type.dtype == DTYPE_NONE) return;
+    if (!can_lose_leading(node, operand, operand->type.rank ? 1 : 0) && operand->type.rank > rank)
+      rank = operand->type.rank;
+  }
+  uint32_t more = result.rank - rank;
+  if (rank == 0 || more == 0 || !has_leading_ones(result, more) || !leads_to_reshape(node, &budget)) return;
+  Value **inputs = arena_new_array(&rewriter->context->arena, node->input_count, Value *);
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Value *operand = node->inputs[i].value;
+    uint32_t extra = operand->type.rank > rank ? operand->type.rank - rank : 0;
+    if (extra && !can_lose_leading(node, operand, extra)) return;
+  }
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    Value *operand = node->inputs[i].value;
+    uint32_t extra = operand->type.rank > rank ? operand->type.rank - rank : 0;
+    inputs[i] = extra ? operand_without_leading(rewriter, node, operand, extra) : operand;
+  }
+  Node *first = copy_reading(rewriter, node, node->input_count, NULL, without_leading(result, more), node);
+  for (uint32_t i = 0; i < node->input_count; i++) use_set(&first->inputs[i], inputs[i]);
+  int64_t axes[MAX_RANK];
+  for (uint32_t i = 0; i < more; i++) axes[i] = i;
+  Value *read[] = {first->outputs[0], rewrite_constant_ints(rewriter, node, axes, more, node->origin)};
+  Node *second = graph_node(node->graph, first->origin, "Unsqueeze", "", read, 2, &result, 1, node);
+  rewrite_replace(rewriter, node, second->outputs[0]);
+}
+
 /* ---- Transpose ---- */
 
 /* Which axes of size 1 the reshape puts in; false when it does anything else. */
@@ -249,6 +326,7 @@ static void sink(Rewriter *rewriter, Node *node) {
     }
     return;
   }
+  if (is_elementwise(node)) drop_leading_ones(rewriter, node);
 }
 
 bool sink_reshapes(Model *model) {

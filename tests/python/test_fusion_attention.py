@@ -91,11 +91,12 @@ def test_a_symbolic_batch():
     assert op_types(check) == ["Attention"]
 
 
-def test_nothing_left_of_a_row_is_not_attention():
+def test_nothing_left_of_a_row():
     nothing = CAUSAL.copy()
     nothing[3] = False
-    for fill in (-jnp.inf, -1e30):
-        assert "Attention" not in op_types(check_export(attention(nothing, fill), [Q, K, V]))
+    assert "Attention" not in op_types(check_export(attention(nothing, -jnp.inf), [Q, K, V]))
+    model = check_export(attention(nothing, -1e30), [Q, K, V])
+    assert op_types(model) == ["Attention"] and len(model.graph.node[0].input) == 4
 
 
 NEAR_MISSES = [
@@ -113,11 +114,113 @@ def test_near_misses_stay_as_they_are(fn, opset):
     assert "Attention" not in op_types(check_export(fn, [Q, K, V], opset=opset))
 
 
-def test_a_mask_known_only_at_run_time_stays_outside():
-    def fn(q, k, v, mask):
-        return jax.nn.softmax(jnp.where(mask, q @ k.transpose(0, 1, 3, 2), -jnp.inf), axis=-1) @ v
+LOWEST = float(np.finfo(np.float32).min)
+NOTHING = np.zeros((LENGTH, LENGTH), bool)
 
-    assert "Attention" not in op_types(check_export(fn, [Q, K, V, CAUSAL]))
+
+def masked_at_run_time(fill=LOWEST, inverted=False, shape=None):
+    def fn(q, k, v, mask):
+        mask = mask if shape is None else mask.reshape(shape)
+        scores = q @ k.transpose(0, 1, 3, 2) / 2.0
+        scores = jnp.where(mask, fill, scores) if inverted else jnp.where(mask, scores, fill)
+        return jax.nn.softmax(scores, axis=-1) @ v
+
+    return fn
+
+
+@pytest.mark.parametrize("fill", [LOWEST, 0.7 * LOWEST, -1e30])
+@pytest.mark.parametrize("inverted", [False, True])
+def test_a_mask_known_only_at_run_time_is_added(fill, inverted):
+    mask = RNG.random((3, HEADS, LENGTH, LENGTH)) > 0.5
+    model = check_export(masked_at_run_time(fill, inverted), [Q, K, V, mask], more_args=[[Q, K, V, mask * False]])
+    assert op_types(model) == ["Where", "Attention"]
+
+
+def test_rows_of_a_mask_are_shared():
+    lengths = np.arange(LENGTH) < np.array([[6], [1], [0]])
+    model = check_export(masked_at_run_time(shape=(3, 1, 1, LENGTH)), [Q, K, V, lengths])
+    assert op_types(model) == ["Reshape", "Where", "Attention"]
+    one = op_types(check_export(masked_at_run_time(), [Q, K, V, lengths[0]], more_args=[[Q, K, V, lengths[2]]]))
+    assert one == ["Where", "Attention"]
+
+
+@pytest.mark.parametrize("fill", [-jnp.inf, -1e9, -1.0])
+def test_a_run_time_mask_with_another_number_stays_outside(fill):
+    fn = masked_at_run_time(fill)
+    assert "Attention" not in op_types(check_export(fn, [Q, K, V, CAUSAL], more_args=[[Q, K, V, NOTHING]]))
+
+
+def biased(make):
+    def fn(q, k, v, given):
+        return jax.nn.softmax(q @ k.transpose(0, 1, 3, 2) / 2.0 + make(given), axis=-1) @ v
+
+    return fn
+
+
+def test_a_bias_that_is_known_to_be_finite():
+    table = jnp.asarray(RNG.standard_normal((2 * LENGTH, HEADS)), jnp.float32)
+    apart = (np.arange(LENGTH)[:, None] - np.arange(LENGTH) + LENGTH).astype(np.int32)
+    model = check_export(biased(lambda i: table[jnp.clip(i, 0, 11)].transpose(2, 0, 1)), [Q, K, V, apart])
+    assert op_types(model)[-1] == "Attention" and "Softmax" not in op_types(model)
+    fn = biased(lambda mask: (1.0 - mask.astype(np.float32)) * -1e9)
+    model = check_export(fn, [Q, K, V, CAUSAL], more_args=[[Q, K, V, NOTHING]])
+    assert op_types(model)[-1] == "Attention"
+
+
+def test_a_bias_that_might_be_infinite_stays_outside():
+    bias = np.where(CAUSAL, 0, -np.inf).astype(np.float32)
+    nothing = np.full_like(bias, -np.inf)
+    model = check_export(biased(lambda bias: bias), [Q, K, V, bias], more_args=[[Q, K, V, nothing]])
+    assert "Attention" not in op_types(model)
+
+
+def test_bias_and_mask():
+    bias = RNG.standard_normal((HEADS, LENGTH, LENGTH)).astype(np.float32)
+
+    def fn(q, k, v, mask):
+        scores = jnp.where(mask, q @ k.transpose(0, 1, 3, 2) / 2.0 + bias, LOWEST)
+        return jax.nn.softmax(scores, axis=-1) @ v
+
+    model = check_export(fn, [Q, K, V, CAUSAL], more_args=[[Q, K, V, NOTHING]])
+    assert op_types(model) == ["Where", "Attention"]
+
+
+@pytest.mark.parametrize("how", ["both", "keys", "divided"])
+def test_scales_on_either_side(how):
+    def fn(q, k, v):
+        if how != "divided":
+            k = k * 0.5
+        q = q / 4.0 if how == "divided" else q * 0.25 if how == "both" else q
+        return jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k), axis=-1) @ v
+
+    q, k = (value.transpose(0, 2, 1, 3) for value in (Q, K))
+    model = check_export(fn, [q, k, V])
+    assert sorted(op_types(model)) == ["Attention", "Transpose", "Transpose"]
+
+
+def test_causal_at_run_time():
+    def fn(q, k, v):
+        return jax.nn.dot_product_attention(q, k, v, is_causal=True)
+
+    q, k, v = (value.transpose(0, 2, 1, 3) for value in (Q, K, V))
+    more = [[q[:1, :1], k[:1, :1], v[:1, :1]]]
+    model = check_export(fn, [q, k, v], specs=[("B", "T", HEADS, FEATURES)] * 3, more_args=more)
+    assert sorted(op_types(model)) == ["Attention"] + ["Transpose"] * 4
+
+
+def test_a_step_with_a_cache():
+    def fn(x, position, keys, values):
+        q, k, v = (part.reshape(3, 1, HEADS, FEATURES) for part in jnp.split(x, 3, axis=-1))
+        keys = jax.lax.dynamic_update_slice(keys, k, (0, position, 0, 0))
+        values = jax.lax.dynamic_update_slice(values, v, (0, position, 0, 0))
+        seen = (jnp.arange(LENGTH) <= position)[None, None, None]
+        return jax.nn.dot_product_attention(q, keys, values, mask=seen).reshape(3, 1, -1), keys, values
+
+    x = RNG.standard_normal((3, 1, 3 * HEADS * FEATURES)).astype(np.float32)
+    k, v = (value.transpose(0, 2, 1, 3) for value in (K, V))
+    more = [[x, np.int32(at), k, v] for at in (0, 5, -1)]
+    found = op_types(check_export(fn, [x, np.int32(2), k, v], more_args=more))
+    assert found.count("Attention") == 1 and not {"Softmax", "MatMul", "Transpose"} & set(found)
 
 
 def test_what_something_else_reads_stays():

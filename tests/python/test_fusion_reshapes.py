@@ -46,6 +46,16 @@ def test_they_stay_where_the_shape_matters(fn):
     assert sum(op in ("Reshape", "Unsqueeze") for op in found) == 2
 
 
+def test_axes_that_a_constant_brought_in_go_again():
+    mask = np.random.default_rng(0).random((1, 2, 3, 4)) > 0.5
+
+    def fn(x, y):
+        return jnp.where(mask, jnp.exp(x), y.reshape(1, 2, 1, 1)).reshape(2, 3, 4)
+
+    found = op_types(check_export(fn, [X, np.array([1, 2], np.float32)]))
+    assert found == ["Exp", "Reshape", "Where"]
+
+
 def test_nothing_moves_that_something_else_reads():
     def fn(x):
         flat = x.reshape(6, 4)

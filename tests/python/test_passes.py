@@ -55,6 +55,23 @@ def test_neutral_elements():
     assert "Add" in op_types(model)
 
 
+def test_neutral_elements_that_are_larger_than_what_they_leave_alone():
+    row = np.array([True, False, True])
+    everything, nothing = (lambda: jnp.ones((2, 3), bool)), (lambda: jnp.zeros((2, 3), bool))
+    assert exported(lambda m, x: jnp.where(m & everything(), x, 0.5), row, X) == ["Where"]
+    assert exported(lambda m, x: jnp.where((m & nothing()) | m, x, 0.5), row, X) == ["Where"]
+    assert exported(lambda m: m & everything(), row) == ["And"]
+    uneven = np.array([[True, True, True], [True, False, True]])
+    assert exported(lambda m, x: jnp.where(m & uneven, x, 0.5), row, X) == ["And", "Where"]
+
+
+def test_a_constant_of_equal_elements_is_one_element():
+    model = check_export(lambda x: jnp.where(x > 0, x, np.full((2, 3), 0.5, np.float32)), [X])
+    assert all(not tensor.dims for tensor in model.graph.initializer)
+    model = check_export(lambda x: x[0] + np.full((2, 3), 0.5, np.float32), [X])
+    assert any(list(tensor.dims) == [2, 3] for tensor in model.graph.initializer)
+
+
 def test_a_bias_is_added_without_being_expanded():
     bias = np.arange(3, dtype=np.float32)
     assert exported(lambda x: x + bias) == ["Add"]
