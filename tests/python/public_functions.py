@@ -307,7 +307,7 @@ EXCEPTIONS: dict[str, str] = {
     "jax.numpy.sort_complex": COMPLEX,
     **_named(
         "jax.numpy.linalg",
-        "cond eig eigvals lstsq inv matrix_rank pinv qr solve svd svdvals tensorinv tensorsolve",
+        "cond eig eigvals lstsq matrix_rank pinv svd svdvals",
         FACTORS,
     ),
     **_named(
@@ -315,11 +315,8 @@ EXCEPTIONS: dict[str, str] = {
     ),
     "jax.nn.get_scaled_dot_general_config": NOT_OF_ARRAYS,
     "jax.nn.scaled_matmul": "is a cuDNN kernel",
-    "jax.nn.initializers.delta_orthogonal": FACTORS,
-    "jax.nn.initializers.orthogonal": FACTORS,
     "jax.random.key_dtype": NOT_OF_ARRAYS,
     "jax.random.key_impl": NOT_OF_ARRAYS,
-    "jax.random.orthogonal": FACTORS,
     "jax.scipy.special.sph_harm_y": COMPLEX,
     "jax.scipy.special.wofz": COMPLEX,
 }
