@@ -41,7 +41,6 @@ NOT_YET = {
     "real": COMPLEX,
     "fft": COMPLEX,
     "eig": FACTORS,
-    "rng_bit_generator": "XLA chooses the generator by platform; its bits are not reproduced yet",
 }
 KINDS = ("lowered", "lowered by JAX's definition", "passed through", "dropped", "refused", "not yet", "unknown")
 

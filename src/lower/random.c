@@ -1,27 +1,26 @@
 /* Random numbers: the threefry2x32 hash, bit by bit as JAX has it. A key is one uint64 (keys.h), its first word in the
  * low half.
  */
-#include "lower/arithmetic.h"
+#include "lower/random.h"
+
 #include "lower/keys.h"
 #include "onnx/schema.h"
 
-static Value *emit_shift(Lowering *l, Here here, const char *direction, Value *x, Value *by) {
+Value *emit_shift(Lowering *l, Here here, const char *direction, Value *x, Value *by) {
   Value *result = emit_value(l, here, "BitShift", x->type, VALUES(x, by), 2);
   node_set_string(result->producer, "direction", direction);
   return result;
 }
-#define EMIT_SHIFT(l, direction, x, by) emit_shift((l), HERE, (direction), (x), (by))
 
-/* low + high * 2^32 */
-static Value *joined(Lowering *l, Value *low, Value *high) {
+Value *join_words(Lowering *l, Value *low, Value *high) {
   high = cast_to(l, high, DTYPE_UINT64);
   high = EMIT_SHIFT(l, "LEFT", high, constant_integer(l, DTYPE_UINT64, 32));
   return low ? EMIT_MATH(l, "Add", high, cast_to(l, low, DTYPE_UINT64)) : high;
 }
 
-static Value *low_word(Lowering *l, Value *x) { return cast_to(l, x, DTYPE_UINT32); }
+Value *low_word(Lowering *l, Value *x) { return cast_to(l, x, DTYPE_UINT32); }
 
-static Value *high_word(Lowering *l, Value *x) {
+Value *high_word(Lowering *l, Value *x) {
   return low_word(l, EMIT_SHIFT(l, "RIGHT", x, constant_integer(l, DTYPE_UINT64, 32)));
 }
 
@@ -65,14 +64,16 @@ static Graph *threefry_rounds(Lowering *l, Value *const *outside) {
   return subgraph_end(l, outer);
 }
 
-/* The hash of (x1, x2) under the key's words (k1, k2), which broadcast to type; x1 may be NULL for 0. */
-static void threefry(Lowering *l, Type type, Value *const *key, Value *const *x, Value **y) {
+void require_bitwise(Lowering *l) {
+  if (schema_version("BitwiseXor", l->options->opset)) return;
+  unsupported(l, "BitwiseXor, which random numbers are made with, needs opset 18 or later");
+}
+
+void threefry(Lowering *l, Type type, Value *const *key, Value *const *x, Value **y) {
   static const uint32_t rotations[4][5] = {
       {13, 17, 13, 17, 13}, {15, 29, 15, 29, 15}, {26, 16, 26, 16, 26}, {6, 24, 6, 24, 6}};
   static const uint32_t steps[] = {1, 2, 3, 4, 5};
-  if (!schema_version("BitwiseXor", l->options->opset)) {
-    unsupported(l, "BitwiseXor, which random numbers are made with, needs opset 18 or later");
-  }
+  require_bitwise(l);
   Value *mixed = EMIT_MATH(l, "BitwiseXor", EMIT_MATH(l, "BitwiseXor", key[0], key[1]),
                            constant_integer(l, DTYPE_UINT32, 0x1BD11BDA));
   Value *x1 = x[0] ? EMIT_MATH(l, "Add", x[0], key[0]) : key[0], *x2 = EMIT_MATH(l, "Add", x[1], key[1]);
@@ -143,7 +144,7 @@ static void lower_random_bits(Lowering *l) {
   Value *key = key_input(l), *y[2], *bits;
   const Dim *shape = param_dims(l->context, param_get(l->context, l->equation, "shape"), &rank);
   hash_counts(l, key, shape, (uint32_t)rank, y);
-  if (output_type(l, 0).dtype == DTYPE_UINT64) bits = joined(l, y[1], y[0]);
+  if (output_type(l, 0).dtype == DTYPE_UINT64) bits = join_words(l, y[1], y[0]);
   else bits = cast_to(l, EMIT_MATH(l, "BitwiseXor", y[0], y[1]), output_type(l, 0).dtype);
   bind(l, 0, bits);
 }
@@ -153,14 +154,14 @@ static void lower_random_split(Lowering *l) {
   Value *key = key_input(l), *y[2];
   const Dim *shape = param_dims(l->context, param_get(l->context, l->equation, "shape"), &rank);
   hash_counts(l, key, shape, (uint32_t)rank, y);
-  bind(l, 0, joined(l, y[0], y[1]));
+  bind(l, 0, join_words(l, y[0], y[1]));
 }
 
 static void lower_random_fold_in(Lowering *l) {
   Value *key = key_input(l), *y[2];
   Value *words[] = {low_word(l, key), high_word(l, key)}, *x[] = {NULL, cast_to(l, input(l, 1), DTYPE_UINT32)};
   threefry(l, type_with(output_type(l, 0), DTYPE_UINT32), words, x, y);
-  bind(l, 0, joined(l, y[0], y[1]));
+  bind(l, 0, join_words(l, y[0], y[1]));
 }
 
 /* The seed's high word, which 32 bits do not have, is the first. */
@@ -173,7 +174,7 @@ static void lower_random_seed(Lowering *l) {
     seed = cast_to(l, cast_to(l, seed, sign ? DTYPE_INT32 : DTYPE_UINT32), DTYPE_UINT32);
   }
   if (wide) seed = cast_to(l, seed, DTYPE_UINT64);
-  bind(l, 0, wide ? joined(l, high_word(l, seed), low_word(l, seed)) : joined(l, NULL, seed));
+  bind(l, 0, wide ? join_words(l, high_word(l, seed), low_word(l, seed)) : join_words(l, NULL, seed));
 }
 
 static void lower_random_wrap(Lowering *l) {
@@ -225,6 +226,7 @@ const Plugin random_plugins[] = {
     PLUGIN("random_clone", lower_random_clone),
     PLUGIN("threefry2x32", lower_threefry2x32, "Scan"),
     PLUGIN("iota_2x32_shape", lower_iota_2x32_shape, "Range"),
+    PLUGIN("rng_bit_generator", lower_rng_bit_generator, "Loop"),
     PLUGIN("rng_uniform", lower_rng_uniform, "RandomUniformLike"),
     {0},
 };
