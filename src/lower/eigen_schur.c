@@ -208,7 +208,7 @@ QuasiTriangle quasi_triangle(Lowering *l, Value *matrix) {
 
 Blocks blocks_of(Lowering *l, QuasiTriangle schur) {
   Blocks blocks = {.first = of_row_after(l, schur.joined), .second = schur.joined};
-  Value *a = diagonal_at(l, schur.form, 0, 0);
+  Value *a = blocks.diagonal = diagonal_at(l, schur.form, 0, 0);
   blocks.b = diagonal_at(l, schur.form, 0, 1);
   blocks.c = diagonal_at(l, schur.form, 1, 0);
   blocks.d = of_row_after(l, a);

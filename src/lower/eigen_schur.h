@@ -17,6 +17,7 @@ QuasiTriangle quasi_triangle(Lowering *l, Value *matrix);
 /* The blocks of two rows, as columns that hold for the first row of each: [[a, b], [c, d]]. */
 typedef struct Blocks {
   Value *first, *second; /* bool: is the row the first, the second of a block? */
+  Value *diagonal;       /* of the form: a for the first row, d for the second */
   Value *b, *c, *d;
   Value *middle;       /* (a + d) / 2 */
   Value *half;         /* (a - d) / 2 */
