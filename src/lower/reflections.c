@@ -16,7 +16,7 @@ Reflection reflection_of(Lowering *l, Value *column, Value *rows, Value *index) 
   Value *norm = EMIT_MATH(l, "Sqrt", EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", head, head), square));
   Value *length = EMIT_MATH(l, "Add", EMIT_MATH(l, "Abs", head), norm);
   Value *tau = EMIT_WHERE(l, nothing, zero, EMIT_MATH(l, "Div", length, norm));
-  Value *negative = EMIT_MATH(l, "Less", head, zero);
+  Value *negative = EMIT_MATH(l, "Less", EMIT_MATH(l, "Reciprocal", head), zero); /* -0 counts as negative */
   Value *difference = EMIT_WHERE(l, negative, EMIT_MATH(l, "Neg", length), length);
   Value *divisor = EMIT_WHERE(l, nothing, one, difference);
   Value *below = EMIT_MATH(l, "Div", tail, cast_to(l, divisor, dtype));

@@ -147,6 +147,10 @@ def test_qr_of_columns_with_nothing_to_reflect():
     check_export(lambda a: linalg.qr(a)[1], [dependent.astype(np.float32)], atol=2e-6)
 
 
+def test_qr_takes_the_sign_of_a_negative_zero():
+    check_export(linalg.qr, [np.array([[[-0.0, 1], [2, 3]], [[0.0, 1], [2, 3]]], np.float32)])
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_qr_neither_overflows_nor_vanishes(scale):
     check_export(lambda a: linalg.qr(a * scale)[1] / scale, [matrices(4, 4)])
