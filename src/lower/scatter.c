@@ -8,10 +8,20 @@
 
 #include <math.h>
 
+#include "lower/loops.h"
+#include "lower/scalar_body.h"
 #include "onnx/schema.h"
 
 /* What a row's flags say. */
-typedef enum Combiner { COMBINE_SET, COMBINE_ADD, COMBINE_SUB, COMBINE_MUL, COMBINE_MIN, COMBINE_MAX } Combiner;
+typedef enum Combiner {
+  COMBINE_SET,
+  COMBINE_ADD,
+  COMBINE_SUB,
+  COMBINE_MUL,
+  COMBINE_MIN,
+  COMBINE_MAX,
+  COMBINE_APPLY, /* a function of the element takes its place; there is no update */
+} Combiner;
 
 static const struct {
   const char *reduction, *op;
@@ -26,7 +36,8 @@ typedef struct Scatter {
   const int64_t *windows; /* the axes of the updates that are windows, ascending */
   size_t window_count;
   Value *operand, *updates;
-  bool unique; /* no element is updated twice */
+  bool unique;           /* no element is updated twice */
+  const Jaxpr *function; /* to apply, or NULL */
 } Scatter;
 
 static void read_scatter(Lowering *l, Scatter *s) {
@@ -52,7 +63,12 @@ static void read_scatter(Lowering *l, Scatter *s) {
   }
   const int64_t *map = dimension_list(l, "scatter_dims_to_operand_dims", &mapped);
   access_columns(l, access, input(l, 1), map, mapped);
+  const Param *function = param_find(l->equation, "update_jaxpr");
   s->combiner = (Combiner)l->plugin->flags;
+  if (s->combiner == COMBINE_SET && function && function->kind == PARAM_JAXPR) {
+    s->combiner = COMBINE_APPLY;
+    s->function = function->jaxpr;
+  }
   s->unique = param_bool_or(l->equation, "unique_indices", false);
 }
 
@@ -73,9 +89,18 @@ static DType scatter_dtype(Lowering *l, const char *op, Combiner combiner, DType
   unsupported(l, "ONNX Runtime cannot scatter elements of type %s", dtype_name(dtype));
 }
 
-static Value *combine(Lowering *l, Combiner combiner, Value *current, Value *update) {
-  if (combiner == COMBINE_SET) return update;
-  return EMIT_ROW_AROUND(l, combiners[combiner].op, current->type, current, update);
+static Value *applied(Lowering *l, const Scatter *s, Value *current) {
+  Value *arguments[] = {current, constant_like(l, current->type, 0)}, *result;
+  const Param *consts = param_find(l->equation, "update_consts");
+  arguments[1] = expand_to(l, arguments[1], current->type.dims, current->type.rank);
+  apply_scalar_body(l, HERE, s->function, consts, arguments, 2, &result);
+  return result;
+}
+
+static Value *combine(Lowering *l, const Scatter *s, Value *current, Value *update) {
+  if (s->combiner == COMBINE_SET) return update;
+  if (s->combiner == COMBINE_APPLY) return applied(l, s, current);
+  return EMIT_ROW_AROUND(l, combiners[s->combiner].op, current->type, current, update);
 }
 
 /* One window: no two updates can meet. Written over itself when it is out of bounds. */
@@ -84,7 +109,7 @@ static Value *scatter_one(Lowering *l, Scatter *s) {
   Value *update = reshape_to(l, s->updates, access->size, access->operand.rank);
   Value *current = NULL;
   if (s->combiner != COMBINE_SET || access->in_bounds) current = window_read(l, access, s->operand);
-  if (current) update = combine(l, s->combiner, current, update);
+  if (current) update = combine(l, s, current, update);
   if (access->in_bounds) {
     Value *mask = reshape_to(l, access->in_bounds, NULL, 0);
     update = choose(l, mask, update, current, update->type);
@@ -348,6 +373,31 @@ static Value *keep_nans(Lowering *l, const Scatter *s, Value *result) {
   return choose(l, is_nan(l, marks), marks, result, result->type);
 }
 
+/* How often each element is chosen. */
+static Value *count_choices(Lowering *l, const Scatter *s) {
+  Scatter counting = *s;
+  counting.combiner = COMBINE_ADD;
+  counting.operand = filled(l, type_with(s->operand->type, DTYPE_INT32), tensor_scalar(l, DTYPE_INT32, 0));
+  counting.updates = filled(l, type_with(s->updates->type, DTYPE_INT32), tensor_scalar(l, DTYPE_INT32, 1));
+  neutralise(l, &counting);
+  return scatter_all(l, &counting);
+}
+
+/* The function goes over all elements, and its results are kept where it is due; as often as an element is chosen. */
+static Value *apply_where_chosen(Lowering *l, const Scatter *s) {
+  int64_t axes[MAX_RANK];
+  for (uint32_t i = 0; i < s->operand->type.rank; i++) axes[i] = i;
+  Value *counts = cast_to(l, count_choices(l, s), DTYPE_INT64);
+  Value *most = EMIT_REDUCED(l, "ReduceMax", counts, axes, counts->type.rank);
+  Dim steps = s->unique ? dim_of(1) : product(l, s->access.batch, s->access.batch_rank);
+  Loop *loop = LOOP_BEGIN(l, "apply", steps, s->operand);
+  Value *step = reshape_to(l, loop->index, NULL, 0), *now = loop->carried[0];
+  Value *due = EMIT(l, "Greater", type_with(counts->type, DTYPE_BOOL), counts, step);
+  Value *next = EMIT(l, "Add", step->type, step, constant_integer(l, DTYPE_INT64, 1));
+  loop->go_on = EMIT(l, "Greater", type_scalar(DTYPE_BOOL), most, next);
+  return EMIT_LOOP(loop, choose(l, due, applied(l, s, now), now, now->type))[0];
+}
+
 static bool has_nothing(Type type) {
   for (uint32_t i = 0; i < type.rank; i++) {
     if (dim_is(type.dims[i], 0)) return true;
@@ -356,17 +406,11 @@ static bool has_nothing(Type type) {
 }
 
 static void lower_scatter(Lowering *l) {
-  const Param *function = param_find(l->equation, "update_jaxpr");
-  if (l->plugin->flags == COMBINE_SET && function && function->kind == PARAM_JAXPR) {
-    unsupported(l,
-                "a scatter that applies a function to the elements has no ONNX form; gather them, apply the "
-                "function, and set them");
-  }
   if (has_nothing(input_type(l, 0)) || has_nothing(input_type(l, 2))) {
     bind(l, 0, input(l, 0));
     return;
   }
-  Scatter s;
+  Scatter s = {0};
   read_scatter(l, &s);
   s.operand = input(l, 0);
   s.updates = input(l, 2);
@@ -374,6 +418,10 @@ static void lower_scatter(Lowering *l) {
   for (uint32_t d = 0; d < s.access.operand.rank; d++) batched = batched || s.access.batch_of[d] >= 0;
   if (access_is_single(&s.access) && !batched) {
     bind(l, 0, scatter_one(l, &s));
+    return;
+  }
+  if (s.combiner == COMBINE_APPLY) {
+    bind(l, 0, apply_where_chosen(l, &s));
     return;
   }
   neutralise(l, &s);

@@ -375,9 +375,41 @@ def test_large_windows_are_spliced():
     check_export(fn, [x, np.int32(7)])
 
 
-def test_a_scatter_that_applies_a_function_is_refused():
-    with pytest.raises(Exception, match="applies a function"):
-        check_export(lambda x, i: x.at[i].apply(jnp.sin), [X, FIRST])
+@pytest.mark.parametrize(
+    "choose",
+    [
+        lambda x, i: x.at[i[0]],
+        lambda x, i: x.at[i[0], 1],
+        lambda x, i: x.at[i],
+        lambda x, i: x.at[i, i],
+        lambda x, i: x.at[:, 1:3],
+        lambda x, i: x.at[..., i],
+    ],
+)
+def test_a_function_is_applied_as_often_as_an_element_is_chosen(choose):
+    def fn(x, i):
+        return choose(x, i).apply(lambda v: v * 2 + 1), choose(x, i).apply(jnp.sin, mode="clip")
+
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    for indices in ([2, 0], [1, 1, -1, 1], [7, 2, -9]):
+        check_export(fn, [x, np.array(indices, np.int32)])
+
+
+def test_a_function_is_applied_along_a_batch_and_for_a_size_known_at_run_time():
+    def fn(x, i):
+        return jax.vmap(lambda row, at: row.at[at].apply(jnp.square))(x, i)
+
+    rows = [np.arange(3 * size, dtype=np.float32).reshape(size, 3) for size in (4, 1)]
+    index = np.array([0, 0], np.int32)
+    check_export(fn, [rows[0], np.arange(8, dtype=np.int32).reshape(4, 2) // 2])
+    specs = [("B", 3), jax.ShapeDtypeStruct((2,), np.int32)]
+    applied = lambda x, i: x.at[i].apply(jnp.square)  # noqa: E731
+    check_export(applied, [rows[0], index], specs=specs, more_args=[[rows[1], index]])
+
+
+def test_a_function_that_is_not_elementwise_cannot_be_applied():
+    with pytest.raises(Exception, match="element by element"):
+        check_export(lambda x, i: x.at[i].apply(lambda v: jnp.sort(jnp.stack([v, 1 - v]))[0]), [X, FIRST])
 
 
 @pytest.mark.parametrize("opset", [17, 18, 21])
