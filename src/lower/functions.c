@@ -35,7 +35,7 @@ static Value **body_arguments(Lowering *l, Call *call, Value *const *outer, uint
   return inner;
 }
 
-static void lower_body(Lowering *l, Call *call) {
+static void lower_body(Lowering *l, Here here, Call *call) {
   const Equation *equation = l->equation;
   const Jaxpr *jaxpr = param_jaxpr(l->context, equation, l->plugin->op);
   require(l->context, jaxpr->input_count == equation->input_count && jaxpr->output_count == equation->output_count);
@@ -48,7 +48,7 @@ static void lower_body(Lowering *l, Call *call) {
   l->graph = call->scope.graph;
   Value **arguments = body_arguments(l, call, outer, equation->input_count);
   Value **results = arena_new_array(&l->context->arena, jaxpr->output_count, Value *);
-  lower_region(l, HERE, jaxpr, arguments, results);
+  lower_region(l, here, jaxpr, arguments, results);
   for (uint32_t i = 0; i < jaxpr->output_count; i++) subgraph_output(l, results[i]);
   l->scope = outer_scope;
   l->graph = outer_graph;
@@ -144,7 +144,7 @@ static void lower_function(Lowering *l) {
                .domain = text_param(l, "namespace"),
                .unique = param_bool_or(l->equation, "unique", false),
                .defined = l->model->functions.count};
-  lower_body(l, &call);
+  lower_body(l, HERE, &call);
   Function *function = call.unique ? share(l, &call) : define(l, &call);
   uint32_t count = l->equation->output_count;
   Type *types = arena_new_array(&l->context->arena, count, Type);

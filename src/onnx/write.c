@@ -295,12 +295,25 @@ static void put_opset(Encoder *encoder, int field, const OpsetImport *opset) {
   put_message(encoder, field, mark);
 }
 
+/* A function's inputs and outputs are names only; their types stand beside those of its other values. */
+static void put_function_types(Writer *writer, const Graph *body) {
+  for (size_t i = body->outputs.count; i--;) {
+    const Value *value = body->outputs.items[i]->value;
+    if (value->type.dtype != DTYPE_NONE) put_value_info(writer, FIELD_FUNCTION_VALUE_INFO, value);
+  }
+  put_intermediate_types(writer, FIELD_FUNCTION_VALUE_INFO, body);
+  for (size_t i = body->inputs.count; i--;) {
+    const Value *value = body->inputs.items[i];
+    if (value->type.dtype != DTYPE_NONE) put_value_info(writer, FIELD_FUNCTION_VALUE_INFO, value);
+  }
+}
+
 static void put_function(Writer *writer, const Model *model, const Function *function) {
   Encoder *encoder = &writer->encoder;
   uint64_t mark = encoder->total;
   const Graph *body = function->body;
   put_stored_metadata(encoder, FIELD_FUNCTION_METADATA_PROPS, function->metadata.items, function->metadata.count);
-  put_intermediate_types(writer, FIELD_FUNCTION_VALUE_INFO, body);
+  put_function_types(writer, body);
   put_text(encoder, FIELD_FUNCTION_DOMAIN, function->domain);
   for (size_t i = model->opsets.count; i--;) put_opset(encoder, FIELD_FUNCTION_OPSET_IMPORT, &model->opsets.items[i]);
   for (const Node *node = body->last; node; node = node->previous) put_node(writer, FIELD_FUNCTION_NODE, node);

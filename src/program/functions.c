@@ -173,17 +173,27 @@ static Equation *function_equation(Outliner *outliner, const Region *region, con
   return equation;
 }
 
+/* Without a reader there is nothing to call the function for. */
+static bool is_needed(const Outliner *outliner, const Region *region, const Equation *end, size_t to) {
+  for (uint32_t i = 0; i < end->output_count; i++) {
+    if (is_read_behind(outliner, end->outputs[i], to)) return true;
+  }
+  for (size_t i = 0; i < region->equations.count; i++) {
+    const Equation *equation = region->equations.items[i];
+    for (uint32_t k = 0; k < equation->output_count; k++) {
+      if (is_read_behind(outliner, equation->outputs[k], to)) return true;
+    }
+  }
+  return false;
+}
+
 static void outline_range(Outliner *outliner, size_t from, size_t to, EquationList *list);
 
 static void outline_region(Outliner *outliner, size_t from, size_t to, EquationList *list) {
   Equation *begin = outliner->jaxpr->equations[from], *end = outliner->jaxpr->equations[to];
   Region region = {0};
   outline_range(outliner, from + 1, to, &region.equations);
-  bool results_read = false;
-  for (uint32_t i = 0; i < end->output_count; i++) {
-    results_read = results_read || is_read_behind(outliner, end->outputs[i], to);
-  }
-  if (!results_read) { /* nothing to call it for, unless it left something behind */
+  if (!is_needed(outliner, &region, end, to)) {
     for (size_t i = 0; i < region.equations.count; i++) {
       array_push(outliner->context, list, region.equations.items[i]);
     }
