@@ -68,7 +68,7 @@ static Value *joined(const Loop *loop, Value *stacked, int64_t axis) {
   return transpose_by(l, flat, permutation);
 }
 
-Value **loop_end(Loop *loop, Here here, Value *const *next, size_t next_count) {
+Value **emit_loop_end(Loop *loop, Here here, Value *const *next, size_t next_count) {
   Lowering *l = loop->l;
   require(l->context, next_count == loop->carried_count);
   require(l->context, !loop->go_on || !loop->collected_count);

@@ -42,7 +42,7 @@ Loop *loop_begin(Lowering *l, const char *name, Dim count, bool backwards, Value
 void loop_collect(Loop *loop, Value *value, int64_t axis);
 
 /* Takes the carried values for the next step, in the order of begin and of the same types. */
-Value **loop_end(Loop *loop, Here here, Value *const *next, size_t next_count);
-#define EMIT_LOOP(loop, ...) loop_end((loop), HERE, VALUES(__VA_ARGS__), COUNT_OF(__VA_ARGS__))
+Value **emit_loop_end(Loop *loop, Here here, Value *const *next, size_t next_count);
+#define EMIT_LOOP(loop, ...) emit_loop_end((loop), HERE, VALUES(__VA_ARGS__), COUNT_OF(__VA_ARGS__))
 
 #endif

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -247,6 +249,37 @@ def test_tridiagonal_solve_of_a_singular_matrix_is_nan():
     check_export(lambda d, b: linalg.tridiagonal_solve(d[:, 0], d[:, 1], d[:, 2], b), [diagonals, matrices(2, 3, 1)])
 
 
+needs_perturbation = pytest.mark.skipif(
+    "perturb_singular" not in inspect.signature(linalg.tridiagonal_solve).parameters,
+    reason="JAX has no such option yet",
+)
+
+
+@needs_perturbation
+@pytest.mark.parametrize("shape", [(1, 2), (2, 1), (6, 3), (2, 5, 2), (0, 3, 2)])
+def test_tridiagonal_solve_with_perturbation(shape):
+    diagonals = [matrices(*shape[:-1]) + offset for offset in (0, 0.1, 0.2)]
+    solve = partial(linalg.tridiagonal_solve, perturb_singular=True)
+    check_export(solve, [*diagonals, matrices(*shape)], **LOOSE)
+
+
+@needs_perturbation
+def test_tridiagonal_solve_perturbs_singular_matrices():
+    diagonals = np.array([[[0, 1, 1], [1, 1, 2], [1, 2, 0]], [[0, 1, 0], [1, 1, 2], [1, 0, 0]]], np.float32)
+    solve = partial(linalg.tridiagonal_solve, perturb_singular=True)
+    check_export(lambda d, b: solve(d[:, 0], d[:, 1], d[:, 2], b), [diagonals, matrices(2, 3, 1)])
+    check_export(lambda b: solve(*jnp.zeros((3, 3)), b), [0 * matrices(3, 2)])
+
+
+@needs_perturbation
+def test_eigenvectors_of_a_tridiagonal_matrix():
+    def eigenpairs(diagonal, beside):
+        values, vectors = jax.scipy.linalg.eigh_tridiagonal(diagonal, beside, eigvals_only=False)
+        return values, jnp.abs(vectors)
+
+    check_export(eigenpairs, [matrices(5), matrices(6)[:4]], **LOOSE)
+
+
 def test_symmetric_product():
     check_export(
         lambda a, c: linalg.symmetric_product(a, c, alpha=2.0, beta=0.5, symmetrize_output=True),
@@ -332,5 +365,3 @@ def test_every_opset(opset):
 def test_what_is_refused():
     with pytest.raises(UnsupportedError):
         to_onnx(jnp.linalg.cholesky, [np.eye(2, dtype=np.complex64)])
-    with pytest.raises(UnsupportedError, match="perturb_singular=False"):
-        to_onnx(lambda d, b: linalg.tridiagonal_solve(d, d, d, b, perturb_singular=True), [matrices(3), matrices(3, 1)])
