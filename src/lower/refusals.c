@@ -12,6 +12,8 @@
 #define FOREIGN "it is foreign compiled code, which ONNX cannot hold"
 #define REFERENCE "it changes memory in place, and an ONNX value never changes"
 #define DERIVATIVE "it stands for a derivative that JAX has not computed yet; export the finished derivative"
+#define FORWARD \
+  "it is the forward derivative of a custom_vjp function, which JAX has none of; use reverse mode or custom_jvp"
 
 /* The scan before lowering finds refused primitives first: only bodies that it skips lead here. */
 static void lower_refused(Lowering *l) { unsupported(l, "%s", l->plugin->op); }
@@ -84,7 +86,7 @@ const Plugin refusal_plugins[] = {
     PLUGIN("create_token", lower_refused, TOKEN, REFUSED),
     PLUGIN("after_all", lower_refused, TOKEN, REFUSED),
     PLUGIN("run_state", lower_refused, REFERENCE, REFUSED),
-    PLUGIN("custom_lin", lower_refused, DERIVATIVE, REFUSED),
+    PLUGIN("custom_lin", lower_refused, FORWARD, REFUSED),
     PLUGIN("create_linear", lower_refused, DERIVATIVE, REFUSED),
     PLUGIN("to_edtype", lower_refused, "ONNX has no element types of JAX's own kinds", REFUSED),
     PLUGIN("from_edtype", lower_refused, "ONNX has no element types of JAX's own kinds", REFUSED),

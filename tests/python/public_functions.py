@@ -230,6 +230,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "jax.numpy.vectorize": (lambda f, x, y: f(jnp.dot, signature="(n),(n)->()")(x, y), X, Y),
     "jax.numpy.where": (lambda f, x, y: f(x < 0.5, x, y), X, Y),
     "jax.numpy.linalg.eigh": (lambda f, x: (f(x)[0], jnp.abs(f(x)[1])), POSITIVE),  # vectors have no sign of their own
+    "jax.numpy.linalg.svd": (lambda f, x: tuple(map(jnp.abs, f(x, full_matrices=False))), IMAGES[0]),
     "jax.numpy.linalg.lstsq": (lambda f, x, y: f(x, y), IMAGES[0], U[[0, 1, 2, 0]]),
     "jax.numpy.linalg.cholesky": (lambda f, x: f(x), POSITIVE),
     "jax.numpy.linalg.matrix_rank": (lambda f, x: f(x), X),
@@ -302,14 +303,9 @@ EXCEPTIONS: dict[str, str] = {
     "jax.numpy.result_type": NOT_OF_ARRAYS,
     "jax.numpy.trim_zeros": DATA_DEPENDENT,
     "jax.numpy.poly": FACTORS,
-    "jax.numpy.polyfit": FACTORS,
     "jax.numpy.roots": FACTORS,
     "jax.numpy.sort_complex": COMPLEX,
-    **_named(
-        "jax.numpy.linalg",
-        "cond eig eigvals lstsq matrix_rank pinv svd svdvals",
-        FACTORS,
-    ),
+    **_named("jax.numpy.linalg", "eig eigvals", FACTORS),
     **_named(
         "jax.numpy.fft", "fft fft2 fftn hfft ifft ifft2 ifftn ihfft irfft irfft2 irfftn rfft rfft2 rfftn", COMPLEX
     ),

@@ -88,3 +88,15 @@ def test_every_refusal_is_listed_at_once():
     with pytest.raises(UnsupportedError) as error:
         to_onnx(fn, [X])
     assert [item[0] for item in error.value.items] == ["pure_callback", "ffi_call"]
+
+
+def test_the_forward_derivative_of_a_custom_vjp_is_refused_and_the_reverse_one_is_not():
+    @jax.custom_vjp
+    def fn(x):
+        return jnp.sin(x)
+
+    fn.defvjp(lambda x: (fn(x), x), lambda x, g: (g * jnp.cos(x),))
+    with pytest.raises(UnsupportedError, match="custom_lin: it is the forward derivative of a custom_vjp function"):
+        to_onnx(lambda x: jax.jvp(fn, (x,), (x,))[1], [X])
+    assert op_types(to_onnx(lambda x: jax.linearize(fn, x)[0], [X])) == ["Sin"]
+    assert op_types(to_onnx(lambda x: jax.vjp(fn, x)[1](x)[0], [X])) == ["Cos", "Mul"]
