@@ -49,7 +49,9 @@ static bool is_in(const Region *region, const Node *node, const Graph *graph) {
   return node && node->graph == graph && node->scratch && mark_of(node)->region == region->number;
 }
 
-static bool is_transpose(const Node *node) { return node && node_is(node, "Transpose") && node_input(node, 0); }
+static bool is_transpose(const Node *node, AxisOrder *order) {
+  return node && !node->domain[0] && transpose_order(node, order);
+}
 
 /* Does this use read the value's axes as those of a node of the region? */
 static bool is_inner_use(const Layout *layout, const Region *region, const Use *use) {
@@ -57,8 +59,12 @@ static bool is_inner_use(const Layout *layout, const Region *region, const Use *
   return input_is_permuted(mark_of(use->node)->row, (uint32_t)(use - use->node->inputs));
 }
 
+/* Or the sum of a window, which is an average times its size and waits for a division. */
 static bool is_convolution(const Node *node) {
-  return node && (node_is(node, "Conv") || node_is(node, "ConvTranspose"));
+  if (!node) return false;
+  if (node_is(node, "Conv") || node_is(node, "ConvTranspose")) return true;
+  const Value *first = node_is(node, "Mul") ? node_input(node, 0) : NULL;
+  return first && first->producer && node_is(first->producer, "AveragePool");
 }
 
 static bool is_after_convolution(const Layout *layout, const Node *transpose) {
@@ -98,6 +104,7 @@ static bool joins(const Region *region, const Value *value) {
 }
 
 static void grow_region(Layout *layout, Region *region) {
+  AxisOrder order;
   for (size_t at = 0; at < region->nodes.count; at++) {
     Node *node = region->nodes.items[at];
     for (uint32_t i = 0; i < node->output_count; i++) {
@@ -107,7 +114,7 @@ static void grow_region(Layout *layout, Region *region) {
       Value *value = node->inputs[i].value;
       if (!input_is_permuted(mark_of(node)->row, i) || !joins(region, value) || !value->producer) continue;
       add_node(layout, region, value->producer);
-      if (is_transpose(value->producer) && value->scratch != region) {
+      if (value->scratch != region && is_transpose(value->producer, &order)) {
         value->scratch = region;
         add_users(layout, region, value);
       }
@@ -132,7 +139,7 @@ static void find_entering(Layout *layout, Region *region, const Node *node) {
     if (value->scratch == &region->entering || is_all_ones(value->type)) continue;
     value->scratch = &region->entering;
     array_push(layout->rewriter.context, &region->entering, value);
-    if (is_transpose(value->producer) && transpose_order(value->producer, &order)) {
+    if (is_transpose(value->producer, &order)) {
       add_order(region, order_inverse(order));
     }
   }
@@ -144,7 +151,7 @@ static void find_leaving(Layout *layout, Region *region, Value *value) {
   for (const Use *use = value->uses; use; use = use->next) {
     if (is_inner_use(layout, region, use)) continue;
     leaves = true;
-    if (is_transpose(use->node) && transpose_order(use->node, &order)) add_order(region, order);
+    if (is_transpose(use->node, &order)) add_order(region, order);
   }
   if (leaves) array_push(layout->rewriter.context, &region->leaving, value);
 }
@@ -167,9 +174,7 @@ static Node *transpose_that_is_there(const Layout *layout, const Value *value, c
   if (value->graph != layout->graph) return NULL;
   for (const Use *use = value->uses; use && budget--; use = use->next) {
     bool same_graph = use->node && use->node->graph == layout->graph;
-    if (same_graph && is_transpose(use->node) && transpose_order(use->node, &found) && order_equal(&found, order)) {
-      return use->node;
-    }
+    if (same_graph && is_transpose(use->node, &found) && order_equal(&found, order)) return use->node;
   }
   return NULL;
 }
@@ -186,7 +191,7 @@ static bool read_by_region_alone(const Layout *layout, const Region *region, con
 /* The Transpose at the border whose input a region in this order can read instead; or NULL. */
 static Node *entering_transpose(const Layout *layout, const Region *region, const Value *value, AxisOrder *order) {
   Node *node = value->producer;
-  if (!is_transpose(node) || value->type.rank != region->rank || !transpose_order(node, order)) return NULL;
+  if (value->type.rank != region->rank || !is_transpose(node, order)) return NULL;
   return is_in(region, node_input(node, 0)->producer, layout->graph) ? NULL : node;
 }
 
@@ -196,7 +201,7 @@ static Cost entering_cost(const Layout *layout, const Region *region, const Valu
   if (transpose) {
     AxisOrder both = order_then(before, *order);
     bool goes = read_by_region_alone(layout, region, value);
-    Cost cost = {(order_is_identity(&both) ? 0 : 1) - goes, 0};
+    Cost cost = {(order_changes_nothing(node_input(transpose, 0)->type, &both) ? 0 : 1) - goes, 0};
     if (goes && is_after_convolution(layout, transpose)) cost.after_convolutions--;
     return cost;
   }
@@ -208,18 +213,25 @@ static Cost entering_cost(const Layout *layout, const Region *region, const Valu
   return (Cost){1, is_convolution(value->producer)};
 }
 
-static Cost leaving_cost(const Layout *layout, const Region *region, const Value *value, const AxisOrder *order) {
+/* Does a Transpose that reads the value have nothing left to do once the value has this order? */
+static bool is_undone(Rewriter *rewriter, const Value *value, const AxisOrder *order, const AxisOrder *after) {
+  if (order_equal(after, order)) return true;
+  AxisOrder rest = order_then(order_inverse(*order), *after);
+  return order_changes_nothing(order_type(rewriter->context, value->type, order), &rest);
+}
+
+static Cost leaving_cost(Layout *layout, const Region *region, const Value *value, const AxisOrder *order) {
   int64_t removed = 0, back = 0;
   AxisOrder after;
   for (const Use *use = value->uses; use; use = use->next) {
     if (is_inner_use(layout, region, use)) continue;
-    if (is_transpose(use->node) && transpose_order(use->node, &after)) removed += order_equal(&after, order);
+    if (is_transpose(use->node, &after)) removed += is_undone(&layout->rewriter, value, order, &after);
     else if (!use->node || !absorbs_order(use->node, value, order)) back = 1;
   }
   return (Cost){back - removed, 0};
 }
 
-static Cost region_cost(const Layout *layout, const Region *region, const AxisOrder *order) {
+static Cost region_cost(Layout *layout, const Region *region, const AxisOrder *order) {
   Cost cost = {0};
   for (size_t i = 0; i < region->entering.count; i++) {
     Cost more = entering_cost(layout, region, region->entering.items[i], order);
@@ -315,7 +327,7 @@ static Value *read_past(Layout *layout, Node *transpose, AxisOrder before, const
   AxisOrder both = order_then(before, *order);
   Value *source = node_input(transpose, 0);
   Node *receiver = source->producer;
-  if (!order_is_identity(&both)) {
+  if (!order_changes_nothing(source->type, &both)) {
     Node *place = transpose->graph == layout->graph ? transpose : layout->graph->first;
     receiver = new_transpose(layout, source, &both, transpose->origin, place);
     source = receiver->outputs[0];
@@ -349,6 +361,7 @@ static Value *permuted(Layout *layout, Region *region, Value *value, const AxisO
 
 static void enter(Layout *layout, Region *region, const AxisOrder *order) {
   Rewriter *rewriter = &layout->rewriter;
+  AxisOrder before;
   for (size_t i = 0; i < region->entering.count; i++) {
     Value *value = region->entering.items[i];
     value->scratch = permuted(layout, region, value, order);
@@ -365,21 +378,30 @@ static void enter(Layout *layout, Region *region, const AxisOrder *order) {
   for (size_t i = 0; i < region->entering.count; i++) {
     Value *value = region->entering.items[i];
     value->scratch = NULL;
-    if (is_transpose(value->producer)) rewrite_drop_unused(rewriter, value->producer, NULL);
+    if (is_transpose(value->producer, &before)) rewrite_drop_unused(rewriter, value->producer, NULL);
   }
 }
 
-/* Readers outside the region that do not care are told; the others are returned. */
-static size_t absorb_leaving(Layout *layout, Region *region, Value *value, const AxisOrder *order, Use ***others) {
+/* A reader outside a region that cares about the order of axes. */
+typedef struct Exit {
+  Use *use;
+  bool transposes;
+  AxisOrder after; /* what it does when it transposes */
+} Exit;
+
+typedef ARRAY(Exit) Exits;
+
+/* Readers outside the region that do not care are told; the others are collected, while the value has its old type. */
+static void absorb_leaving(Layout *layout, Region *region, Value *value, const AxisOrder *order, Exits *exits) {
   Rewriter *rewriter = &layout->rewriter;
-  ARRAY(Use *) left = {0};
   for (Use *use = value->uses; use; use = use->next) {
     if (is_inner_use(layout, region, use)) continue;
-    if (use->node && absorbs_order(use->node, value, order)) absorb_order(rewriter, use->node, order);
-    else array_push(rewriter->context, &left, use);
+    Exit exit = {.use = use};
+    exit.transposes = is_transpose(use->node, &exit.after);
+    bool undone = exit.transposes && is_undone(rewriter, value, order, &exit.after);
+    if (!undone && use->node && absorbs_order(use->node, value, order)) absorb_order(rewriter, use->node, order);
+    else array_push(rewriter->context, exits, exit);
   }
-  *others = left.items;
-  return left.count;
 }
 
 /* A Transpose back to the order that others want the value in, under its name. */
@@ -397,44 +419,45 @@ static Node *transpose_back(Layout *layout, Value *value, const AxisOrder *order
   return back;
 }
 
+/* A Reshape that moved axes of size 1 has others to move now. */
+static void replace_by_transpose(Layout *layout, Node *reshape, Value *value, const AxisOrder *order) {
+  Node *place = reshape->graph == layout->graph ? reshape : value->producer->next;
+  rewrite_replace(&layout->rewriter, reshape, new_transpose(layout, value, order, reshape->origin, place)->outputs[0]);
+}
+
 /* Transposes last: the name of an output may go to the value that a Transpose back has just been freed of. */
-static void leave(Layout *layout, Value *value, const AxisOrder *order, Use **uses, size_t count) {
-  AxisOrder inverse = order_inverse(*order), perm;
+static void leave(Layout *layout, Value *value, const AxisOrder *order, const Exits *exits) {
+  AxisOrder inverse = order_inverse(*order);
   Node *back = NULL;
-  for (size_t i = 0; i < count; i++) {
-    if (is_transpose(uses[i]->node) && transpose_order(uses[i]->node, &perm)) continue;
+  for (size_t i = 0; i < exits->count; i++) {
+    const Exit *exit = &exits->items[i];
+    if (exit->transposes) continue;
     if (!back) back = transpose_back(layout, value, order);
-    use_set(uses[i], back->outputs[0]);
+    use_set(exit->use, back->outputs[0]);
   }
-  for (size_t i = 0; i < count; i++) {
-    Node *user = uses[i]->node;
-    if (uses[i]->value != value || !is_transpose(user) || user == back) continue;
-    transpose_order(user, &perm);
-    AxisOrder rest = order_then(inverse, perm);
-    if (order_is_identity(&rest)) rewrite_replace(&layout->rewriter, user, value);
-    else node_set_ints(user, "perm", rest.from, rest.rank);
+  for (size_t i = 0; i < exits->count; i++) {
+    const Exit *exit = &exits->items[i];
+    Node *user = exit->use->node;
+    if (!exit->transposes) continue;
+    AxisOrder rest = order_then(inverse, exit->after);
+    if (order_changes_nothing(value->type, &rest)) rewrite_replace(&layout->rewriter, user, value);
+    else if (node_is(user, "Transpose")) node_set_ints(user, "perm", rest.from, rest.rank);
+    else replace_by_transpose(layout, user, value, &rest);
   }
 }
 
-typedef struct Exit {
-  Use **uses;
-  size_t count;
-} Exit;
-
 static void take_order(Layout *layout, Region *region, const AxisOrder *order) {
   Rewriter *rewriter = &layout->rewriter;
-  Exit *exits = arena_new_array(&rewriter->context->arena, region->leaving.count, Exit);
+  Exits *exits = arena_new_array(&rewriter->context->arena, region->leaving.count, Exits);
   for (size_t i = 0; i < region->leaving.count; i++) {
-    exits[i].count = absorb_leaving(layout, region, region->leaving.items[i], order, &exits[i].uses);
+    absorb_leaving(layout, region, region->leaving.items[i], order, &exits[i]);
   }
   enter(layout, region, order);
   for (size_t i = 0; i < region->nodes.count; i++) {
     Node *node = region->nodes.items[i];
     permute_node(rewriter, node, mark_of(node)->row, order);
   }
-  for (size_t i = 0; i < region->leaving.count; i++) {
-    leave(layout, region->leaving.items[i], order, exits[i].uses, exits[i].count);
-  }
+  for (size_t i = 0; i < region->leaving.count; i++) leave(layout, region->leaving.items[i], order, &exits[i]);
 }
 
 static bool is_better(Cost cost, Cost than) {
@@ -464,10 +487,11 @@ static Region *new_region(Layout *layout, Node *node) {
 }
 
 static bool reads_transpose_after_convolution(const Layout *layout, const Node *node) {
+  AxisOrder order;
   for (uint32_t i = 0; i < node->input_count; i++) {
     const Value *value = node->inputs[i].value;
     const Node *producer = value ? value->producer : NULL;
-    if (is_transpose(producer) && is_after_convolution(layout, producer)) return true;
+    if (is_transpose(producer, &order) && is_after_convolution(layout, producer)) return true;
   }
   return false;
 }
@@ -476,7 +500,8 @@ static bool reads_transpose_after_convolution(const Layout *layout, const Node *
 static void make_reshape(Layout *layout, Node *transpose) {
   AxisOrder order;
   Value *source = node_input(transpose, 0), *value = transpose->outputs[0];
-  if (!transpose_order(transpose, &order) || !order_keeps_elements(source->type, &order)) return;
+  if (!node_is(transpose, "Transpose") || !transpose_order(transpose, &order)) return;
+  if (!order_keeps_elements(source->type, &order)) return;
   const Node *user = only_use(value) ? value->uses->node : NULL;
   bool before = user && (node_is(user, "Reshape") || node_is(user, "Squeeze")) && node_input(user, 0) == value;
   bool behind = makes_shape(source->producer) && only_use(source);
@@ -517,12 +542,13 @@ static void clear_scratch(Graph *graph) {
 static void lay_out(Graph *graph, void *data) {
   Layout *layout = data;
   Context *context = layout->rewriter.context;
+  AxisOrder order;
   bool any = false;
   layout->graph = graph;
   clear_scratch(graph);
   for (Node *node = graph->first, *next; node; node = next) {
     next = node->next;
-    if (!is_transpose(node)) continue;
+    if (!is_transpose(node, &order)) continue;
     any = true;
     if (node->outputs[0]->uses) read_before(layout, node);
     if (node->outputs[0]->uses) make_reshape(layout, node);

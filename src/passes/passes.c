@@ -18,6 +18,7 @@ const Pass all_passes[] = {
     {"fuse_reductions", "finds means, lengths, and reductions that keep their axes", fuse_reductions},
     {"fuse_softmax", "finds Softmax, LogSoftmax and ReduceLogSumExp", fuse_softmax},
     {"fuse_convolution", "makes what is constant by channel a part of the convolution before it", fuse_convolution},
+    {"fuse_pooling", "makes padding a part of convolutions and pooling, and finds averages", fuse_pooling},
     {"fuse_normalization", "finds normalisations", fuse_normalization, NORMALIZATION_AUTO},
     {"prefer_native_normalization", "finds normalisations that lose accuracy", prefer_native_normalization,
      NORMALIZATION_NATIVE},

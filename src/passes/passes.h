@@ -47,6 +47,7 @@ bool fuse_reductions(Model *model);
 bool fuse_activations(Model *model);
 bool fuse_softmax(Model *model);
 bool fuse_convolution(Model *model);
+bool fuse_pooling(Model *model);
 bool fuse_normalization(Model *model);
 bool prefer_native_normalization(Model *model);
 bool fuse_matmul(Model *model);

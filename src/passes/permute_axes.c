@@ -9,21 +9,51 @@ static void set_inverse(AxisOrder *order) {
   for (uint32_t i = 0; i < order->rank; i++) order->to[order->from[i]] = i;
 }
 
-bool transpose_order(const Node *transpose, AxisOrder *order) {
-  Type type = transpose->outputs[0]->type;
+static bool order_of_transpose(const Node *transpose, AxisOrder *order) {
   const Attribute *given = node_attribute(transpose, "perm");
+  uint32_t rank = order->rank;
   bool seen[MOST_PERMUTED] = {false};
-  if (type.dtype == DTYPE_NONE || type.rank > MOST_PERMUTED) return false;
-  if (given && (given->kind != ATTRIBUTE_INTS || given->count != type.rank)) return false;
-  *order = (AxisOrder){.rank = type.rank};
-  for (uint32_t i = 0; i < type.rank; i++) {
-    int64_t axis = given ? given->integers[i] : (int64_t)(type.rank - 1 - i);
-    if (axis < 0 || axis >= (int64_t)type.rank || seen[axis]) return false;
+  if (given && (given->kind != ATTRIBUTE_INTS || given->count != rank)) return false;
+  for (uint32_t i = 0; i < rank; i++) {
+    int64_t axis = given ? given->integers[i] : (int64_t)(rank - 1 - i);
+    if (axis < 0 || axis >= (int64_t)rank || seen[axis]) return false;
     seen[axis] = true;
     order->from[i] = axis;
   }
-  set_inverse(order);
   return true;
+}
+
+static int64_t next_axis(Type type, int64_t after, bool of_size_1) {
+  do after++;
+  while (after < (int64_t)type.rank && dim_is(type.dims[after], 1) != of_size_1);
+  return after;
+}
+
+/* The other axes come in their order, and so do those of size 1. */
+static bool order_of_reshape(const Node *reshape, AxisOrder *order) {
+  Type from = node_input(reshape, 0)->type, to = reshape->outputs[0]->type;
+  int64_t one = -1, other = -1;
+  if (from.dtype == DTYPE_NONE || from.rank != to.rank || !constant_of(node_input(reshape, 1))) return false;
+  for (uint32_t i = 0; i < to.rank; i++) {
+    bool of_size_1 = dim_is(to.dims[i], 1);
+    int64_t *at = of_size_1 ? &one : &other;
+    *at = next_axis(from, *at, of_size_1);
+    if (*at >= (int64_t)from.rank || !dim_equal(from.dims[*at], to.dims[i])) return false;
+    order->from[i] = *at;
+  }
+  return true;
+}
+
+bool transpose_order(const Node *node, AxisOrder *order) {
+  if (!node->outputs[0] || !node_input(node, 0)) return false;
+  Type type = node->outputs[0]->type;
+  if (type.dtype == DTYPE_NONE || type.rank > MOST_PERMUTED) return false;
+  *order = (AxisOrder){.rank = type.rank};
+  bool found = node_is(node, "Transpose") ? order_of_transpose(node, order)
+               : node_is(node, "Reshape") ? order_of_reshape(node, order)
+                                          : false;
+  if (found) set_inverse(order);
+  return found;
 }
 
 AxisOrder order_inverse(AxisOrder order) {
@@ -47,6 +77,17 @@ bool order_equal(const AxisOrder *a, const AxisOrder *b) {
 bool order_is_identity(const AxisOrder *order) {
   for (uint32_t i = 0; i < order->rank; i++) {
     if (order->from[i] != (int64_t)i) return false;
+  }
+  return true;
+}
+
+bool order_changes_nothing(Type type, const AxisOrder *order) {
+  int64_t last = -1;
+  for (uint32_t i = 0; i < order->rank; i++) {
+    if (!dim_equal(type.dims[i], type.dims[order->from[i]])) return false;
+    if (dim_is(type.dims[i], 1)) continue;
+    if (order->from[i] < last) return false;
+    last = order->from[i];
   }
   return true;
 }

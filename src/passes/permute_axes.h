@@ -15,12 +15,15 @@ typedef struct AxisOrder {
   int64_t to[MOST_PERMUTED];   /* where an axis of the source goes: the inverse */
 } AxisOrder;
 
-/* From a Transpose; false when its axes are too many or unknown. */
-bool transpose_order(const Node *transpose, AxisOrder *order);
+/* From a Transpose, or from a Reshape that does nothing but move axes of size 1; false: the node is neither, or has too
+ * many axes, or unknown ones. */
+bool transpose_order(const Node *node, AxisOrder *order);
 AxisOrder order_inverse(AxisOrder order);
 AxisOrder order_then(AxisOrder first, AxisOrder second); /* of two Transposes in a row */
 bool order_equal(const AxisOrder *a, const AxisOrder *b);
 bool order_is_identity(const AxisOrder *order);
+/* Does a Transpose of this type change nothing? Axes of size 1 may change places among themselves. */
+bool order_changes_nothing(Type type, const AxisOrder *order);
 Type order_type(Context *context, Type type, const AxisOrder *order);
 /* Do the elements keep their places in memory, because only axes of size 1 move? Missing axes lead and are 1. */
 bool order_keeps_elements(Type type, const AxisOrder *order);
