@@ -418,8 +418,9 @@ static void replace_result(Cell *cell, Value *old, Value *result, const int64_t 
   value_replace(old, value);
 }
 
+static const int64_t of_steps[] = {1, 2}, of_state[] = {0, 1};
+
 static void replace_results(Cell *cell, Node *node) {
-  const int64_t of_steps[] = {1, 2}, of_state[] = {0, 1};
   for (uint32_t i = 0; i < cell->scan->output_count; i++) {
     Value *old = cell->scan->outputs[i];
     if (!is_used(old)) continue;
@@ -483,7 +484,7 @@ static bool has_result(const Node *node) {
 }
 
 static void fuse_scan(Rewriter *rewriter, Node *node) {
-  if (!node_is(node, "Scan") || !has_result(node)) return;
+  if (!has_result(node)) return;
   const Attribute *body = node_attribute(node, "body");
   int64_t scanned = node_int_or(node, "num_scan_inputs", 0);
   if (!body || body->kind != ATTRIBUTE_GRAPH || scanned < 1 || scanned >= node->input_count) return;
@@ -496,9 +497,70 @@ static void fuse_scan(Rewriter *rewriter, Node *node) {
   if (schema_runs(cell.op, NULL, rewriter->model->opset, DTYPE_FLOAT32)) emit_cell(&cell);
 }
 
+/* ---- the last step ---- */
+
+/* The steps that a recurrent operator gives, before the axis of directions went; NULL when the value is none. */
+static Value *steps_of(const Value *value) {
+  const Node *squeeze = value ? value->producer : NULL;
+  if (!squeeze || !node_is(squeeze, "Squeeze")) return NULL;
+  Value *steps = node_input(squeeze, 0);
+  const Node *node = steps->producer;
+  if (!node || (!node_is(node, "LSTM") && !node_is(node, "GRU") && !node_is(node, "RNN"))) return NULL;
+  if (steps->output_index != 0 || steps->type.rank != 4) return NULL;
+  return dim_equal(value->type.dims[0], steps->type.dims[0]) ? steps : NULL;
+}
+
+/* Is what the node picks the step that was computed last? */
+static bool picks_last(const Node *node, const Node *recurrent) {
+  const Tensor *index = constant_of(node_input(node, 1));
+  const Attribute *direction = node_attribute(recurrent, "direction");
+  Dim steps = node_input(node, 0)->type.dims[0];
+  int64_t number;
+  if (!index || index->rank != 0 || index->dtype != DTYPE_INT64 || node_int_or(node, "axis", 0) != 0) return false;
+  if (!dim_is_constant(steps) || (direction && strcmp(direction->string, "reverse") != 0)) return false;
+  memcpy(&number, index->data, sizeof number);
+  if (number < 0) number += steps.constant;
+  return number == (direction ? 0 : steps.constant - 1);
+}
+
+/* The operator's state after all steps, asked for or not before. */
+static Value *last_state(Node *recurrent, Type type) {
+  Arena *arena = &recurrent->graph->model->context->arena;
+  if (recurrent->output_count > 1 && recurrent->outputs[1]) return recurrent->outputs[1];
+  uint32_t count = recurrent->output_count > 1 ? recurrent->output_count : 2;
+  Value **outputs = arena_new_array(arena, count, Value *);
+  memcpy(outputs, recurrent->outputs, recurrent->output_count * sizeof *outputs);
+  outputs[1] = arena_new(arena, Value);
+  *outputs[1] = (Value){.type = type, .producer = recurrent, .graph = recurrent->graph, .output_index = 1};
+  recurrent->outputs = outputs;
+  recurrent->output_count = count;
+  return outputs[1];
+}
+
+/* The last of all steps is the state that is left. */
+static void pick_state(Rewriter *rewriter, Node *node) {
+  Value *steps = steps_of(node_input(node, 0));
+  if (!steps || !picks_last(node, steps->producer) || steps->graph != node->graph) return;
+  Node *squeeze = node_input(node, 0)->producer;
+  Type all = steps->type, type = node->outputs[0]->type;
+  Value *state = last_state(steps->producer, (Type){.dtype = all.dtype, .rank = 3, .dims = all.dims + 1});
+  const Origin *origin = node->origin;
+  if (origin) origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  Value *inputs[] = {state, rewrite_constant_ints(rewriter, node, of_state, type.rank == 2 ? 1 : 2, node->origin)};
+  Node *last = graph_node(node->graph, origin, "Squeeze", "", inputs, 2, &type, 1, node);
+  rewrite_replace(rewriter, node, last->outputs[0]);
+  rewrite_drop_unused(rewriter, squeeze, last);
+  if (!steps->uses) steps->producer->outputs[0] = NULL;
+}
+
+static void visit(Rewriter *rewriter, Node *node) {
+  if (node_is(node, "Scan")) fuse_scan(rewriter, node);
+  else if (node_is(node, "Gather")) pick_state(rewriter, node);
+}
+
 bool fuse_recurrent(Model *model) {
   Rewriter rewriter;
   rewrite_begin(&rewriter, model, __func__);
-  rewrite_each_node(&rewriter, fuse_scan);
+  rewrite_each_node(&rewriter, visit);
   return rewrite_end(&rewriter);
 }

@@ -53,6 +53,9 @@ bool prefer_native_normalization(Model *model);
 bool fuse_matmul(Model *model);
 bool fuse_attention(Model *model);
 bool fuse_recurrent(Model *model);
+bool fuse_selection(Model *model);
+bool fuse_integers(Model *model);
+bool decide_by_ranges(Model *model);
 bool cancel_transposes(Model *model);
 
 /* Parts of remove_dead_code (unused_results.c): what the node's bodies compute for it in vain. True when changed. */

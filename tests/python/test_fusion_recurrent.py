@@ -61,6 +61,17 @@ def test_only_the_last_memory():
     assert op_types(model) == ["LSTM", "Squeeze"] and list(model.graph.node[0].output)[:2] == ["", ""]
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_last_step_is_the_state_that_is_left(reverse):
+    def fn(at):
+        return lambda x: scanned(lstm_cell, (zeros(x), zeros(x)), x, reverse=reverse)[1][at]
+
+    last = op_types(check_export(fn(0 if reverse else -1), [X]))
+    assert last == ["LSTM", "Squeeze"]
+    assert op_types(check_export(fn(1), [X])) == ["LSTM", "Squeeze", "Gather"]
+    assert "Gather" in op_types(check_export(fn(-1 if reverse else 0), [X]))
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 0, 1, 2), (2, 3, 1, 0)])
 def test_gates_in_any_order_forwards_and_backwards(order):
     def fn(x):
