@@ -46,7 +46,9 @@ def allclose(
     names = [value.name for value in session.get_inputs()]
     if len(names) != len(flat):
         return False, f"the model has {len(names)} inputs, the function was given {len(flat)}"
-    actual = run_session(session, dict(zip(names, flat, strict=True)))
+    actual = run_session(session, dict(zip(names, map(complex_as_pairs, flat), strict=True)))
+    if len(actual) == len(expected):
+        actual = [pairs_as_complex(got, want) for got, want in zip(actual, expected, strict=True)]
     for index in outputs_as_nchw or ():
         actual[index] = actual[index].transpose(_NCHW_TO_NHWC)
     return compare_outputs(expected, actual, [value.name for value in session.get_outputs()], rtol, atol)
@@ -85,6 +87,22 @@ def _to_numpy(value: Any) -> np.ndarray:
     return np.array(raw, dtype=np.uint16).view(ml_dtypes.bfloat16).reshape(shape)
 
 
+def complex_as_pairs(array: np.ndarray) -> np.ndarray:
+    """A complex array as models take and give it: real, with a last axis of 2. Others as they are."""
+    if array.dtype.kind != "c":
+        return array
+    part = np.float32 if array.dtype.itemsize == 8 else np.float64
+    return np.ascontiguousarray(array).view(part).reshape(*array.shape, 2)
+
+
+def pairs_as_complex(array: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """What a model gave for an array of JAX's, in the type of that where it is complex."""
+    if like.dtype.kind != "c" or array.shape != (*like.shape, 2) or array.dtype.kind != "f":
+        return array
+    wide = np.complex64 if array.dtype.itemsize == 4 else np.complex128
+    return np.ascontiguousarray(array).view(wide)[..., 0]
+
+
 def compare_outputs(
     expected: Sequence[np.ndarray], actual: Sequence[np.ndarray], names: Sequence[str], rtol: float, atol: float
 ) -> tuple[bool, str]:
@@ -115,12 +133,14 @@ def compare_outputs(
 
 def _concrete(value: Any, index: int, default_dtype: Any) -> Any:
     """Arrays as they are; shapes and ShapeDtypeStructs become reproducible random numbers."""
-    if isinstance(value, (jax.Array, np.ndarray, np.generic, bool, int, float)):
+    if isinstance(value, (jax.Array, np.ndarray, np.generic, bool, int, float, complex)):
         return value
     shape, dtype = (value.shape, value.dtype) if hasattr(value, "shape") else (tuple(value), default_dtype)
     if any(not isinstance(size, (int, np.integer)) for size in shape):
         raise ValueError(f"inputs[{index}] has a symbolic shape {tuple(shape)}; give an array or a constant shape")
     generator = np.random.default_rng(index)
+    if jax.numpy.issubdtype(dtype, jax.numpy.complexfloating):
+        return (generator.standard_normal(shape) + 1j * generator.standard_normal(shape)).astype(dtype)
     if jax.numpy.issubdtype(dtype, jax.numpy.floating):
         return generator.standard_normal(shape).astype(dtype)
     return generator.integers(0, 2, shape).astype(dtype)

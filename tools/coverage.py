@@ -32,14 +32,8 @@ COUNTS = ROOT / "tests" / "primitive_counts.json"
 PAGE = ROOT / "docs" / "primitives.md"
 
 # What can be expressed in ONNX and is missing here; a lowering that is added makes its entry void.
-COMPLEX = "complex numbers are not supported yet"
 FACTORS = "this factorisation is not supported yet"
 NOT_YET = {
-    "complex": COMPLEX,
-    "conj": COMPLEX,
-    "imag": COMPLEX,
-    "real": COMPLEX,
-    "fft": COMPLEX,
     "eig": FACTORS,
 }
 KINDS = ("lowered", "lowered by JAX's definition", "passed through", "dropped", "refused", "not yet", "unknown")

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "lower/complex.h"
 #include "lower/keys.h"
 #include "onnx/functions.h"
 #include "onnx/schema.h"
@@ -18,7 +19,7 @@ static const Plugin *const families[] = {
     bit_plugins,        random_plugins,      refusal_plugins,       reduce_plugins,
     gamma_plugins,      cholesky_plugins,    triangular_plugins,    householder_plugins,
     lu_plugins,         tridiagonal_plugins, eigh_plugins,          svd_plugins,
-    hessenberg_plugins, schur_plugins,
+    hessenberg_plugins, schur_plugins,       complex_plugins,       fft_plugins,
 };
 
 void each_plugin(void (*visit)(const Plugin *plugin, void *data), void *data) {
@@ -34,6 +35,7 @@ static void register_plugin(const Plugin *plugin, void *data) {
 }
 
 static const Plugin *plugin_for(Lowering *l, const Equation *equation) {
+  if (l->complex && touches_complex(l, equation)) return complex_plugin_for(l, equation);
   const Plugin *plugin = map_get_pointer(&l->plugins, equation->primitive);
   return plugin || !param_find(equation, "expansion") ? plugin : &expansion_plugin;
 }
@@ -154,14 +156,18 @@ static void lower_jaxpr(Lowering *l, const Jaxpr *jaxpr, Value *const *arguments
   for (uint32_t i = 0; i < jaxpr->output_count; i++) results[i] = value_of(l, jaxpr->outputs[i]);
 }
 
-static void lower_nested(Lowering *l, Here here, const Site *caller, const Jaxpr *jaxpr, Value *const *arguments,
-                         Value **results) {
+const LowerFrame *lower_frame(Lowering *l, Here here) {
   const Emitter *emitter = emitter_at(l, here);
   LowerFrame *frame = arena_new(&l->context->arena, LowerFrame);
   *frame = (LowerFrame){.file = emitter->file, .function = emitter->name, .line = emitter->line, .outer = l->calls};
+  return frame;
+}
+
+static void lower_nested(Lowering *l, Here here, const Site *caller, const Jaxpr *jaxpr, Value *const *arguments,
+                         Value **results) {
   Lowering saved = *l;
+  l->calls = lower_frame(l, here);
   l->caller = caller;
-  l->calls = frame;
   lower_jaxpr(l, jaxpr, arguments, results);
   l->equation = saved.equation;
   l->plugin = saved.plugin;
@@ -236,6 +242,8 @@ static void scan_jaxpr(Scan *scan, const Jaxpr *jaxpr, const Site *caller) {
     const Site *site = site_intern(l->provenance, equation->trace, caller);
     if (!plugin || plugin->flags & REFUSED) {
       const char *reason = plugin ? plugin->op : "there is no lowering for this primitive";
+      if (!plugin && map_get_pointer(&l->plugins, equation->primitive))
+        reason = "it is not supported on complex numbers";
       Unsupported problem = {equation->primitive, reason, site};
       array_push(l->context, scan->problems, problem);
       continue;
@@ -259,12 +267,14 @@ static void check_supported(Lowering *l) {
   fail_text(l->context, ERROR_UNSUPPORTED, builder_text(&out));
 }
 
-static const int64_t nchw_to_nhwc[] = {0, 2, 3, 1}, nhwc_to_nchw[] = {0, 3, 1, 2};
+/* A complex array has its two parts on a fifth axis. */
+static const int64_t nchw_to_nhwc[] = {0, 2, 3, 1, 4}, nhwc_to_nchw[] = {0, 3, 1, 2, 4};
 
 static Type permuted(Lowering *l, Type type, const int64_t *permutation) {
-  Dim dims[4];
-  for (int i = 0; i < 4; i++) dims[i] = type.dims[permutation[i]];
-  return type_make(l->context, type.dtype, dims, 4);
+  Dim dims[5];
+  require(l->context, type.rank <= 5);
+  for (uint32_t i = 0; i < type.rank; i++) dims[i] = type.dims[permutation[i]];
+  return type_make(l->context, type.dtype, dims, type.rank);
 }
 
 /* Which of the variables are keys; to be asked before keys_to_integers. */
@@ -312,8 +322,8 @@ Model *lower_program(Program *program, const LowerOptions *options, UnsupportedL
                 .scope = &scope,
                 .problems = problems,
                 .notices = notices};
-  l.values = arena_new_array(&context->arena, program->var_count, Value *);
   each_plugin(register_plugin, &l);
+  complex_to_real(&l);
   const bool *key_inputs = keys_among(&l, jaxpr->inputs, jaxpr->input_count);
   const bool *key_outputs = keys_among(&l, jaxpr->outputs, jaxpr->output_count);
   keys_to_integers(&l, &(Map){0}, jaxpr);

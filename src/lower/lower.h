@@ -12,6 +12,7 @@
 
 typedef struct Lowering Lowering;
 typedef struct Plugin Plugin;
+typedef struct ComplexProgram ComplexProgram;
 
 typedef void LowerFunction(Lowering *l);
 
@@ -94,6 +95,7 @@ struct Lowering {
   Map plugins;               /* primitive -> Plugin */
   UnsupportedList *problems; /* what unsupported() and the scan before lowering found */
   UnsupportedList *notices;  /* what was left out of the model */
+  ComplexProgram *complex;   /* NULL where no value of the program is complex (complex.h) */
 };
 
 /* Where a plugin meets its equation. */
@@ -174,6 +176,8 @@ Node *emit_foreign(Lowering *l, Here here, const char *op, const char *domain, c
 void lower_call(Lowering *l, Here here, const Jaxpr *jaxpr, Value *const *arguments, Value **results);
 /* As lower_call, for equations that stand in the caller's own jaxpr, so that their traces are whole. */
 void lower_region(Lowering *l, Here here, const Jaxpr *jaxpr, Value *const *arguments, Value **results);
+/* A frame for the stack of lowering calls: the current plugin, at that line. */
+const LowerFrame *lower_frame(Lowering *l, Here here);
 /* Subgraphs for a node's attribute (lower_call between begin and end puts a body there). Nodes of a subgraph use outer
  * values directly; its own inputs are made with graph_input(l->graph, type, NULL). begin gives the outer graph, which
  * end goes back to; end gives the finished subgraph. */
@@ -209,6 +213,6 @@ extern const Plugin call_plugins[], elementwise_plugins[], shape_plugins[], redu
     sort_plugins[], convolution_plugins[], window_plugins[], convert_plugins[], integer_plugins[], special_plugins[],
     cumulative_plugins[], padding_plugins[], bit_plugins[], random_plugins[], refusal_plugins[], reduce_plugins[],
     gamma_plugins[], cholesky_plugins[], triangular_plugins[], householder_plugins[], lu_plugins[],
-    tridiagonal_plugins[];
+    tridiagonal_plugins[], complex_plugins[], fft_plugins[];
 
 #endif

@@ -170,7 +170,7 @@ static const Tensor *import_literal(Importer *in, PyObject *value, Type type) {
   } else if (type.rank == 0 && PyBool_Check(value) && type.dtype == DTYPE_BOOL) {
     bits = value == Py_True;
   } else {
-    if (PyLong_Check(value) || PyFloat_Check(value)) {
+    if (PyLong_Check(value) || PyFloat_Check(value) || PyComplex_Check(value)) {
       PyObject *dtype_name_object = own(in, PyUnicode_FromString(dtype_name(type.dtype)));
       value = own(in, PyObject_CallFunctionObjArgs(in->as_array, value, dtype_name_object, NULL));
     }

@@ -9,6 +9,7 @@ typedef enum ValueKind {
   VALUE_BOOL,
   VALUE_INT,
   VALUE_FLOAT,
+  VALUE_COMPLEX,
   VALUE_STRING,
   VALUE_LIST,
   VALUE_SET,
@@ -41,6 +42,7 @@ static ValueKind classify(Importer *in, PyObject *object) {
   if (is_instance(in, object, in->enum_class)) return VALUE_ENUM;
   if (PyLong_Check(object) || is_instance(in, object, in->integer_class)) return VALUE_INT;
   if (PyFloat_Check(object)) return VALUE_FLOAT;
+  if (PyComplex_Check(object)) return VALUE_COMPLEX;
   if (PyUnicode_Check(object)) return VALUE_STRING;
   if (PyTuple_Check(object)) {
     return PyObject_HasAttr((PyObject *)type, in->names[NAME_fields]) ? VALUE_NAMED_TUPLE : VALUE_LIST;
@@ -155,6 +157,13 @@ static Param import_integer(Importer *in, PyObject *object) {
   return (Param){.kind = PARAM_INT, .integer = value};
 }
 
+/* An array of one element, as NumPy's complex numbers are. */
+static Param import_complex(Importer *in, PyObject *object) {
+  PyObject *name = own(in, PyUnicode_FromString(dtype_name(DTYPE_COMPLEX128)));
+  PyObject *array = own(in, PyObject_CallFunctionObjArgs(in->as_array, object, name, NULL));
+  return (Param){.kind = PARAM_TENSOR, .tensor = import_tensor(in, array)};
+}
+
 static Param import_list(Importer *in, PyObject *object) {
   PyObject *fast = own(in, PySequence_Fast(object, "a sequence is expected"));
   Param param = {.kind = PARAM_LIST};
@@ -237,6 +246,7 @@ static Param import_value(Importer *in, PyObject *object) {
     case VALUE_BOOL: return (Param){.kind = PARAM_BOOL, .integer = object == Py_True};
     case VALUE_INT: return import_integer(in, object);
     case VALUE_FLOAT: return (Param){.kind = PARAM_FLOAT, .real = PyFloat_AsDouble(object)};
+    case VALUE_COMPLEX: return import_complex(in, object);
     case VALUE_STRING: return (Param){.kind = PARAM_STRING, .text = import_text(in, object)};
     case VALUE_LIST: return import_list(in, object);
     case VALUE_SET: return import_set(in, object);

@@ -16,7 +16,7 @@ import onnx
 import onnxruntime
 
 from jax2onnx import to_onnx
-from jax2onnx._compare import run_session
+from jax2onnx._compare import complex_as_pairs, run_session
 
 # Relative and absolute tolerance by element type: a few units in the last place of what a chain of operations keeps.
 TOLERANCE = {
@@ -87,7 +87,8 @@ def compare(
         expected = [np.asarray(jax.numpy.asarray(leaf)) for leaf in jax.tree.leaves(fn(*args))]
         args = [np.asarray(value) for value in args]
     names = [value.name for value in session.get_inputs()]
-    actual = run_session(session, dict(zip(names, args, strict=True)))
+    actual = run_session(session, dict(zip(names, map(complex_as_pairs, args), strict=True)))
+    expected = [complex_as_pairs(array) for array in expected]
     assert len(actual) == len(expected)
     for index, (want, got) in enumerate(zip(expected, actual, strict=True)):
         assert got.shape == want.shape, f"output {index}: shape {got.shape}, JAX has {want.shape}"
@@ -178,6 +179,10 @@ def _is_jax(path: str) -> bool:
     return path.startswith((*_JAX, _OURS + os.sep))
 
 
+_FORMULA = "ADD|SUB|MUL|DIV|NEG|ABS|SQRT|EQUAL|LESS|WHERE"  # short names that complex_functions.c has for EMIT
+_MAKES_NODES = re.compile(rf"EMIT|emit_|PLUGIN|lower_call|ORIGIN|EMITTER|graph_node|\b({_FORMULA})\(")
+
+
 def _check_our_line(frame: str, plugin: str) -> None:
     """The plugin's line is in our C source and stands in code that can make a node."""
     path, line = re.match(r"^(.*):(\d+) in ", frame).groups()
@@ -185,4 +190,4 @@ def _check_our_line(frame: str, plugin: str) -> None:
     source = os.path.join(os.path.dirname(_OURS), path)
     if os.path.exists(source):
         text = linecache.getline(source, int(line))
-        assert re.search(r"EMIT|emit_|PLUGIN|lower_call|ORIGIN|EMITTER|graph_node", text), f"{frame}: {text!r}"
+        assert _MAKES_NODES.search(text), f"{frame}: {text!r}"

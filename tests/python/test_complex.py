@@ -1,0 +1,506 @@
+"""Complex numbers: real tensors with a last axis of 2 in the model, JAX's own results out of it."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx
+import pytest
+from export_check import check_export, op_types
+from jax import lax
+
+from jax2onnx import UnsupportedError, allclose, to_onnx
+
+INF, NAN = np.inf, np.nan
+rng = np.random.default_rng(0)
+
+
+def numbers(*shape, dtype=np.complex64, scale=1.0):
+    return ((rng.standard_normal(shape) + 1j * rng.standard_normal(shape)) * scale).astype(dtype)
+
+
+A, B = numbers(3, 4), numbers(3, 4)
+# Every pairing of small, large and opposite parts; far from where one unit in the last place decides.
+SPREAD = np.concatenate([numbers(40, scale=scale) for scale in (1e-3, 0.3, 1, 8)])
+
+UNARY = {
+    "abs": lax.abs,
+    "acos": lax.acos,
+    "acosh": lax.acosh,
+    "asin": lax.asin,
+    "asinh": lax.asinh,
+    "atan": lax.atan,
+    "atanh": lax.atanh,
+    "conj": lax.conj,
+    "cos": lax.cos,
+    "cosh": lax.cosh,
+    "exp": lax.exp,
+    "exp2": lax.exp2,
+    "expm1": lax.expm1,
+    "imag": lax.imag,
+    "log": lax.log,
+    "log1p": lax.log1p,
+    "logistic": lax.logistic,
+    "neg": lax.neg,
+    "real": lax.real,
+    "rsqrt": lax.rsqrt,
+    "sign": lax.sign,
+    "sin": lax.sin,
+    "sinh": lax.sinh,
+    "sqrt": lax.sqrt,
+    "square": lax.square,
+    "tan": lax.tan,
+    "tanh": lax.tanh,
+}
+
+
+def apply_all(z):
+    return [function(z) for function in UNARY.values()]
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_function(name):
+    check_export(UNARY[name], [SPREAD])
+
+
+def test_functions_in_double_precision():
+    check_export(apply_all, [SPREAD.astype(np.complex128)], x64=True, rtol=1e-8, atol=1e-9)
+
+
+def test_functions_at_the_oldest_opset():
+    check_export(apply_all, [SPREAD[::8]], opset=17)
+
+
+def pairs_of(parts):
+    return np.array([complex(re, im) for re in parts for im in parts], np.complex64)
+
+
+EDGES = pairs_of([0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 30.0, 3e38, INF, -INF])
+HUGE = np.abs(EDGES) > 1e30
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["abs", "acos", "acosh", "asin", "asinh", "exp", "expm1", "log", "log1p", "sqrt", "square", "neg", "conj"],
+)
+def test_edges_and_branch_cuts(name):
+    check_export(UNARY[name], [EDGES])
+
+
+@pytest.mark.parametrize("name", ["atan", "atanh", "sign", "sin", "cos", "sinh", "cosh", "tan", "tanh", "logistic"])
+def test_branch_cuts_of_finite_numbers(name):
+    check_export(UNARY[name], [EDGES[~HUGE]])
+
+
+@pytest.mark.parametrize("name", ["abs", "exp", "log", "sqrt", "tanh", "asin", "mul", "conj"])
+def test_nan_stays(name):
+    z = pairs_of([NAN, 1.0, -2.0])
+    function = UNARY.get(name, lambda z: z * z)
+    check_export(lambda z: jnp.isnan(function(z)), [z])
+
+
+def test_no_overflow_on_the_way():
+    z = np.array([3e38 + 3e38j, 1e-30 - 1e-30j, 2e30 + 1e-10j, -1e25j], np.complex64)
+    check_export(lambda z: [jnp.log(z), jnp.sqrt(z), jnp.arcsin(z), jnp.arctan(z)], [z])
+    check_export(jnp.abs, [z[1:]])
+
+
+BINARY = {
+    "add": lax.add,
+    "sub": lax.sub,
+    "mul": lax.mul,
+    "div": lax.div,
+    "pow": lax.pow,
+    "max": lax.max,
+    "min": lax.min,
+    "eq": lax.eq,
+    "ne": lax.ne,
+}
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_binary(name):
+    check_export(BINARY[name], [A, B])
+
+
+def test_binary_in_double_precision():
+    a, b = A.astype(np.complex128), B.astype(np.complex128)
+    check_export(lambda a, b: [function(a, b) for function in BINARY.values()], [a, b], x64=True)
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "eq", "ne", "max", "min"])
+def test_edges_of_binary(name):
+    a, b = (grid.ravel() for grid in np.meshgrid(EDGES, EDGES[::3]))
+    check_export(BINARY[name], [a, b])
+
+
+def test_quotients_with_zero_and_infinity():
+    parts = [0.0, -0.0, 1.5, -2.0, INF, -INF]
+    a, b = (grid.ravel() for grid in np.meshgrid(pairs_of(parts), pairs_of(parts)))
+    check_export(lax.div, [a, b])
+
+
+def test_quotient_of_very_different_sizes():
+    check_export(lax.div, [numbers(20, scale=1e30), numbers(20, scale=1e25)])
+    check_export(lax.div, [numbers(20, scale=1e-30), numbers(20, scale=1e-25)])
+
+
+def test_powers_of_zero():
+    x = np.array([0, 0, 0, 2 + 1j, INF], np.complex64)
+    y = np.array([0, 1, 2.5, 0, 0], np.complex64)
+    check_export(lax.pow, [x, y])
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 7, -1, -3])
+def test_integer_powers(exponent):
+    check_export(lambda z: z**exponent, [A])
+
+
+def test_real_and_complex_mix():
+    x = rng.standard_normal((3, 4)).astype(np.float32)
+    n = np.arange(12, dtype=np.int32).reshape(3, 4)
+
+    def fn(z, x, n):
+        return z * x + 2.0, x / z, z - n, lax.complex(x, x) * 1j, z / 3, z / 2j, z**x, z**2.5, 2.0**z, lax.conj(x)
+
+    check_export(fn, [A, x, n])
+
+
+def test_conversions():
+    z = np.array([0, 1, 1j, 2.5 - 1j, -3.7], np.complex64)
+
+    def fn(z):
+        real = [lax.convert_element_type(z, dtype) for dtype in (np.float32, np.int32, np.bool_)]
+        whole = [lax.convert_element_type(z.real > 0, np.complex64), lax.iota(np.int32, 5).astype(np.complex64)]
+        return real + whole
+
+    check_export(fn, [z])
+
+
+def test_conversion_between_precisions():
+    check_export(lambda z: (z.astype(np.complex128), z.astype(np.complex64)), [A], x64=True)
+
+
+def test_literals_and_constants():
+    weights = numbers(4, 2)
+    large = numbers(64, 32)
+
+    def fn(z):
+        return z @ weights + (1 - 2j), jnp.sum(large * 2j), jnp.full((2, 2), 3j), z.at[0, 1].set(5j)
+
+    check_export(fn, [A])
+
+
+def test_double_literals():
+    check_export(lambda z: z * (0.1 + 0.7j) - 0.3j, [A.astype(np.complex128)], x64=True)
+
+
+# Moving
+
+
+MOVES = {
+    "broadcast": lambda z: (jnp.broadcast_to(z, (2, 3, 4)), lax.broadcast_in_dim(z, (3, 5, 4), (0, 2))),
+    "concatenate": lambda z: (jnp.concatenate([z, 2 * z], 0), jnp.concatenate([z, z, z], 1)),
+    "cumsum": lambda z: (jnp.cumsum(z, 0), lax.cumsum(z, 1, reverse=True)),
+    "dynamic_slice": lambda z: lax.dynamic_slice(z, (jnp.argmax(z.real[:, 0]), 1), (2, 2)),
+    "dynamic_update": lambda z: lax.dynamic_update_slice(z, z[:2, :2] * 1j, (jnp.argmax(z.real[:, 0]), 1)),
+    "expand": lambda z: (z[:, None], z[..., None, :]),
+    "flip": lambda z: jnp.flip(z, 1),
+    "index": lambda z: (z[1], z[:, 2], z[::2, 1:], z[-1, -1], z[jnp.array([2, 0])]),
+    "moveaxis": lambda z: jnp.moveaxis(z[None], 0, 2),
+    "pad": lambda z: (jnp.pad(z, ((1, 0), (0, 2))), jnp.pad(z, 1, constant_values=2 - 1j)),
+    "pad_inside": lambda z: lax.pad(z, jnp.asarray(1j, z.dtype), ((0, 1, 1), (-1, 0, 0))),
+    "repeat": lambda z: (jnp.repeat(z, 2, axis=0), jnp.tile(z, (2, 1))),
+    "reshape": lambda z: (z.reshape(4, 3), z.ravel(), z.reshape(2, 3, 2)),
+    "roll": lambda z: (jnp.roll(z, 1), jnp.roll(z, 2, axis=1)),
+    "select": lambda z: (jnp.where(z.real > 0, z, 0), jnp.where(z.imag[0, 0] > 0, z, z + 1j)),
+    "select_parts": lambda z: jnp.where(z.real > 0, jnp.exp(z), jnp.conj(z)),
+    "sort": lambda z: (jnp.sort(z, 0), jnp.sort(jnp.round(z.real) + 1j * z.imag, 1), jnp.argsort(z, 1)),
+    "split": lambda z: jnp.split(z, 2, axis=1),
+    "squeeze": lambda z: z[:1].squeeze(0),
+    "stack": lambda z: (jnp.stack([z, z * 1j], 0), jnp.stack([z, z], -1)),
+    "sum": lambda z: (jnp.sum(z), jnp.sum(z, 0), jnp.mean(z, 1, keepdims=True), jnp.var(z)),
+    "take": lambda z: (jnp.take(z, jnp.array([0, 2, 5]), axis=0), jnp.take_along_axis(z, jnp.argsort(z.real), 1)),
+    "transpose": lambda z: (z.T, jnp.transpose(z[None], (2, 0, 1)), z.conj().T),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_move(name):
+    check_export(MOVES[name], [A])
+
+
+def test_move_in_double_precision():
+    moves = [move for name, move in MOVES.items() if name != "sort"]
+    check_export(lambda z: [move(z) for move in moves], [A.astype(np.complex128)], x64=True)
+
+
+def test_fill_of_what_is_out_of_bounds():
+    def fn(z, at):
+        return z.at[at].get(mode="fill"), z.at[at].get(mode="fill", fill_value=1 - 2j), z.at[at].get(mode="clip")
+
+    check_export(fn, [A, np.array([0, 7, 2], np.int32)])
+
+
+def test_scatter():
+    def fn(z, at):
+        moved = z.at[0].set(1j), z.at[1:, 2].set(z[0, 0]), z.at[at].set(z[:2]), z.at[at, 1].add(2 - 1j)
+        return *moved, z.at[at].subtract(z[:2]), z.at[7].set(0, mode="drop")
+
+    check_export(fn, [A, np.array([2, 0], np.int32)])
+
+
+def test_sort_with_a_passenger():
+    keys = np.round(numbers(3, 6, scale=2).real) + 1j * np.round(numbers(3, 6, scale=2).imag)
+    values = np.arange(18, dtype=np.float32).reshape(3, 6)
+    check_export(lambda k, v: lax.sort((k, v), dimension=1), [keys.astype(np.complex64), values])
+    check_export(lambda k, v: lax.sort((v, k), dimension=1), [keys.astype(np.complex64), -values])
+
+
+def test_scalars():
+    def fn(z):
+        return z * z, jnp.exp(z), z.real, jnp.broadcast_to(z, (3,)), z[None], jnp.stack([z, z])
+
+    check_export(fn, [np.complex64(1 - 2j)])
+
+
+def test_empty_arrays():
+    check_export(lambda z: (z * 2j, jnp.exp(z), jnp.sum(z, 0), jnp.prod(z, 0), z.T), [np.zeros((0, 3), np.complex64)])
+
+
+def test_comparisons():
+    z = np.array([1 + 2j, 1 - 2j, 0, -1, NAN], np.complex64)
+    check_export(lambda a, b: (a == b, a != b, jnp.isfinite(a), jnp.isnan(b), jnp.allclose(a, a)), [z, z[::-1].copy()])
+
+
+# Products and reductions
+
+
+def test_dot_products():
+    a, b, v = numbers(3, 4), numbers(4, 5), numbers(4)
+
+    def fn(a, b, v):
+        return a @ b, a @ v, v @ b, jnp.vdot(v, v), jnp.outer(v, v), a @ jnp.conj(a).T, jnp.dot(v, v)
+
+    check_export(fn, [a, b, v])
+
+
+def test_batched_dot_products():
+    a, b = numbers(2, 3, 4), numbers(2, 4, 5)
+
+    def fn(a, b):
+        return (
+            a @ b,
+            jnp.einsum("bij,bjk->bki", a, b),
+            jnp.einsum("bij,cjk->bcik", a, b),
+            jnp.tensordot(a, b, [[0], [0]]),
+        )
+
+    check_export(fn, [a, b])
+    check_export(fn, [a.astype(np.complex128), b.astype(np.complex128)], x64=True)
+
+
+def test_dot_product_is_one_matmul():
+    weights = numbers(4, 5)
+    model = check_export(lambda z: z @ weights, [A])
+    assert op_types(model).count("MatMul") == 1
+    assert len(model.graph.node) <= 4
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 8])
+def test_product_of_all(length):
+    z = numbers(2, length)
+    check_export(lambda z: (jnp.prod(z, 1), jnp.prod(z), jnp.cumprod(z, 1), lax.cumprod(z, 1, reverse=True)), [z])
+
+
+def test_products_of_unknown_length():
+    z = numbers(5, 3)
+    check_export(
+        lambda z: (jnp.prod(z, 0), jnp.cumprod(z, 0), lax.cumprod(z, 0, reverse=True)),
+        [z],
+        specs=[jax.ShapeDtypeStruct(jax.export.symbolic_shape("B, 3"), np.complex64)],
+        more_args=[[numbers(1, 3)], [numbers(8, 3)]],
+    )
+
+
+def test_extremes():
+    z = np.round(numbers(4, 6, scale=2).real) + 1j * numbers(4, 6).imag
+    check_export(lambda z: (jnp.max(z), jnp.max(z, 0), jnp.min(z, 1)), [z.astype(np.complex64)])
+
+
+def test_convolution():
+    check_export(lambda a, b: (jnp.convolve(a, b), jnp.correlate(a, b, mode="same")), [numbers(9), numbers(4)])
+
+
+def test_convolution_of_images():
+    def fn(x, w):
+        return lax.conv_general_dilated(x, w, (2, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    check_export(fn, [numbers(2, 6, 5, 3), numbers(3, 3, 3, 4)])
+
+
+# Library functions
+
+
+def test_library_functions():
+    def fn(z):
+        return (
+            jnp.angle(z),
+            jnp.linalg.norm(z),
+            jnp.linalg.norm(z, axis=1),
+            jnp.polyval(jnp.array([1, 2j, 0.5]), z),
+            jnp.iscomplex(z),
+            jnp.round(z, 1),
+            jnp.trace(z),
+            jnp.nan_to_num(z),
+            jnp.kron(z[:2, :2], z[:2, :2]),
+        )
+
+    check_export(fn, [A])
+
+
+def test_random_complex_numbers():
+    check_export(lambda key: jax.random.normal(key, (3, 4), np.complex64), [np.array([1, 2], np.uint32)])
+
+
+# Where complex numbers go
+
+
+def test_symbolic_batch():
+    def fn(z, w):
+        y = jnp.exp(1j * z) @ w
+        return y / jnp.sum(y), jnp.sort(y, 1), y.reshape(-1), jnp.where(y.real > 0, y, 0)
+
+    specs = [
+        jax.ShapeDtypeStruct(jax.export.symbolic_shape("B, 4"), np.complex64),
+        jax.ShapeDtypeStruct((4, 2), np.complex64),
+    ]
+    w = numbers(4, 2)
+    check_export(fn, [A, w], specs=specs, more_args=[[numbers(1, 4), w], [numbers(7, 4), w]])
+
+
+def test_inside_jit_vmap_and_custom_derivatives():
+    @jax.custom_jvp
+    def inner(z):
+        return jnp.exp(z) * z
+
+    inner.defjvp(lambda p, t: (inner(*p), t[0]))
+    check_export(lambda z: (jax.jit(inner)(z), jax.vmap(lambda row: row @ row)(z), jax.checkpoint(jnp.sin)(z)), [A])
+
+
+def test_inside_scan():
+    def fn(z):
+        def step(carry, row):
+            carry = carry * jnp.exp(1j * row.real) + row
+            return carry, jnp.abs(carry) * row
+
+        return lax.scan(step, z[0], z)
+
+    check_export(fn, [A])
+
+
+def test_inside_while():
+    def fn(z):
+        start = (jnp.zeros_like(z), jnp.int32(0))
+        return lax.while_loop(
+            lambda state: (jnp.max(jnp.abs(state[0])) < 2) & (state[1] < 9),
+            lambda state: (state[0] ** 2 + z, state[1] + 1),
+            start,
+        )
+
+    check_export(fn, [numbers(5, scale=0.5)])
+    check_export(lambda z: lax.fori_loop(0, 4, lambda i, w: w * z + i, z), [numbers(5)])
+
+
+def test_inside_cond():
+    def fn(z):
+        first = lax.cond(z[0, 0].real > 0, lambda z: z * 1j, lambda z: jnp.conj(z) + 1, z)
+        return first, lax.switch(jnp.int32(1), [jnp.exp, jnp.log, lambda z: z], z)
+
+    check_export(fn, [A])
+    check_export(fn, [-A])
+
+
+def test_parts_made_outside_a_body_are_used_inside():
+    def fn(z):
+        w = jnp.exp(z)
+        return lax.fori_loop(0, 3, lambda i, s: s + w * jnp.conj(w), jnp.zeros_like(w)) * w.real
+
+    check_export(fn, [A])
+
+
+def test_parts_taken_inside_a_body_are_taken_again_outside():
+    def fn(z):
+        first = lax.cond(z[0, 0].real > 0, lambda: jnp.abs(z), lambda: jnp.angle(z))
+        return first + jnp.imag(z)
+
+    check_export(fn, [A])
+
+
+def test_derivatives():
+    def energy(x, w):
+        z = jnp.exp(1j * x) @ w
+        return jnp.sum(jnp.abs(z) ** 2 + z.real)
+
+    x = rng.standard_normal((3, 4)).astype(np.float32)
+    check_export(jax.grad(energy, argnums=(0, 1)), [x, numbers(4, 2)])
+    check_export(jax.grad(lambda z: jnp.sin(z * z), holomorphic=True), [np.complex64(0.3 + 0.2j)])
+    check_export(jax.grad(lambda z: jnp.sum(jnp.abs(z))), [A])
+
+
+# The model's face
+
+
+def test_inputs_and_outputs_have_a_last_axis_of_two():
+    model = to_onnx(lambda z: (z + 1, jnp.abs(z)), [jax.ShapeDtypeStruct((3, 4), np.complex64)])
+    shapes = {
+        value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in (*model.graph.input, *model.graph.output)
+    }
+    assert shapes == {"in_0": [3, 4, 2], "out_0": [3, 4, 2], "out_1": [3, 4]}
+    assert {value.type.tensor_type.elem_type for value in model.graph.input} == {onnx.TensorProto.FLOAT}
+
+
+def test_a_constant_is_stored_as_it_lies():
+    weights = numbers(64, 64)
+    model = to_onnx(lambda z: z + weights, [weights])
+    (tensor,) = model.graph.initializer
+    assert list(tensor.dims) == [64, 64, 2] and tensor.raw_data == weights.tobytes()
+    assert op_types(model) == ["Add"]
+
+
+def test_a_chain_is_not_taken_apart_in_between():
+    model = to_onnx(lambda z: jnp.abs(jnp.conj(z * z) * z), [A])
+    assert op_types(model).count("Gather") == 2
+    assert "Concat" not in op_types(model)
+
+
+def test_layout_of_complex_images():
+    z = numbers(2, 3, 5, 4)
+    model = to_onnx(lambda z: z * 2, [z], inputs_as_nchw=[0], outputs_as_nchw=[0])
+    shapes = [[dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in model.graph.input]
+    assert shapes == [[2, 4, 3, 5, 2]]
+
+
+def test_allclose_feeds_and_compares_complex_arrays(tmp_path):
+    path = tmp_path / "model.onnx"
+    to_onnx(lambda z: z * 1j, [A], return_mode="file", output_path=path)
+    assert allclose(lambda z: z * 1j, path, [A])[0]
+    assert allclose(lambda z: z * 1j, path, [jax.ShapeDtypeStruct((3, 4), np.complex64)])[0]
+    agree, message = allclose(lambda z: z * 1j + 1, path, [A])
+    assert not agree and "12 of 12 elements differ" in message
+
+
+def test_real_programs_are_as_before():
+    x = rng.standard_normal((3, 4)).astype(np.float32)
+    assert op_types(to_onnx(lambda x: jnp.sin(x) * 2, [x])) == ["Sin", "Mul"]
+
+
+def test_what_is_not_supported_is_named_at_once():
+    def fn(z):
+        return jnp.linalg.cholesky(z @ jnp.conj(z).T), lax.reduce_window(z, 0j, lax.add, (2, 2), (1, 1), "VALID")
+
+    with pytest.raises(UnsupportedError, match="complex numbers") as error:
+        to_onnx(fn, [numbers(4, 4)])
+    assert all(item[2] == __file__ for item in error.value.items)
