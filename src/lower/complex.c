@@ -206,7 +206,7 @@ static Parts *known_parts(Lowering *l, const Value *value) {
   return map_get(&l->complex->parts, (uint64_t)(uintptr_t)value, (uint64_t)(uintptr_t)value->graph);
 }
 
-static void remember_parts(Lowering *l, Value *value, Parts parts) {
+void remember_parts(Lowering *l, Value *value, Parts parts) {
   Parts *kept = arena_new(&l->context->arena, Parts);
   *kept = parts;
   *map_slot(l->context, &l->complex->parts, (uint64_t)(uintptr_t)value, (uint64_t)(uintptr_t)l->graph) = kept;

@@ -10,10 +10,22 @@ static void lower_transpose(Lowering *l) {
   lower_as_real(l, HERE, equation);
 }
 
+static bool same_constant(const Value *a, const Value *b) {
+  return a->tensor && b->tensor && a->tensor->size == b->tensor->size &&
+         memcmp(a->tensor->data, b->tensor->data, a->tensor->size) == 0;
+}
+
+/* Of one number, the parts stay at hand; where they are equal, as in 0, it is a real one that is spread. */
 static void lower_broadcast_in_dim(Lowering *l) {
   Equation *equation = real_equation(l);
-  append_int(l, edit_param(l, equation, "broadcast_dimensions"), output_type(l, 0).rank - 1);
+  bool known = input_type(l, 0).rank == 1 && has_known_parts(l, input(l, 0));
+  Parts parts = {NULL, NULL};
+  if (known) parts = input_parts(l, 0);
+  if (known && same_constant(parts.re, parts.im)) equation->inputs[0] = real_operand(l, parts.re);
+  else append_int(l, edit_param(l, equation, "broadcast_dimensions"), output_type(l, 0).rank - 1);
   lower_as_real(l, HERE, equation);
+  Value *result = l->values[equation->outputs[0]->id];
+  if (known && !result->tensor) remember_parts(l, result, parts);
 }
 
 static void lower_slice(Lowering *l) {
@@ -75,11 +87,6 @@ static void lower_scatter(Lowering *l) {
   Param *numbers = edit_param(l, equation, "dimension_numbers");
   append_int(l, edit_field(l, numbers, "update_window_dims"), input_type(l, 2).rank - 1);
   lower_as_real(l, HERE, equation);
-}
-
-static bool same_constant(const Value *a, const Value *b) {
-  return a->tensor && b->tensor && a->tensor->size == b->tensor->size &&
-         memcmp(a->tensor->data, b->tensor->data, a->tensor->size) == 0;
 }
 
 /* Padding is one number: where the parts of it differ, they are padded on their own. */

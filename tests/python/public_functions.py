@@ -280,7 +280,6 @@ TEXT_RESULT = "gives text"
 NOT_OF_ARRAYS = "is no function of arrays to arrays"
 DATA_DEPENDENT = "the size of its result depends on the data"
 OUTSIDE = "reads or writes outside of the program"
-COMPLEX = "needs complex numbers: not yet"
 FACTORS = "needs a factorisation: not yet"
 
 # Functions that are not exported, and why.
@@ -304,15 +303,9 @@ EXCEPTIONS: dict[str, str] = {
     "jax.numpy.trim_zeros": DATA_DEPENDENT,
     "jax.numpy.poly": FACTORS,
     "jax.numpy.roots": FACTORS,
-    "jax.numpy.sort_complex": COMPLEX,
     **_named("jax.numpy.linalg", "eig eigvals", FACTORS),
-    **_named(
-        "jax.numpy.fft", "fft fft2 fftn hfft ifft ifft2 ifftn ihfft irfft irfft2 irfftn rfft rfft2 rfftn", COMPLEX
-    ),
     "jax.nn.get_scaled_dot_general_config": NOT_OF_ARRAYS,
     "jax.nn.scaled_matmul": "is a cuDNN kernel",
     "jax.random.key_dtype": NOT_OF_ARRAYS,
     "jax.random.key_impl": NOT_OF_ARRAYS,
-    "jax.scipy.special.sph_harm_y": COMPLEX,
-    "jax.scipy.special.wofz": COMPLEX,
 }
