@@ -430,6 +430,11 @@ static bool expands_to_the_same(const Node *node, const Value *value) {
          dim_is(target.dims[0], output_type(node).rank);
 }
 
+/* A constant may be replaced by another later: where it was spread is known to those who spread it now. */
+static void hand_to_users(Rewriter *rewriter, Node *node) {
+  for (const Use *use = node->outputs[0]->uses; use; use = use->next) rewrite_hand_over(rewriter, use->node, node);
+}
+
 /* The uses of the node's value read the value before it, if all of them broadcast it anyway. */
 static bool leave_to_broadcasting(Rewriter *rewriter, Node *node, Value *source) {
   Value *value = node->outputs[0];
@@ -440,6 +445,7 @@ static bool leave_to_broadcasting(Rewriter *rewriter, Node *node, Value *source)
     if (!does) return false;
   }
   if (!value->uses) return false;
+  if (source->tensor) hand_to_users(rewriter, node);
   rewrite_replace(rewriter, node, source);
   return true;
 }

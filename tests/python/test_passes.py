@@ -36,6 +36,19 @@ def test_a_transpose_that_others_keep_is_named_by_all_who_do_its_work():
     assert len(transposes) == 2 and all(f"{__file__}:{line} " in trace for trace in transposes)
 
 
+def test_a_constant_that_was_spread_and_shrunk_is_named_by_both_lines():
+    def fn(x):
+        row = lax.stop_gradient(jnp.full((3,), 0.5))
+        spread = jnp.broadcast_to(row, (2, 3))
+        return jnp.where(x > 0, spread, x)
+
+    model = check_export(fn, [X])
+    (where,) = (node for node in all_nodes(model) if node.op_type == "Where")
+    trace = metadata(where)["pkg.jax2onnx.jax_traceback"]
+    first = fn.__code__.co_firstlineno
+    assert f"{__file__}:{first + 2} " in trace and f"{__file__}:{first + 3} " in trace
+
+
 def test_what_gives_back_its_input_is_an_identity():
     assert exported(lambda x: x.T.T) == ["Identity"]
     assert exported(lambda x: (x, x)) == ["Identity", "Identity"]
