@@ -50,3 +50,13 @@ def test_windows_larger_than_the_axis_are_none(step):
     x = np.arange(2, dtype=np.float32).reshape(1, 2, 1)
     for function, start in ((lax.max, -jnp.inf), (lax.min, jnp.inf), (lax.mul, 1.0)):
         check_export(lambda x, f=function, s=start: lax.reduce_window(x, s, f, [1, 3, 1], [1, step, 1], "VALID"), [x])
+
+
+def test_a_float_that_is_broadcast_stays_a_scalar():
+    """ONNX Runtime crashed on a filled float16 array of rank 4 behind a product."""
+
+    def fn(x):
+        return jax.nn.logsumexp(jnp.tensordot(x, x, axes=(0, 0)), axis=(1,), keepdims=True)
+
+    model = check_export(fn, [np.ones((2, 1, 2), np.float16)])
+    assert all(len(tensor.dims) == 0 for tensor in model.graph.initializer if tensor.data_type == 10)

@@ -22,7 +22,7 @@ ELEMENTWISE = set(
     words(
         """
     sin cos tan tanh sinh cosh exp exp2 expm1 log log1p sqrt rsqrt cbrt asin acos atan asinh acosh atanh logistic erf
-    erfc erf_inv lgamma digamma floor ceil is_finite abs sign neg not add sub mul div pow atan2 max min eq ne lt le gt
+    erfc erf_inv lgamma digamma floor ceil is_finite abs sign add sub mul div pow atan2 max min eq ne lt le gt
     ge and or xor rem square population_count clz dot_general conv_general_dilated
     """
     )
@@ -44,7 +44,7 @@ def required_lines(fn: Any, specs: list[Any], path: pathlib.Path) -> set[int]:
     if "integer_pow[y=0]" in str(jaxpr):  # what led to x ** 0 is not needed, which JAX does not see
         return set()
     walk = _Walk(str(path))
-    walk.jaxpr(jaxpr, [True] * len(jaxpr.invars), None)
+    walk.jaxpr(jaxpr, [True] * len(jaxpr.invars), [True] * len(jaxpr.outvars), None)
     return walk.required
 
 
@@ -53,8 +53,11 @@ class _Walk:
         self.path = path
         self.required: set[int] = set()
 
-    def jaxpr(self, jaxpr: Any, varying_inputs: list[bool], caller: int | None) -> list[bool]:
+    def jaxpr(
+        self, jaxpr: Any, varying_inputs: list[bool], needed_results: list[bool], caller: int | None
+    ) -> list[bool]:
         """Which results vary with the inputs for sure; lines of what computes are added on the way."""
+        needed = _needed(jaxpr, needed_results)
         varying = {var for var, varies in zip(jaxpr.invars, varying_inputs, strict=True) if varies}
         for equation in jaxpr.eqns:
             operands = [value for value in equation.invars if not isinstance(value, Literal)]
@@ -63,11 +66,12 @@ class _Walk:
             name = equation.primitive.name
             if name in CALLS and CALLS[name] in equation.params:
                 inner = equation.params[CALLS[name]]
-                results = self.jaxpr(getattr(inner, "jaxpr", inner), varies, line)
+                wanted = [var in needed for var in equation.outvars]
+                results = self.jaxpr(getattr(inner, "jaxpr", inner), varies, wanted, line)
                 varying.update(var for var, v in zip(equation.outvars, results, strict=True) if v)
             elif operands and all(value in varying for value in operands) and not _is_empty(equation):
                 computes = _computes(equation)
-                if computes and line:
+                if computes and line and any(var in needed for var in equation.outvars):
                     self.required.add(line)
                 if computes or name in MOVING:
                     varying.update(equation.outvars)
@@ -79,6 +83,26 @@ class _Walk:
             if frame.file_name == self.path:
                 return frame.line_num
         return None
+
+
+def _needed(jaxpr: Any, results: list[bool]) -> set[Any]:
+    """What the results depend on for sure: not by way of what could do without some operand, as an index."""
+    pairs = zip(jaxpr.outvars, results, strict=True)
+    needed = {var for var, wanted in pairs if wanted and not isinstance(var, Literal)}
+    for equation in reversed(jaxpr.eqns):
+        wanted = [var in needed for var in equation.outvars]
+        if not any(wanted) or _is_empty(equation):
+            continue
+        name = equation.primitive.name
+        if name in CALLS and CALLS[name] in equation.params:
+            inner = equation.params[CALLS[name]]
+            inner = getattr(inner, "jaxpr", inner)
+            read = _needed(inner, wanted)
+            pairs = zip(equation.invars, inner.invars, strict=True)
+            needed.update(value for value, var in pairs if var in read and not isinstance(value, Literal))
+        elif name in MOVING or (_computes(equation) and len(equation.outvars) == 1):
+            needed.update(value for value in equation.invars if not isinstance(value, Literal))
+    return needed
 
 
 def _is_empty(equation: Any) -> bool:

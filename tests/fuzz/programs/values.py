@@ -48,6 +48,6 @@ def _edges(dtype: np.dtype) -> np.ndarray:
         edges = [limits.min, limits.max, 0, 1, 2, limits.max - 1]
         return np.array(edges + ([] if dtype.kind == "u" else [-1]), dtype)
     # Half floats overflow at once, but not in a runtime that computes them in single precision: no error of a model's.
-    largest = 240.0 if dtype == np.float16 else float(ml_dtypes.finfo(dtype).max)
-    edges = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0, 0.5, 2.5, 100.0, -100.0, largest, -largest]
+    largest = 24.0 if dtype == np.float16 else float(ml_dtypes.finfo(dtype).max)
+    edges = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0, 0.5, 2.5, 20.0, -20.0, largest, -largest]
     return np.array(edges, np.float64).astype(dtype)

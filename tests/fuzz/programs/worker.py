@@ -41,7 +41,9 @@ def main() -> None:
             try:
                 program = Program.from_data(request["program"]) if "program" in request else generate(request["seed"])
                 numbers = request.get("numbers", True)
-                outcome = check_program(program, pathlib.Path(folder), numbers, lambda name: say({"stage": name}))
+                cautious = request.get("cautious", False)
+                stage = lambda name: say({"stage": name})  # noqa: E731
+                outcome = check_program(program, pathlib.Path(folder), numbers, stage, cautious)
                 answer = {**vars(outcome), "program": program.to_data()}
             except Exception:
                 answer = {"kind": "fuzzer", "detail": traceback.format_exc()[-1500:], "nodes": 0, "excused": 0}

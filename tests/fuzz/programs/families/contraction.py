@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from scope import NoFit, Scope, draft
 
+# XLA multiplies NaN and infinities with the zeros of padding and of other groups; ONNX Runtime does not.
+FINITE = "jnp.clip(jnp.nan_to_num({%d}), -99, 99)"
+
 
 def _matrix_partner(s: Scope, a: str, size, high: int = 3) -> str:
     return s.pick(
@@ -83,9 +86,8 @@ def tensordot(s: Scope):
 
 def convolve_1d(s: Scope):
     a, b = s.pick("f", low=1, high=1), s.pick("f", low=1, high=1)
-    return draft(
-        f"jnp.{s.choice(['convolve', 'correlate'])}({{0}}, {{1}}, mode='{s.choice(['full', 'same', 'valid'])}')", a, b
-    )
+    function, mode = s.choice(["convolve", "correlate"]), s.choice(["full", "same", "valid"])
+    return draft(f"jnp.{function}({FINITE % 0}, {FINITE % 1}, mode='{mode}')", a, b)
 
 
 def convolution(s: Scope):
@@ -115,7 +117,7 @@ def convolution(s: Scope):
     extra += f", rhs_dilation={[s.choice([1, 2]) for _ in window]}" if s.chance(0.2) else ""
     steps = [s.choice([1, 1, 2]) for _ in window]
     extra += f", dimension_numbers={numbers}, feature_group_count={groups}"
-    return draft(f"lax.conv_general_dilated({{0}}, {kernel}, {steps}, {padding}{extra})", a)
+    return draft(f"lax.conv_general_dilated({FINITE % 0}, {kernel}, {steps}, {padding}{extra})", a)
 
 
 def transposed_convolution(s: Scope):
@@ -126,7 +128,7 @@ def transposed_convolution(s: Scope):
     kernel = f"((jnp.arange({channels * 4}, dtype='{s.dtype(a)}') % 5 - 2) / 4).reshape(2, {channels}, 2)"
     padding = s.choice(["'SAME'", "'VALID'"])
     numbers = "dimension_numbers=('NWC', 'WIO', 'NWC')"
-    return draft(f"lax.conv_transpose({{0}}, {kernel}, [{s.choice([1, 2])}], {padding}, {numbers})", a)
+    return draft(f"lax.conv_transpose({FINITE % 0}, {kernel}, [{s.choice([1, 2])}], {padding}, {numbers})", a)
 
 
 def window(s: Scope):
@@ -140,7 +142,7 @@ def window(s: Scope):
     start, function = s.choice([("0", "lax.add"), (lowest, "lax.max"), (highest, "lax.min"), ("1", "lax.mul")])
     dilation = f", window_dilation={[s.choice([1, 2]) for _ in sizes]}" if s.chance(0.2) else ""
     # ONNX's MaxPool is not defined for NaN and infinities, and its users are not made to pay for them.
-    operand = "jnp.clip(jnp.nan_to_num({0}), -99, 99)" if s.kind(a) == "f" and function != "lax.add" else "{0}"
+    operand = FINITE % 0 if s.kind(a) == "f" and function != "lax.add" else "{0}"
     start = f"jnp.array({start}, '{dtype}')"
     return draft(f"lax.reduce_window({operand}, {start}, {function}, {sizes}, {steps}, {padding}{dilation})", a)
 
