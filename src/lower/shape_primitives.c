@@ -52,10 +52,7 @@ static void lower_broadcast_in_dim(Lowering *l) {
   const int64_t *axis_of = param_ints(l->context, l->equation, "broadcast_dimensions", &count);
   const Tensor *literal = input_literal(l, 0);
   if (literal && literal->rank == 0 && type.rank) {
-    /* What reads a float mostly broadcasts it anyway, and then the scalar is enough; else the Expand is folded.
-     * Integers may be indices, which are looked at here and now. */
-    bool left = dtype_kind(type.dtype) == KIND_FLOAT && compute_dtype(l, "Expand", type.dtype) == type.dtype;
-    bind(l, 0, left ? expand_to(l, constant(l, literal), type.dims, type.rank) : filled(l, type, literal));
+    bind(l, 0, filled(l, type, literal));
     return;
   }
   Value *value = input(l, 0);

@@ -26,6 +26,15 @@ static Node *producer(const Node *node, size_t index) {
   return value ? value->producer : NULL;
 }
 
+/* A constant has no node to hand sites to and may be replaced by another later: where it was a node's value is then
+ * known to those who read it. */
+static Node *replace(Rewriter *rewriter, Node *node, Value *replacement) {
+  for (const Use *use = node->outputs[0]->uses; use && replacement->tensor; use = use->next) {
+    rewrite_hand_over(rewriter, use->node, node);
+  }
+  return rewrite_replace(rewriter, node, replacement);
+}
+
 /* Takes the place of the node that made the first input: the node reads that one's input itself, and does its work even
  * where others keep it. */
 static void read_past(Rewriter *rewriter, Node *node, Node *inner) {
@@ -38,15 +47,15 @@ static void read_past(Rewriter *rewriter, Node *node, Node *inner) {
 /* The node and the one before it undo each other. */
 static void cancel(Rewriter *rewriter, Node *node, Node *inner) {
   Value *source = node_input(inner, 0);
-  Node *stays = rewrite_replace(rewriter, node, source);
+  Node *stays = replace(rewriter, node, source);
   rewrite_drop_unused(rewriter, inner, stays);
 }
 
 static void replace_by_input(Rewriter *rewriter, Node *node) {
-  if (same_type(input_type(node, 0), output_type(node))) rewrite_replace(rewriter, node, node_input(node, 0));
+  if (same_type(input_type(node, 0), output_type(node))) replace(rewriter, node, node_input(node, 0));
 }
 
-static void simplify_identity(Rewriter *rewriter, Node *node) { rewrite_replace(rewriter, node, node_input(node, 0)); }
+static void simplify_identity(Rewriter *rewriter, Node *node) { replace(rewriter, node, node_input(node, 0)); }
 
 /* ---- Cast ---- */
 
@@ -77,7 +86,7 @@ static bool widens(DType from, DType to) {
 
 static void simplify_cast(Rewriter *rewriter, Node *node) {
   if (same_type(input_type(node, 0), output_type(node))) {
-    rewrite_replace(rewriter, node, node_input(node, 0));
+    replace(rewriter, node, node_input(node, 0));
     return;
   }
   Node *inner = producer(node, 0);
@@ -111,7 +120,7 @@ static void simplify_transpose(Rewriter *rewriter, Node *node) {
   int64_t outer[MAX_RANK], first[MAX_RANK], both[MAX_RANK];
   permutation_of(node, outer);
   if (is_identity(outer, rank)) {
-    rewrite_replace(rewriter, node, node_input(node, 0));
+    replace(rewriter, node, node_input(node, 0));
     return;
   }
   Node *inner = producer(node, 0);
@@ -173,7 +182,7 @@ static void reshape_at_once(Rewriter *rewriter, Node *node, Node *inner) {
   if (origin) origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
   Value *inputs[] = {node_input(inner, 0), rewrite_constant_ints(rewriter, node, numbers, to.rank, node->origin)};
   Node *reshape = graph_node(node->graph, origin, "Reshape", "", inputs, 2, &to, 1, node);
-  rewrite_replace(rewriter, node, reshape->outputs[0]);
+  replace(rewriter, node, reshape->outputs[0]);
   rewrite_drop_unused(rewriter, inner, reshape);
 }
 
@@ -187,7 +196,7 @@ static void simplify_reshape(Rewriter *rewriter, Node *node) {
   Type to = output_type(node);
   if (mends_shape(node)) return;
   if (same_type(input_type(node, 0), to)) {
-    rewrite_replace(rewriter, node, node_input(node, 0));
+    replace(rewriter, node, node_input(node, 0));
     return;
   }
   Node *inner = producer(node, 0);
@@ -247,7 +256,7 @@ static bool keep_axes(Rewriter *rewriter, Node *node) {
   if (value->uses->next) return false; /* somebody wants the axes dropped */
   value->type = to;
   node_set_int(reduction, "keepdims", 1);
-  rewrite_replace(rewriter, node, value);
+  replace(rewriter, node, value);
   return true;
 }
 
@@ -265,7 +274,7 @@ static void simplify_slice(Rewriter *rewriter, Node *node) {
       if (number_decode_int(tensor->dtype, (const char *)tensor->data + at) <= 0) return;
     }
   }
-  rewrite_replace(rewriter, node, node_input(node, 0));
+  replace(rewriter, node, node_input(node, 0));
 }
 
 static void simplify_concat(Rewriter *rewriter, Node *node) {
@@ -361,7 +370,7 @@ static void simplify_arithmetic(Rewriter *rewriter, Node *node) {
     if (is_annihilated(node, value)) other = value;
     else if (!is_neutral(value, neutral)) continue;
     if (!known(other->type)) continue;
-    if (same_type(other->type, output_type(node))) rewrite_replace(rewriter, node, other);
+    if (same_type(other->type, output_type(node))) replace(rewriter, node, other);
     else if (!leave_to_broadcasting(rewriter, node, other)) continue;
     return;
   }
@@ -371,7 +380,7 @@ static void simplify_where(Rewriter *rewriter, Node *node) {
   uint64_t condition;
   if (!uniform_bits(node_input(node, 0), &condition)) return;
   size_t taken = condition ? 1 : 2;
-  if (same_type(input_type(node, taken), output_type(node))) rewrite_replace(rewriter, node, node_input(node, taken));
+  if (same_type(input_type(node, taken), output_type(node))) replace(rewriter, node, node_input(node, taken));
 }
 
 /* Of operators that are their own inverse, exactly. */
@@ -430,11 +439,6 @@ static bool expands_to_the_same(const Node *node, const Value *value) {
          dim_is(target.dims[0], output_type(node).rank);
 }
 
-/* A constant may be replaced by another later: where it was spread is known to those who spread it now. */
-static void hand_to_users(Rewriter *rewriter, Node *node) {
-  for (const Use *use = node->outputs[0]->uses; use; use = use->next) rewrite_hand_over(rewriter, use->node, node);
-}
-
 /* The uses of the node's value read the value before it, if all of them broadcast it anyway. */
 static bool leave_to_broadcasting(Rewriter *rewriter, Node *node, Value *source) {
   Value *value = node->outputs[0];
@@ -445,8 +449,7 @@ static bool leave_to_broadcasting(Rewriter *rewriter, Node *node, Value *source)
     if (!does) return false;
   }
   if (!value->uses) return false;
-  if (source->tensor) hand_to_users(rewriter, node);
-  rewrite_replace(rewriter, node, source);
+  replace(rewriter, node, source);
   return true;
 }
 
@@ -479,7 +482,7 @@ static bool adds_leading_ones(const Node *node) {
 
 static void simplify_expand(Rewriter *rewriter, Node *node) {
   Type from = input_type(node, 0);
-  if (same_type(from, output_type(node))) rewrite_replace(rewriter, node, node_input(node, 0));
+  if (same_type(from, output_type(node))) replace(rewriter, node, node_input(node, 0));
   else if (known(from) && known(output_type(node))) leave_to_broadcasting(rewriter, node, node_input(node, 0));
 }
 

@@ -60,3 +60,9 @@ def test_a_float_that_is_broadcast_stays_a_scalar():
 
     model = check_export(fn, [np.ones((2, 1, 2), np.float16)])
     assert all(len(tensor.dims) == 0 for tensor in model.graph.initializer if tensor.data_type == 10)
+
+
+def test_a_constant_behind_a_no_op_may_be_shrunk_at_once():
+    """x * 1 on a constant left no node for its sites, and the constant was then replaced by a scalar."""
+    check_export(lambda x: x + jnp.linspace(0, 1, 2), [np.array([1.0, 2.0], np.float32)])
+    check_export(lambda x: jnp.linspace(0, 1, 2, dtype="float32"), [np.array(True)])
