@@ -29,6 +29,7 @@ const Pass all_passes[] = {
     {"fuse_attention", "finds Attention", fuse_attention},
     {"fuse_selection", "finds Gather where one position is picked", fuse_selection},
     {"fuse_split", "finds Split where Slices lie side by side", fuse_split},
+    {"fuse_rotary", "finds RotaryEmbedding", fuse_rotary},
     {"fuse_recurrent", "finds LSTM, GRU and RNN in loops", fuse_recurrent},
     {"cancel_transposes", "gives operators the order of axes that needs the fewest Transposes", cancel_transposes,
      .late = true},
