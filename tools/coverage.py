@@ -32,10 +32,7 @@ COUNTS = ROOT / "tests" / "primitive_counts.json"
 PAGE = ROOT / "docs" / "primitives.md"
 
 # What can be expressed in ONNX and is missing here; a lowering that is added makes its entry void.
-FACTORS = "this factorisation is not supported yet"
-NOT_YET = {
-    "eig": FACTORS,
-}
+NOT_YET: dict[str, str] = {}
 KINDS = ("lowered", "lowered by JAX's definition", "passed through", "dropped", "refused", "not yet", "unknown")
 
 

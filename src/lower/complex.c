@@ -179,7 +179,7 @@ const Plugin *complex_plugin_for(Lowering *l, const Equation *equation) {
   const Plugin *plugin = map_get_pointer(&l->complex->plugins, equation->primitive);
   if (plugin) return plugin;
   const Plugin *real = map_get_pointer(&l->plugins, equation->primitive);
-  if (real) return real->flags & (REFUSED | DROPPED) ? real : NULL;
+  if (real) return real->flags & (REFUSED | DROPPED | TAKES_COMPLEX) ? real : NULL;
   return param_find(equation, "expansion") ? &expansion_plugin : NULL;
 }
 

@@ -33,8 +33,7 @@ static Value *moved(Lowering *l, Value *column, int64_t offset) {
 Value *of_row_before(Lowering *l, Value *column) { return moved(l, column, -1); }
 Value *of_row_after(Lowering *l, Value *column) { return moved(l, column, 1); }
 
-/* matrix[i + row, i + column] as a column; the first element stands for those outside. */
-static Value *diagonal_at(Lowering *l, Value *matrix, int64_t row, int64_t column) {
+Value *diagonal_at(Lowering *l, Value *matrix, int64_t row, int64_t column) {
   int64_t size = size_along(matrix, ROWS).constant;
   int64_t *rows = arena_new_array(&l->context->arena, (size_t)size, int64_t);
   int64_t *columns = arena_new_array(&l->context->arena, (size_t)size, int64_t);
@@ -63,8 +62,7 @@ Value *three_diagonals(Lowering *l, Value *diagonal, Value *above, Value *below)
   return sum;
 }
 
-/* What is on and above the diagonal, and the elements just below it in the marked rows. */
-static Value *almost_triangle(Lowering *l, Value *form, Value *marked) {
+Value *almost_triangle(Lowering *l, Value *form, Value *marked) {
   Dim size = size_along(form, ROWS);
   Value *rows = numbers_along(l, ROWS, size), *columns = numbers_along(l, COLUMNS, size);
   Value *below = EMIT_MATH(l, "And", diagonal_mask(l, size, -1), marked);
@@ -73,21 +71,22 @@ static Value *almost_triangle(Lowering *l, Value *form, Value *marked) {
 }
 
 /* Negligible is what is lost in the sum of its neighbours on the diagonal, and what is too small to be squared. */
-static Value *joined_rows(Lowering *l, Value *form, Value *rows) {
-  DType dtype = form->type.dtype;
-  Value *sizes = EMIT_MATH(l, "Abs", diagonal_at(l, form, 0, 0));
+Value *joined_rows(Lowering *l, Value *sizes, Value *below) {
+  DType dtype = sizes->type.dtype;
+  Value *rows = numbers_along(l, ROWS, size_along(sizes, ROWS));
   Value *sum = EMIT_MATH(l, "Add", sizes, of_row_before(l, sizes));
-  Value *least = EMIT_MATH(l, "Max", sum, number_like(l, form, dtype == DTYPE_FLOAT64 ? 1e-130 : 1e-10));
-  Value *none = EMIT_MATH(l, "Equal", sum, number_like(l, form, 0));
-  Value *bound =
-      EMIT_MATH(l, "Mul", EMIT_WHERE(l, none, number_like(l, form, 1), least), number_like(l, form, spacing_of(dtype)));
-  Value *large = EMIT_MATH(l, "Greater", EMIT_MATH(l, "Abs", diagonal_at(l, form, 0, -1)), bound);
+  Value *least = EMIT_MATH(l, "Max", sum, number_like(l, sizes, dtype == DTYPE_FLOAT64 ? 1e-130 : 1e-10));
+  Value *none = EMIT_MATH(l, "Equal", sum, number_like(l, sizes, 0));
+  Value *bound = EMIT_WHERE(l, none, number_like(l, sizes, 1), least);
+  bound = EMIT_MATH(l, "Mul", bound, number_like(l, sizes, spacing_of(dtype)));
+  Value *large = EMIT_MATH(l, "Greater", below, bound);
   return EMIT_MATH(l, "And", large, EMIT_MATH(l, "Greater", rows, integer_like(l, rows, 0)));
 }
 
 static Split split_of(Lowering *l, Value *form) {
   Value *rows = numbers_along(l, ROWS, size_along(form, ROWS)), *zero = integer_like(l, rows, 0);
-  Split split = {.joined = joined_rows(l, form, rows)};
+  Value *sizes = EMIT_MATH(l, "Abs", diagonal_at(l, form, 0, 0));
+  Split split = {.joined = joined_rows(l, sizes, EMIT_MATH(l, "Abs", diagonal_at(l, form, 0, -1)))};
   split.form = almost_triangle(l, form, split.joined);
   Value *beside = EMIT_MATH(l, "Or", of_row_before(l, split.joined), of_row_after(l, split.joined));
   Value *larger = EMIT_MATH(l, "And", split.joined, beside);
@@ -138,8 +137,7 @@ static Value *bulge_column(Lowering *l, Split split, Shift shift) {
   return EMIT_MATH(l, "Add", twice, EMIT_MATH(l, "Mul", unit, shift.square));
 }
 
-/* The least or greatest over the batch, which may be empty, and another number. Rank 0. */
-static Value *over_batch(Lowering *l, const char *op, Value *numbers, int64_t other) {
+Value *over_batch(Lowering *l, const char *op, Value *numbers, int64_t other) {
   Dim count = dim_of(1);
   for (uint32_t i = 0; i < numbers->type.rank; i++) count = dim_multiply(l->context, count, numbers->type.dims[i]);
   Value *flat = reshape_to(l, numbers, &count, 1);
@@ -184,7 +182,7 @@ static void chase(Lowering *l, Split split, Value *bulge, Value *bottom, Value *
 
 QuasiTriangle quasi_triangle(Lowering *l, Value *matrix) {
   int64_t size = known_size(l, matrix, ROWS);
-  Value *scale = matrix_scale(l, matrix), *form = EMIT_MATH(l, "Div", matrix, scale);
+  Value *scale = matrix_scale(l, (Parts){matrix, NULL}), *form = EMIT_MATH(l, "Div", matrix, scale);
   Value *basis = identity_matrix(l, matrix->type.dtype, dim_of(size), dim_of(size));
   basis = expand_to(l, basis, matrix->type.dims, matrix->type.rank);
   if (size > 2) {
@@ -270,25 +268,39 @@ static void standardize(Lowering *l, QuasiTriangle *schur) {
 }
 
 static void lower_schur(Lowering *l) {
-  Value *matrix = matrix_input(l, 0);
+  Parts matrix = matrix_parts(l, 0), form, basis;
   bool vectors = param_bool_or(l->equation, "compute_schur_vectors", true);
   if (param_bool_or(l->equation, "sort_eig_vals", false)) {
     unsupported(l, "the order of the eigenvalues is given by a Python function, which a model cannot call");
   }
-  if (is_empty(matrix->type) || known_size(l, matrix, ROWS) == 1) {
-    bind_as(l, 0, matrix);
-    if (vectors) bind(l, 1, filled(l, output_type(l, 1), tensor_scalar(l, output_type(l, 1).dtype, 1)));
+  if (is_empty(matrix.re->type) || known_size(l, matrix.re, ROWS) == 1) {
+    bind_matrix(l, 0, matrix);
+    Value *one = filled(l, matrix.re->type, tensor_scalar(l, matrix.re->type.dtype, 1));
+    if (vectors) bind_matrix(l, 1, (Parts){one, matrix.im ? number_like(l, one, 0) : NULL});
     return;
   }
-  QuasiTriangle schur = quasi_triangle(l, matrix);
-  standardize(l, &schur);
-  bind_as(l, 0, EMIT_MATH(l, "Mul", schur.form, schur.scale));
-  if (vectors) bind_as(l, 1, spoiled_by(l, schur.basis, schur.scale));
+  Value *scale;
+  if (matrix.im) {
+    ComplexTriangle schur = complex_triangle(l, matrix);
+    form = schur.form;
+    basis = schur.basis;
+    scale = schur.scale;
+    form.im = EMIT_MATH(l, "Mul", form.im, scale);
+  } else {
+    QuasiTriangle schur = quasi_triangle(l, matrix.re);
+    standardize(l, &schur);
+    form = (Parts){schur.form, NULL};
+    basis = (Parts){schur.basis, NULL};
+    scale = schur.scale;
+  }
+  form.re = EMIT_MATH(l, "Mul", form.re, scale);
+  bind_matrix(l, 0, form);
+  if (vectors) bind_matrix(l, 1, spoiled_by(l, basis, scale));
 }
 
 /* clang-format off */
 const Plugin schur_plugins[] = {
-    PLUGIN("schur", lower_schur),
+    PLUGIN("schur", lower_schur, NULL, TAKES_COMPLEX),
     {0},
 };
 /* clang-format on */

@@ -2,7 +2,7 @@
 #ifndef J2O_EIGEN_SCHUR_H
 #define J2O_EIGEN_SCHUR_H
 
-#include "lower/lower.h"
+#include "lower/complex.h"
 
 typedef struct QuasiTriangle {
   Value *form;   /* the matrix, over its scale */
@@ -26,6 +26,24 @@ typedef struct Blocks {
 
 Blocks blocks_of(Lowering *l, QuasiTriangle schur);
 
+typedef struct ComplexTriangle {
+  Parts form;   /* triangular; the matrix, over its scale */
+  Parts basis;  /* unitary: basis form basis* is the matrix */
+  Parts values; /* eigenvalues of the form, a column */
+  Value *scale; /* as in QuasiTriangle */
+} ComplexTriangle;
+
+/* Of complex matrices (eigen_schur_complex.c). */
+ComplexTriangle complex_triangle(Lowering *l, Parts matrix);
+
+/* matrix[i + row, i + column] as a column; the first element stands for those outside. */
+Value *diagonal_at(Lowering *l, Value *matrix, int64_t row, int64_t column);
+/* bool column: which rows are joined to the row before, by the sizes of the elements on and below the diagonal? */
+Value *joined_rows(Lowering *l, Value *sizes, Value *below);
+/* What is on and above the diagonal, and the elements just below it in the marked rows. */
+Value *almost_triangle(Lowering *l, Value *form, Value *marked);
+/* The least or greatest over the batch, which may be empty, and another number. Rank 0. */
+Value *over_batch(Lowering *l, const char *op, Value *numbers, int64_t other);
 /* A column moved by one row: each row gets what the row before, or the one after it, has; the last gets the first's. */
 Value *of_row_before(Lowering *l, Value *column);
 Value *of_row_after(Lowering *l, Value *column);

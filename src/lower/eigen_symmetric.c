@@ -1,4 +1,4 @@
-/* eigh: the eigenvalues and eigenvectors of symmetric matrices, by Jacobi's method.
+/* eigh: the eigenvalues and eigenvectors of symmetric or Hermitian matrices, by Jacobi's method.
  *
  * The diagonal is kept apart from the rest: a rotation takes its pair's element from one end of the diagonal to the
  * other, exactly, and the element is zero from then on. What is left fades quadratically, so the eigenvalues are as
@@ -10,20 +10,21 @@
 #include "lower/matrices.h"
 
 /* Only one triangle is looked at. */
-static Value *symmetric_from(Lowering *l, Value *matrix, bool lower) {
-  Dim size = size_along(matrix, ROWS);
+static Parts symmetric_from(Lowering *l, Parts matrix, bool lower) {
+  Dim size = size_along(matrix.re, ROWS);
   Value *rows = numbers_along(l, ROWS, size), *columns = numbers_along(l, COLUMNS, size);
   Value *kept = EMIT_MATH(l, lower ? "GreaterOrEqual" : "LessOrEqual", rows, columns);
-  return EMIT_WHERE(l, kept, matrix, transposed(l, matrix));
+  Parts other = conjugate_transposed(l, matrix);
+  return (Parts){EMIT_WHERE(l, kept, matrix.re, other.re), matrix.im ? EMIT_WHERE(l, kept, matrix.im, other.im) : NULL};
 }
 
 typedef struct Pairs {
-  Value *values;  /* a column */
-  Value *vectors; /* rows */
+  Value *values; /* a column */
+  Parts vectors; /* conjugated, as rows */
 } Pairs;
 
-/* The element of each pair: of the two that are equal but for rounding, both rivals take the same. */
-static Value *pair_elements(Lowering *l, const Seats *seats, Value *matrix) {
+/* The element of each pair: of the two that are equal but for rounding (and conjugation), both rivals take the same. */
+static Parts pair_elements(Lowering *l, const Seats *seats, Parts matrix) {
   int64_t *rows = arena_new_array(&l->context->arena, (size_t)seats->count, int64_t);
   int64_t *columns = arena_new_array(&l->context->arena, (size_t)seats->count, int64_t);
   for (int64_t i = 0; i < seats->count; i++) {
@@ -31,40 +32,68 @@ static Value *pair_elements(Lowering *l, const Seats *seats, Value *matrix) {
     rows[i] = before ? seats->from[i] : seats->rival[i];
     columns[i] = before ? seats->rival[i] : seats->from[i];
   }
-  return entries_at(l, matrix, rows, columns);
+  Parts elements = {entries_at(l, matrix.re, rows, columns), NULL};
+  if (!matrix.im) return elements;
+  elements.im = EMIT_MATH(l, "Mul", entries_at(l, matrix.im, rows, columns), leads(l, seats, matrix.im->type.dtype));
+  return elements;
+}
+
+/* The size of complex elements; their phases remain. Real ones keep their sign. */
+static Value *split_phases(Lowering *l, Parts *elements) {
+  if (!elements->im) return elements->re;
+  Value *size = magnitude(l, *elements), *zero = number_like(l, size, 0), *one = number_like(l, size, 1);
+  Value *none = EMIT_MATH(l, "Equal", size, zero), *divisor = EMIT_WHERE(l, none, one, size);
+  elements->re = EMIT_MATH(l, "Div", elements->re, divisor);
+  elements->im = EMIT_MATH(l, "Div", elements->im, divisor);
+  return size;
 }
 
 /* One round for all pairs; gives the turned ones. */
-static Value *turn(Lowering *l, const Seats *seats, Value **diagonal, Value **rest, Value **vectors) {
-  DType dtype = (*rest)->type.dtype;
-  Value *element = pair_elements(l, seats, *rest);
+static Value *turn(Lowering *l, const Seats *seats, Value **diagonal, Parts *rest, Parts *vectors) {
+  DType dtype = (*diagonal)->type.dtype;
+  Parts phases = pair_elements(l, seats, *rest);
+  Value *element = split_phases(l, &phases);
   Value *own = rows_at(l, *diagonal, seats->from), *other = rows_at(l, *diagonal, seats->rival);
   Value *twice = EMIT_MATH(l, "Add", element, element);
   Angle angle = half_angle(l, seats, twice, EMIT_MATH(l, "Sub", own, other), spacing_of(dtype) / 2);
   *diagonal = EMIT_MATH(l, "Add", own, EMIT_MATH(l, "Mul", angle.tangent, element));
-  Value *rows = transposed(l, rotated_rows(l, seats, *rest, angle.cosine, angle.sine));
-  Value *both = rotated_rows(l, seats, rows, angle.cosine, angle.sine);
-  *rest = EMIT_MATH(l, "Mul", both, rivals_mask(l, seats, dtype, false));
-  *vectors = rotated_rows(l, seats, *vectors, angle.cosine, angle.sine);
+  Parts cosine = {angle.cosine, NULL}, sine = {angle.sine, NULL};
+  if (phases.im) {
+    sine = (Parts){EMIT_MATH(l, "Mul", phases.re, angle.sine), EMIT_MATH(l, "Mul", phases.im, angle.sine)};
+  }
+  Parts rows = conjugate_transposed(l, rotated_rows(l, seats, *rest, cosine, sine));
+  Parts both = rotated_rows(l, seats, rows, cosine, sine);
+  Value *mask = rivals_mask(l, seats, dtype, false);
+  *rest = (Parts){EMIT_MATH(l, "Mul", both.re, mask), both.im ? EMIT_MATH(l, "Mul", both.im, mask) : NULL};
+  *vectors = rotated_rows(l, seats, *vectors, cosine, sine);
   return angle.turned;
 }
 
 /* In the order of the seats that the rows end in. */
-static Pairs diagonalized(Lowering *l, Value *matrix) {
-  Seats seats = seats_for(l, size_along(matrix, ROWS).constant);
+static Pairs diagonalized(Lowering *l, Parts matrix) {
+  Seats seats = seats_for(l, size_along(matrix.re, ROWS).constant);
   Dim size = dim_of(seats.count);
+  Type type = matrix.re->type;
+  bool complex = matrix.im != NULL;
   int64_t *all = arena_new_array(&l->context->arena, (size_t)seats.count, int64_t);
   for (int64_t i = 0; i < seats.count; i++) all[i] = i;
-  Value *identity = identity_matrix(l, matrix->type.dtype, size, size);
-  Value *off = EMIT_MATH(l, "Sub", number_like(l, matrix, 1), identity);
-  Value *start[] = {constant_integer(l, DTYPE_INT64, 0), entries_at(l, matrix, all, all),
-                    EMIT_MATH(l, "Mul", matrix, off), expand_to(l, identity, matrix->type.dims, matrix->type.rank)};
-  Loop *loop = loop_begin(l, "jacobi", dim_of(seats.rounds * MOST_SWEEPS), false, start, 4);
-  Value *diagonal = loop->carried[1], *rest = loop->carried[2], *vectors = loop->carried[3];
+  Value *identity = identity_matrix(l, type.dtype, size, size);
+  Value *off = EMIT_MATH(l, "Sub", number_like(l, identity, 1), identity);
+  Value *start[] = {constant_integer(l, DTYPE_INT64, 0),
+                    entries_at(l, matrix.re, all, all),
+                    EMIT_MATH(l, "Mul", matrix.re, off),
+                    expand_to(l, identity, type.dims, type.rank),
+                    complex ? EMIT_MATH(l, "Mul", matrix.im, off) : NULL,
+                    complex ? filled(l, type, tensor_scalar(l, type.dtype, 0)) : NULL};
+  Loop *loop = loop_begin(l, "jacobi", dim_of(seats.rounds * MOST_SWEEPS), false, start, complex ? 6 : 4);
+  Value *diagonal = loop->carried[1];
+  Parts rest = {loop->carried[2], complex ? loop->carried[4] : NULL};
+  Parts vectors = {loop->carried[3], complex ? loop->carried[5] : NULL};
   Value *quiet = quiet_rounds(l, loop->carried[0], turn(l, &seats, &diagonal, &rest, &vectors));
   loop->go_on = EMIT_MATH(l, "Less", quiet, integer_like(l, quiet, seats.rounds));
-  Value **results = EMIT_LOOP(loop, quiet, diagonal, rest, vectors);
-  return (Pairs){results[1], results[3]};
+  Value *next[] = {quiet, diagonal, rest.re, vectors.re, rest.im, vectors.im};
+  Value **results = emit_loop_end(loop, HERE, next, complex ? 6 : 4);
+  return (Pairs){results[1], {results[3], complex ? results[5] : NULL}};
 }
 
 /* Which of the eigenvalues, in ascending order, are asked for; all by default. */
@@ -81,26 +110,31 @@ static void read_subset(Lowering *l, int64_t size, int64_t *start, int64_t *limi
 }
 
 static void lower_eigh(Lowering *l) {
-  Value *matrix = matrix_input(l, 0);
-  int64_t size = known_size(l, matrix, ROWS), start, limit, last = (int64_t)matrix->type.rank - 1;
+  Parts matrix = matrix_parts(l, 0);
+  Type vector_type = output_type(l, 0), value_type = output_type(l, 1);
+  int64_t size = known_size(l, matrix.re, ROWS), start, limit, last = (int64_t)matrix.re->type.rank - 1;
   read_subset(l, size, &start, &limit);
-  if (size == 1 || is_empty(output_type(l, 0))) {
-    bind(l, 0, filled(l, output_type(l, 0), tensor_scalar(l, output_type(l, 0).dtype, 1)));
-    bind_as(l, 1, reshape_to(l, matrix, output_type(l, 1).dims, output_type(l, 1).rank));
+  if (size == 1 || is_empty(vector_type)) {
+    Type ones = matrix.im ? part_type(vector_type) : vector_type;
+    Value *one = filled(l, ones, tensor_scalar(l, ones.dtype, 1));
+    bind_matrix(l, 0, (Parts){one, matrix.im ? number_like(l, one, 0) : NULL});
+    bind_as(l, 1, reshape_to(l, matrix.re, value_type.dims, value_type.rank));
     return;
   }
   matrix = symmetric_from(l, matrix, param_bool_or(l->equation, "lower", true));
   Value *scale = matrix_scale(l, matrix), *places;
-  Pairs pairs = diagonalized(l, EMIT_MATH(l, "Div", matrix, scale));
+  Pairs pairs = diagonalized(l, over_scale(l, matrix, scale));
   Value *values = EMIT_MATH(l, "Mul", in_order(l, pairs.values, false, &places), scale);
-  Value *vectors = spoiled_by(l, rows_in_order(l, pairs.vectors, places), scale);
-  bind_as(l, 0, transposed(l, part_along(l, vectors, ROWS, start, limit)));
+  Parts vectors = spoiled_by(l, rows_in_order(l, pairs.vectors, places), scale);
+  vectors.re = part_along(l, vectors.re, ROWS, start, limit);
+  if (vectors.im) vectors.im = part_along(l, vectors.im, ROWS, start, limit);
+  bind_matrix(l, 0, conjugate_transposed(l, vectors));
   bind_as(l, 1, squeeze_at(l, part_along(l, values, ROWS, start, limit), &last, 1));
 }
 
 /* clang-format off */
 const Plugin eigh_plugins[] = {
-    PLUGIN("eigh", lower_eigh),
+    PLUGIN("eigh", lower_eigh, NULL, TAKES_COMPLEX),
     {0},
 };
 /* clang-format on */

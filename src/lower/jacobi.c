@@ -71,23 +71,33 @@ Value *rivals_mask(Lowering *l, const Seats *seats, DType dtype, bool keep_diago
   return constant_matrix(l, dtype, numbers, seats->count, seats->count);
 }
 
+Value *leads(Lowering *l, const Seats *seats, DType dtype) {
+  double *numbers = arena_new_array(&l->context->arena, (size_t)seats->count, double);
+  for (int64_t i = 0; i < seats->count; i++) numbers[i] = seats->from[i] < seats->rival[i] ? 1 : -1;
+  return constant_matrix(l, dtype, numbers, seats->count, 1);
+}
+
 Value *has_rival(Lowering *l, const Seats *seats, DType dtype) {
   double *numbers = arena_new_array(&l->context->arena, (size_t)seats->count, double);
   for (int64_t i = 0; i < seats->count; i++) numbers[i] = seats->place[i] != i;
   return constant_matrix(l, dtype, numbers, seats->count, 1);
 }
 
-/* Too small to matter in a sum but with zero: of two rivals, whose numbers have opposite signs, one is above zero. */
+/* Too small to matter in a sum but with zero. */
+static const double TIE = 1e-30;
+
+/* Of two rivals, whose numbers have opposite signs, one is above zero. */
 static Value *tie_breaker(Lowering *l, const Seats *seats, DType dtype) {
   double *numbers = arena_new_array(&l->context->arena, (size_t)seats->count, double);
-  for (int64_t i = 0; i < seats->count; i++) numbers[i] = seats->place[i] < i ? -1e-30 : 1e-30;
+  for (int64_t i = 0; i < seats->count; i++) numbers[i] = seats->place[i] < i ? -TIE : TIE;
   return constant_matrix(l, dtype, numbers, seats->count, 1);
 }
 
 Angle half_angle(Lowering *l, const Seats *seats, Value *opposite, Value *adjacent, double tolerance) {
   Value *one = number_like(l, opposite, 1);
   Value *cotangent = EMIT_MATH(l, "Div", adjacent, opposite);
-  cotangent = EMIT_MATH(l, "Add", cotangent, tie_breaker(l, seats, opposite->type.dtype));
+  Value *tie = seats ? tie_breaker(l, seats, opposite->type.dtype) : number_like(l, opposite, TIE);
+  cotangent = EMIT_MATH(l, "Add", cotangent, tie);
   Value *square = EMIT_MATH(l, "Mul", cotangent, cotangent);
   Value *root = EMIT_MATH(l, "Sqrt", EMIT_MATH(l, "Add", square, one));
   Value *away = EMIT_MATH(l, "Mul", root, EMIT_MATH(l, "Sign", cotangent));
@@ -108,10 +118,25 @@ Value *rows_at(Lowering *l, Value *matrix, const int64_t *rows) {
   return result;
 }
 
-Value *rotated_rows(Lowering *l, const Seats *seats, Value *matrix, Value *cosine, Value *sine) {
-  Value *own = EMIT_MATH(l, "Mul", rows_at(l, matrix, seats->from), cosine);
-  Value *other = EMIT_MATH(l, "Mul", rows_at(l, matrix, seats->rival), sine);
-  return EMIT_MATH(l, "Add", own, other);
+/* A part of a product: a.re b.re - a.im b.im, or with the first parts exchanged and a plus. */
+static Value *product_part(Lowering *l, Parts a, Parts b, bool real) {
+  Value *first = real ? a.re : a.im, *second = real ? a.im : a.re;
+  Value *product = first && b.re ? EMIT_MATH(l, "Mul", first, b.re) : NULL;
+  if (!second || !b.im) return product;
+  Value *other = EMIT_MATH(l, "Mul", second, b.im);
+  if (product) return EMIT_MATH(l, real ? "Sub" : "Add", product, other);
+  return real ? EMIT_MATH(l, "Neg", other) : other;
+}
+
+static Value *sum_of(Lowering *l, Value *a, Value *b) { return a && b ? EMIT_MATH(l, "Add", a, b) : a ? a : b; }
+
+Parts rotated_rows(Lowering *l, const Seats *seats, Parts matrix, Parts cosine, Parts sine) {
+  Parts own = {rows_at(l, matrix.re, seats->from), matrix.im ? rows_at(l, matrix.im, seats->from) : NULL};
+  Parts other = {rows_at(l, matrix.re, seats->rival), matrix.im ? rows_at(l, matrix.im, seats->rival) : NULL};
+  return (Parts){
+      sum_of(l, product_part(l, own, cosine, true), product_part(l, other, sine, true)),
+      sum_of(l, product_part(l, own, cosine, false), product_part(l, other, sine, false)),
+  };
 }
 
 Value *quiet_rounds(Lowering *l, Value *before, Value *turned) {
@@ -121,7 +146,12 @@ Value *quiet_rounds(Lowering *l, Value *before, Value *turned) {
   return EMIT_WHERE(l, none, EMIT_MATH(l, "Add", before, integer_like(l, before, 1)), integer_like(l, before, 0));
 }
 
-Value *matrix_scale(Lowering *l, Value *matrix) {
+Value *matrix_scale(Lowering *l, Parts parts) {
+  Value *matrix = parts.re;
+  if (parts.im) {
+    Type type = resized(l, matrix->type, ROWS, dim_of(2 * size_along(matrix, ROWS).constant));
+    matrix = concat_at(l, VALUES(parts.re, parts.im), 2, (int64_t)type.rank - 2, type);
+  }
   Value *sizes = EMIT_MATH(l, "Abs", matrix);
   Value *largest = EMIT_ALONG(l, "ReduceMax", EMIT_ALONG(l, "ReduceMax", sizes, COLUMNS), ROWS);
   Value *exponent = EMIT_MATH(l, "Mul", EMIT_MATH(l, "Log", largest), number_like(l, matrix, 1 / log(2)));
@@ -134,8 +164,13 @@ Value *matrix_scale(Lowering *l, Value *matrix) {
   return EMIT_MATH(l, "Add", scale, nothing);
 }
 
-Value *spoiled_by(Lowering *l, Value *matrix, Value *scale) {
-  return EMIT_MATH(l, "Add", matrix, EMIT_MATH(l, "Mul", scale, number_like(l, scale, 0)));
+Parts over_scale(Lowering *l, Parts matrix, Value *scale) {
+  return (Parts){EMIT_MATH(l, "Div", matrix.re, scale), matrix.im ? EMIT_MATH(l, "Div", matrix.im, scale) : NULL};
+}
+
+Parts spoiled_by(Lowering *l, Parts matrix, Value *scale) {
+  Value *nothing = EMIT_MATH(l, "Mul", scale, number_like(l, scale, 0));
+  return (Parts){EMIT_MATH(l, "Add", matrix.re, nothing), matrix.im ? EMIT_MATH(l, "Add", matrix.im, nothing) : NULL};
 }
 
 Value *in_order(Lowering *l, Value *column, bool descending, Value **places) {
@@ -147,11 +182,8 @@ Value *in_order(Lowering *l, Value *column, bool descending, Value **places) {
   return node->outputs[0];
 }
 
-Value *rows_in_order(Lowering *l, Value *matrix, Value *places) {
-  Value *indices = expand_to(l, places, matrix->type.dims, matrix->type.rank);
-  Value *rows = EMIT(l, "GatherElements", matrix->type, matrix, indices);
-  node_set_int(rows->producer, "axis", (int64_t)matrix->type.rank - 2);
-  return rows;
+Parts rows_in_order(Lowering *l, Parts matrix, Value *places) {
+  return (Parts){reordered(l, matrix.re, ROWS, places), matrix.im ? reordered(l, matrix.im, ROWS, places) : NULL};
 }
 
 Value *part_along(Lowering *l, Value *matrix, int64_t axis, int64_t start, int64_t limit) {

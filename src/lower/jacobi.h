@@ -8,7 +8,7 @@
 #ifndef J2O_JACOBI_H
 #define J2O_JACOBI_H
 
-#include "lower/lower.h"
+#include "lower/complex_matrices.h"
 
 typedef struct Seats {
   int64_t count;
@@ -33,6 +33,9 @@ Value *rivals_mask(Lowering *l, const Seats *seats, DType dtype, bool keep_diago
 /* A column: one for the seats with a rival, zero for the one without. */
 Value *has_rival(Lowering *l, const Seats *seats, DType dtype);
 
+/* A column: one for the first of a pair, minus one for the second. */
+Value *leads(Lowering *l, const Seats *seats, DType dtype);
+
 typedef struct Angle {
   Value *tangent;
   Value *cosine, *sine;
@@ -40,24 +43,27 @@ typedef struct Angle {
 } Angle;
 
 /* Half the angle whose tangent is opposite / adjacent, at most a quarter of a turn, in columns. An opposite side up to
- * the tolerance counts as zero. */
+ * the tolerance counts as zero. A right angle is positive for the first of two rivals and negative for the second, or
+ * positive for all when no seats are given. */
 Angle half_angle(Lowering *l, const Seats *seats, Value *opposite, Value *adjacent, double tolerance);
 
-/* One round: each row times the cosine, plus its rival's times the sine, and on to the next seat. */
-Value *rotated_rows(Lowering *l, const Seats *seats, Value *matrix, Value *cosine, Value *sine);
+/* One round: each row times the cosine, plus its rival's times the sine, and on to the next seat. Real numbers have no
+ * imaginary parts. */
+Parts rotated_rows(Lowering *l, const Seats *seats, Parts matrix, Parts cosine, Parts sine);
 
 /* The number of rounds in a row without a turn, after this one. */
 Value *quiet_rounds(Lowering *l, Value *before, Value *turned);
 
 /* A power of two [..., 1, 1] near the largest element of each matrix, so that the quotients are of the order of one;
  * NaN where an element is not finite. */
-Value *matrix_scale(Lowering *l, Value *matrix);
+Value *matrix_scale(Lowering *l, Parts matrix);
+Parts over_scale(Lowering *l, Parts matrix, Value *scale);
 /* Each matrix, or all NaN where its scale is. */
-Value *spoiled_by(Lowering *l, Value *matrix, Value *scale);
+Parts spoiled_by(Lowering *l, Parts matrix, Value *scale);
 
 /* A column in ascending or descending order; *places receives where each number stood, for rows_in_order. */
 Value *in_order(Lowering *l, Value *column, bool descending, Value **places);
-Value *rows_in_order(Lowering *l, Value *matrix, Value *places);
+Parts rows_in_order(Lowering *l, Parts matrix, Value *places);
 /* Elements start up to limit along an axis. */
 Value *part_along(Lowering *l, Value *matrix, int64_t axis, int64_t start, int64_t limit);
 

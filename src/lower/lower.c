@@ -19,7 +19,8 @@ static const Plugin *const families[] = {
     bit_plugins,        random_plugins,      refusal_plugins,       reduce_plugins,
     gamma_plugins,      cholesky_plugins,    triangular_plugins,    householder_plugins,
     lu_plugins,         tridiagonal_plugins, eigh_plugins,          svd_plugins,
-    hessenberg_plugins, schur_plugins,       complex_plugins,       fft_plugins,
+    hessenberg_plugins, schur_plugins,       eig_plugins,           complex_plugins,
+    fft_plugins,
 };
 
 void each_plugin(void (*visit)(const Plugin *plugin, void *data), void *data) {

@@ -32,6 +32,9 @@ enum { CALLS_ONE = 1 << 30 };
 /* Rows of primitives that no model can hold: the row's op is the reason (refusals.c). */
 enum { REFUSED = 1 << 29, DROPPED = 1 << 28 };
 
+/* Rows for real and for complex numbers alike; others have a second row for complex ones (complex.h), or none. */
+enum { TAKES_COMPLEX = 1 << 27 };
+
 #define PLUGIN(primitive, function, ...) {primitive, function, #function, __FILE__, __LINE__, __VA_ARGS__}
 
 /* A place in our C source. */
@@ -206,7 +209,7 @@ void each_plugin(void (*visit)(const Plugin *plugin, void *data), void *data);
 extern const Plugin expansion_plugin;
 
 /* Families (each file ends with its table, closed by a row without a primitive). */
-extern const Plugin eigh_plugins[], svd_plugins[], hessenberg_plugins[], schur_plugins[];
+extern const Plugin eigh_plugins[], svd_plugins[], hessenberg_plugins[], schur_plugins[], eig_plugins[];
 extern const Plugin function_plugins[];
 extern const Plugin call_plugins[], elementwise_plugins[], shape_plugins[], reduction_plugins[], dot_plugins[],
     scan_plugins[], while_plugins[], cond_plugins[], gather_plugins[], scatter_plugins[], dynamic_slice_plugins[],

@@ -9,12 +9,37 @@
 #include "lower/loops.h"
 #include "lower/matrices.h"
 #include "lower/reflections.h"
+#include "lower/svd_complex.h"
 
 typedef struct Singular {
-  Value *values; /* a column, in descending order */
-  Value *left;   /* vectors as rows */
-  Value *right;  /* vectors as rows */
+  Value *values; /* a column */
+  Parts left;    /* conjugated vectors as rows */
+  Parts right;   /* likewise */
 } Singular;
+
+static Value *rotated(Lowering *l, const Seats *seats, Value *matrix, Value *cosine, Value *sine) {
+  return rotated_rows(l, seats, (Parts){matrix, NULL}, (Parts){cosine, NULL}, (Parts){sine, NULL}).re;
+}
+
+static Value *main_diagonal(Lowering *l, Value *matrix) {
+  int64_t size = size_along(matrix, ROWS).constant;
+  int64_t *all = arena_new_array(&l->context->arena, (size_t)size, int64_t);
+  for (int64_t i = 0; i < size; i++) all[i] = i;
+  return entries_at(l, matrix, all, all);
+}
+
+static Singular without_phases(Lowering *l, Parts diagonal, Parts left, Parts right) {
+  if (diagonal.im) {
+    Value *size = magnitude(l, diagonal);
+    Parts phase = phase_of(l, diagonal, size);
+    phase.im = EMIT_MATH(l, "Neg", phase.im);
+    return (Singular){size, EMIT_PRODUCT(l, left, phase), right};
+  }
+  Value *negative = EMIT_MATH(l, "Less", diagonal.re, number_like(l, diagonal.re, 0));
+  Value *sign = EMIT_WHERE(l, negative, number_like(l, diagonal.re, -1), number_like(l, diagonal.re, 1));
+  left.re = EMIT_MATH(l, "Mul", left.re, sign);
+  return (Singular){EMIT_MATH(l, "Abs", diagonal.re), left, right};
+}
 
 /* One round for all pairs; gives the turned ones. With a, b / c, d for the elements of a pair, half the sum and half
  * the difference of the two angles have the tangents (c + b) / (a - d) and (c - b) / (a + d). */
@@ -34,71 +59,100 @@ static Value *turn(Lowering *l, const Seats *seats, Value **core, Value **left, 
   Value *second = EMIT_MATH(l, "Mul", sum.cosine, difference.sine);
   Value *left_cosine = EMIT_MATH(l, "Sub", cosines, sines), *left_sine = EMIT_MATH(l, "Add", first, second);
   Value *right_cosine = EMIT_MATH(l, "Add", cosines, sines), *right_sine = EMIT_MATH(l, "Sub", first, second);
-  Value *rows = transposed(l, rotated_rows(l, seats, *core, left_cosine, left_sine));
-  Value *both = transposed(l, rotated_rows(l, seats, rows, right_cosine, right_sine));
+  Value *rows = transposed(l, rotated(l, seats, *core, left_cosine, left_sine));
+  Value *both = transposed(l, rotated(l, seats, rows, right_cosine, right_sine));
   *core = EMIT_MATH(l, "Mul", both, rivals_mask(l, seats, dtype, true));
-  *left = rotated_rows(l, seats, *left, left_cosine, left_sine);
-  *right = rotated_rows(l, seats, *right, right_cosine, right_sine);
+  *left = rotated(l, seats, *left, left_cosine, left_sine);
+  *right = rotated(l, seats, *right, right_cosine, right_sine);
   return EMIT_MATH(l, "Or", sum.turned, difference.turned);
 }
 
-/* The values have signs and stand in the order of the seats that the rows end in. */
-static Singular diagonalized(Lowering *l, Value *matrix) {
-  Seats seats = seats_for(l, size_along(matrix, ROWS).constant);
+/* The diagonal that is left of a square matrix, and the rotations that led to it, with the signs or phases of the
+ * diagonal taken off; in the order of the seats that the rows end in. */
+static Singular diagonalized(Lowering *l, Parts matrix) {
+  Seats seats = seats_for(l, size_along(matrix.re, ROWS).constant);
+  Type type = matrix.re->type;
+  bool complex = matrix.im != NULL;
   Dim size = dim_of(seats.count);
-  int64_t *all = arena_new_array(&l->context->arena, (size_t)seats.count, int64_t);
-  for (int64_t i = 0; i < seats.count; i++) all[i] = i;
-  Value *identity = identity_matrix(l, matrix->type.dtype, size, size);
-  identity = expand_to(l, identity, matrix->type.dims, matrix->type.rank);
-  if (seats.count == 1) return (Singular){matrix, identity, identity};
-  Value *quiet = constant_integer(l, DTYPE_INT64, 0);
-  Loop *loop = LOOP_BEGIN(l, "kogbetliantz", dim_of(seats.rounds * MOST_SWEEPS), quiet, matrix, identity, identity);
-  Value *core = loop->carried[1], *left = loop->carried[2], *right = loop->carried[3];
-  quiet = quiet_rounds(l, loop->carried[0], turn(l, &seats, &core, &left, &right));
-  loop->go_on = EMIT_MATH(l, "Less", quiet, integer_like(l, quiet, seats.rounds));
-  Value **results = EMIT_LOOP(loop, quiet, core, left, right);
-  return (Singular){entries_at(l, results[1], all, all), results[2], results[3]};
+  Value *identity = expand_to(l, identity_matrix(l, type.dtype, size, size), type.dims, type.rank);
+  Value *zeros = complex ? filled(l, type, tensor_scalar(l, type.dtype, 0)) : NULL;
+  Parts core = matrix, left = {identity, zeros}, right = left;
+  if (seats.count > 1) {
+    Value *start[] = {constant_integer(l, DTYPE_INT64, 0), matrix.re, identity, identity, matrix.im, zeros, zeros};
+    size_t carried = complex ? 7 : 4;
+    Loop *loop = loop_begin(l, "kogbetliantz", dim_of(seats.rounds * MOST_SWEEPS), false, start, carried);
+    core = (Parts){loop->carried[1], complex ? loop->carried[4] : NULL};
+    left = (Parts){loop->carried[2], complex ? loop->carried[5] : NULL};
+    right = (Parts){loop->carried[3], complex ? loop->carried[6] : NULL};
+    Value *turned =
+        complex ? complex_turn(l, &seats, &core, &left, &right) : turn(l, &seats, &core.re, &left.re, &right.re);
+    Value *quiet = quiet_rounds(l, loop->carried[0], turned);
+    loop->go_on = EMIT_MATH(l, "Less", quiet, integer_like(l, quiet, seats.rounds));
+    Value *next[] = {quiet, core.re, left.re, right.re, core.im, left.im, right.im};
+    Value **results = emit_loop_end(loop, HERE, next, carried);
+    core = (Parts){results[1], complex ? results[4] : NULL};
+    left = (Parts){results[2], complex ? results[5] : NULL};
+    right = (Parts){results[3], complex ? results[6] : NULL};
+  }
+  Parts diagonal = {main_diagonal(l, core.re), complex ? main_diagonal(l, core.im) : NULL};
+  return without_phases(l, diagonal, left, right);
 }
 
-static Singular square_svd(Lowering *l, Value *matrix, Value *scale) {
+/* Of a square matrix that was divided by the scale. Values in descending order. */
+static Singular square_svd(Lowering *l, Parts matrix, Value *scale) {
   Singular found = diagonalized(l, matrix), result;
-  Value *negative = EMIT_MATH(l, "Less", found.values, number_like(l, matrix, 0)), *places;
-  Value *sign = EMIT_WHERE(l, negative, number_like(l, matrix, -1), number_like(l, matrix, 1));
-  Value *left = EMIT_MATH(l, "Mul", found.left, sign);
-  result.values = EMIT_MATH(l, "Mul", in_order(l, EMIT_MATH(l, "Abs", found.values), true, &places), scale);
-  result.left = spoiled_by(l, rows_in_order(l, left, places), scale);
+  Value *places;
+  result.values = EMIT_MATH(l, "Mul", in_order(l, found.values, true, &places), scale);
+  result.left = spoiled_by(l, rows_in_order(l, found.left, places), scale);
   result.right = spoiled_by(l, rows_in_order(l, found.right, places), scale);
   return result;
 }
 
+/* Columns of the identity from the first left ones up to the number of rows. */
+static Parts completed(Lowering *l, Parts left, int64_t rows, int64_t columns) {
+  Value *rest = identity_matrix(l, left.re->type.dtype, dim_of(rows), dim_of(rows));
+  Type added = resized(l, left.re->type, COLUMNS, dim_of(rows - columns));
+  Type type = resized(l, left.re->type, COLUMNS, dim_of(rows));
+  rest = expand_to(l, part_along(l, rest, COLUMNS, columns, rows), added.dims, added.rank);
+  left.re = concat_at(l, VALUES(left.re, rest), 2, (int64_t)type.rank - 1, type);
+  if (left.im) left.im = extended(l, left.im, COLUMNS, dim_of(rows));
+  return left;
+}
+
 /* As many rows as columns, or more: the left vectors are those of the triangular factor, reflected back; those that
  * complete them to a basis are the last columns of the orthogonal factor. */
-static Singular tall_svd(Lowering *l, Value *matrix, bool full) {
+static Singular tall_svd(Lowering *l, Parts matrix, bool full) {
   Value *scale = matrix_scale(l, matrix);
-  matrix = EMIT_MATH(l, "Div", matrix, scale);
-  int64_t rows = size_along(matrix, ROWS).constant, columns = size_along(matrix, COLUMNS).constant;
+  matrix = over_scale(l, matrix, scale);
+  int64_t rows = size_along(matrix.re, ROWS).constant, columns = size_along(matrix.re, COLUMNS).constant;
   if (rows == columns) return square_svd(l, matrix, scale);
-  Triangularized factors = triangularized(l, matrix, dim_of(columns));
-  Value *upper = triangle(l, part_along(l, factors.upper, ROWS, 0, columns), false, 0);
+  Triangularized factors = {0};
+  ComplexTriangularized complex_factors = {0};
+  if (matrix.im) complex_factors = complex_triangularized(l, matrix, dim_of(columns));
+  else factors = triangularized(l, matrix.re, dim_of(columns));
+  Parts upper = matrix.im ? complex_factors.upper : (Parts){factors.upper, NULL};
+  upper.re = triangle(l, part_along(l, upper.re, ROWS, 0, columns), false, 0);
+  if (upper.im) upper.im = triangle(l, part_along(l, upper.im, ROWS, 0, columns), false, 0);
   Singular result = square_svd(l, upper, scale);
-  Value *left = extended(l, transposed(l, result.left), ROWS, dim_of(rows));
-  if (full) {
-    Value *rest = identity_matrix(l, matrix->type.dtype, dim_of(rows), dim_of(rows));
-    Type type = resized(l, left->type, COLUMNS, dim_of(rows - columns));
-    rest = expand_to(l, part_along(l, rest, COLUMNS, columns, rows), type.dims, type.rank);
-    type = resized(l, left->type, COLUMNS, dim_of(rows));
-    left = concat_at(l, VALUES(left, rest), 2, (int64_t)type.rank - 1, type);
-  }
-  left = reflected_by_all(l, factors.vectors, from_row(l, factors.taus), left, true, true);
-  result.left = transposed(l, left);
+  Parts left = conjugate_transposed(l, result.left);
+  left.re = extended(l, left.re, ROWS, dim_of(rows));
+  if (left.im) left.im = extended(l, left.im, ROWS, dim_of(rows));
+  if (full) left = completed(l, left, rows, columns);
+  if (matrix.im) left = complex_reflected_back(l, complex_factors, left);
+  else left.re = reflected_by_all(l, factors.vectors, from_row(l, factors.taus), left.re, true, true);
+  result.left = conjugate_transposed(l, left);
   return result;
 }
 
-/* Elements of the values' axis that are asked for; all by default. */
+static Parts rows_between(Lowering *l, Parts matrix, int64_t start, int64_t limit) {
+  return (Parts){part_along(l, matrix.re, ROWS, start, limit),
+                 matrix.im ? part_along(l, matrix.im, ROWS, start, limit) : NULL};
+}
+
+/* Those of the values that are asked for; all by default. */
 static void bind_singular(Lowering *l, Singular singular, bool vectors, bool full) {
   const Param *subset = param_find(l->equation, "subset_by_index");
-  uint32_t rank = output_type(l, 0).rank;
-  int64_t last = rank;
+  int64_t last = output_type(l, 0).rank;
   if (subset && subset->kind != PARAM_NONE) {
     size_t count;
     const int64_t *bounds = param_list_ints(l->context, subset, &count);
@@ -107,42 +161,43 @@ static void bind_singular(Lowering *l, Singular singular, bool vectors, bool ful
     bool whole = bounds[0] == 0 && bounds[1] == size;
     if (full && vectors && !whole) unsupported(l, "a part of the singular values goes with full_matrices=False only");
     singular.values = part_along(l, singular.values, ROWS, bounds[0], bounds[1]);
-    if (!whole) singular.left = part_along(l, singular.left, ROWS, bounds[0], bounds[1]);
-    if (!whole) singular.right = part_along(l, singular.right, ROWS, bounds[0], bounds[1]);
+    if (!whole) singular.left = rows_between(l, singular.left, bounds[0], bounds[1]);
+    if (!whole) singular.right = rows_between(l, singular.right, bounds[0], bounds[1]);
   }
   bind_as(l, 0, squeeze_at(l, singular.values, &last, 1));
   if (!vectors) return;
-  bind_as(l, 1, transposed(l, singular.left));
-  bind_as(l, 2, singular.right);
+  bind_matrix(l, 1, conjugate_transposed(l, singular.left));
+  bind_matrix(l, 2, singular.right);
 }
 
-static void bind_nothing(Lowering *l, bool vectors) {
+static void bind_nothing(Lowering *l, bool vectors, bool complex) {
   Type values = output_type(l, 0);
   bind(l, 0, filled(l, values, tensor_scalar(l, values.dtype, 0)));
   for (size_t i = 1; vectors && i < 3; i++) {
-    Type type = output_type(l, i);
+    Type type = complex ? part_type(output_type(l, i)) : output_type(l, i);
     Value *identity = identity_matrix(l, type.dtype, type.dims[type.rank - 2], type.dims[type.rank - 1]);
-    bind(l, i, expand_to(l, identity, type.dims, type.rank));
+    identity = expand_to(l, identity, type.dims, type.rank);
+    bind_matrix(l, i, (Parts){identity, complex ? number_like(l, identity, 0) : NULL});
   }
 }
 
 static void lower_svd(Lowering *l) {
-  Value *matrix = matrix_input(l, 0);
+  Parts matrix = matrix_parts(l, 0);
   bool vectors = param_bool_or(l->equation, "compute_uv", true);
   bool full = param_bool_or(l->equation, "full_matrices", true);
-  bool wide = known_size(l, matrix, ROWS) < known_size(l, matrix, COLUMNS);
-  if (is_empty(matrix->type)) {
-    bind_nothing(l, vectors);
+  bool wide = known_size(l, matrix.re, ROWS) < known_size(l, matrix.re, COLUMNS);
+  if (is_empty(matrix.re->type)) {
+    bind_nothing(l, vectors, matrix.im != NULL);
     return;
   }
-  Singular singular = tall_svd(l, wide ? transposed(l, matrix) : matrix, full && vectors);
+  Singular singular = tall_svd(l, wide ? conjugate_transposed(l, matrix) : matrix, full && vectors);
   if (wide) singular = (Singular){singular.values, singular.right, singular.left};
   bind_singular(l, singular, vectors, full);
 }
 
 /* clang-format off */
 const Plugin svd_plugins[] = {
-    PLUGIN("svd", lower_svd),
+    PLUGIN("svd", lower_svd, NULL, TAKES_COMPLEX),
     {0},
 };
 /* clang-format on */

@@ -218,7 +218,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "jax.numpy.polydiv": (lambda f, x, y: f(x, y), LONG, U),
     "jax.numpy.ravel_multi_index": (lambda f, x, y: f((x % 2, y % 4), (2, 4), mode="clip"), A, B),
     "jax.numpy.repeat": (lambda f, x: f(x, 2, axis=1), X),
-    "jax.numpy.roots": (lambda f, p: f(p, strip_zeros=False), LONG),
+    "jax.numpy.roots": (lambda f, p: jnp.sort(jnp.abs(f(p, strip_zeros=False))), LONG),  # in no order of their own
     "jax.numpy.rot90": (lambda f, x: f(x, 3), X),
     "jax.numpy.searchsorted": (lambda f, x, y: f(jnp.sort(x), y), LONG, X),
     "jax.numpy.select": (lambda f, x, y: f([x < 0.3, x < 0.6], [x, y], 2.0), X, Y),
@@ -230,6 +230,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "jax.numpy.vectorize": (lambda f, x, y: f(jnp.dot, signature="(n),(n)->()")(x, y), X, Y),
     "jax.numpy.where": (lambda f, x, y: f(x < 0.5, x, y), X, Y),
     "jax.numpy.linalg.eigh": (lambda f, x: (f(x)[0], jnp.abs(f(x)[1])), POSITIVE),  # vectors have no sign of their own
+    "jax.numpy.linalg.eig": (lambda f, x: jnp.sort(f(x)[0].real), POSITIVE),  # nor have they an order
+    "jax.numpy.linalg.eigvals": (lambda f, x: jnp.sort(f(x).real), POSITIVE),
     "jax.numpy.linalg.svd": (lambda f, x: tuple(map(jnp.abs, f(x, full_matrices=False))), IMAGES[0]),
     "jax.numpy.linalg.lstsq": (lambda f, x, y: f(x, y), IMAGES[0], U[[0, 1, 2, 0]]),
     "jax.numpy.linalg.cholesky": (lambda f, x: f(x), POSITIVE),
@@ -280,7 +282,6 @@ TEXT_RESULT = "gives text"
 NOT_OF_ARRAYS = "is no function of arrays to arrays"
 DATA_DEPENDENT = "the size of its result depends on the data"
 OUTSIDE = "reads or writes outside of the program"
-FACTORS = "needs a factorisation: not yet"
 
 # Functions that are not exported, and why.
 EXCEPTIONS: dict[str, str] = {
@@ -301,9 +302,6 @@ EXCEPTIONS: dict[str, str] = {
     "jax.numpy.promote_types": NOT_OF_ARRAYS,
     "jax.numpy.result_type": NOT_OF_ARRAYS,
     "jax.numpy.trim_zeros": DATA_DEPENDENT,
-    "jax.numpy.poly": FACTORS,
-    "jax.numpy.roots": FACTORS,
-    **_named("jax.numpy.linalg", "eig eigvals", FACTORS),
     "jax.nn.get_scaled_dot_general_config": NOT_OF_ARRAYS,
     "jax.nn.scaled_matmul": "is a cuDNN kernel",
     "jax.random.key_dtype": NOT_OF_ARRAYS,

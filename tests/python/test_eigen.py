@@ -1,107 +1,27 @@
-"""Eigenvalues, singular values and what is made of them.
-
-Vectors have a free sign (or phase, or basis where values are equal), so decompositions are checked by the equations
-that define them, at the accuracy of LAPACK, and by their values against JAX's.
-"""
+"""Eigenvalues, singular values and what is made of them, for real matrices."""
 
 from __future__ import annotations
-
-import contextlib
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import onnxruntime
 import pytest
-from export_check import check_export, check_model, op_types
+from eigen_check import (
+    FLOATS,
+    RANDOM,
+    Exported,
+    check_eigh,
+    check_schur,
+    check_svd,
+    dtype_of,
+    near,
+    norm,
+    square_matrices,
+    symmetric,
+)
+from export_check import check_export, op_types
 
 from jax2onnx import UnsupportedError, to_onnx
-from jax2onnx._compare import run_session
-
-FLOATS = [False, True]  # x64
-RANDOM = np.random.default_rng(0)
-
-
-class Exported:
-    """A valid model of the function, to be run on many arguments."""
-
-    def __init__(self, fn, specs, x64=False, opset=23):
-        with jax.enable_x64(True) if x64 else contextlib.nullcontext():
-            options = {"opset": opset, "enable_double_precision": x64}
-            self.model = to_onnx(fn, specs, stacktrace_metadata="full", **options)
-            check_model(self.model, to_onnx(fn, specs, stacktrace_metadata="off", **options))
-        self.session = onnxruntime.InferenceSession(self.model.SerializeToString(), providers=["CPUExecutionProvider"])
-
-    def __call__(self, *args):
-        names = [value.name for value in self.session.get_inputs()]
-        return run_session(self.session, dict(zip(names, args, strict=True)))
-
-
-def dtype_of(x64):
-    return np.float64 if x64 else np.float32
-
-
-def transposed(matrix):
-    return np.swapaxes(matrix, -1, -2)
-
-
-def near(actual, expected, size, unit=1.0):
-    """Equal up to what rounding leaves of a matrix of this size and norm."""
-    assert actual.shape == expected.shape and actual.dtype == expected.dtype
-    spacing = np.finfo(actual.dtype).eps
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=20 * max(size, 1) * spacing * unit)
-
-
-def norm(matrix):
-    return float(np.linalg.norm(matrix.astype(np.float64), 2, axis=(-2, -1)).max(initial=0)) or 1.0
-
-
-def orthonormal(columns):
-    near(
-        transposed(columns) @ columns,
-        np.broadcast_to(
-            np.eye(columns.shape[-1], dtype=columns.dtype), (*columns.shape[:-2], columns.shape[-1], columns.shape[-1])
-        ),
-        columns.shape[-2],
-    )
-
-
-def symmetric(matrix):
-    return (matrix + transposed(matrix)) / 2
-
-
-def square_matrices(size, dtype):
-    """Matrices of every kind that a method could stumble over, as one batch."""
-    full, rank = RANDOM.standard_normal((size, size)), max(1, size // 3)
-    low = RANDOM.standard_normal((size, rank)) @ RANDOM.standard_normal((rank, size))
-    kinds = [
-        full,
-        np.zeros((size, size)),
-        np.eye(size),
-        np.ones((size, size)),
-        np.diag(np.arange(size, dtype=np.float64) - 1),
-        np.eye(size)[::-1],
-        np.eye(size, k=1),
-        np.linalg.qr(full)[0],
-        low,
-        full - full.T,
-        np.triu(full),
-        np.arange(size * size, dtype=np.float64).reshape(size, size),
-        full * 10.0 ** -np.arange(size),
-        full * 1e30,
-        full * 1e-30,
-    ]
-    return np.stack(kinds).astype(dtype)
-
-
-def check_eigh(matrices, values, vectors):
-    """Each of the batch: A V = V w, V orthonormal, w ascending and LAPACK's."""
-    for matrix, w, v in zip(matrices, values, vectors, strict=True):
-        unit, size = norm(matrix), len(matrix)
-        near(matrix / unit @ v, v * (w / unit), size)
-        orthonormal(v)
-        assert np.all(np.diff(w) >= 0)
-        near(w / unit, np.linalg.eigvalsh(matrix.astype(np.float64) / unit).astype(w.dtype), size)
 
 
 @pytest.mark.parametrize("x64", FLOATS)
@@ -203,17 +123,6 @@ def test_eigh_at_other_opsets(opset):
 def test_a_symbolic_size_is_refused():
     with pytest.raises(UnsupportedError, match="size of the matrix must be known"):
         to_onnx(jnp.linalg.eigh, [("N", "N")])
-
-
-def check_svd(matrices, left, values, right):
-    """Each of the batch: A = U s V, U and V orthonormal, s descending and LAPACK's."""
-    for matrix, u, s, v in zip(matrices, left, values, right, strict=True):
-        unit, size, count = norm(matrix), max(matrix.shape), len(s)
-        near(u[:, :count] * (s / unit) @ v[:count], matrix / unit, size)
-        orthonormal(u)
-        orthonormal(v.T)
-        assert np.all(np.diff(s) <= 0) and np.all(s >= 0)
-        near(s / unit, np.linalg.svd(matrix.astype(np.float64) / unit)[1].astype(s.dtype), size)
 
 
 @pytest.mark.parametrize("x64", FLOATS)
@@ -324,19 +233,6 @@ def test_tridiagonal(shape, lower):
     check_export(
         lambda x: jax.lax.linalg.tridiagonal(x, lower=lower), [matrix.astype(np.float32)], rtol=1e-4, atol=1e-4
     )
-
-
-def check_schur(matrices, forms, bases):
-    """Each of the batch: A = Q T Q', Q orthonormal, T triangular but for standard blocks with complex eigenvalues."""
-    for matrix, form, basis in zip(matrices, forms, bases, strict=True):
-        unit, size = norm(matrix), len(matrix)
-        near(basis @ (form / unit) @ basis.T, matrix / unit, size)
-        orthonormal(basis)
-        assert not np.tril(form, -2).any()
-        starts = np.flatnonzero(np.diag(form, -1))
-        assert np.all(np.diff(starts) > 1)
-        for i in starts:
-            assert form[i, i] == form[i + 1, i + 1] and np.sign(form[i, i + 1]) == -np.sign(form[i + 1, i])
 
 
 @pytest.mark.parametrize("x64", FLOATS)

@@ -1,0 +1,94 @@
+/* Complex matrices: products and reflections of matrices given by their parts. */
+#include "lower/complex_matrices.h"
+
+#include "lower/loops.h"
+#include "lower/matrices.h"
+
+Parts matrix_parts(Lowering *l, size_t index) {
+  if (!input_is_complex(l, index)) return (Parts){matrix_input(l, index), NULL};
+  Parts parts = input_parts(l, index);
+  Type type = part_type(input_type(l, index));
+  return (Parts){part_array(l, parts.re, type), part_array(l, parts.im, type)};
+}
+
+void bind_matrix(Lowering *l, size_t index, Parts matrix) {
+  if (matrix.im) bind_parts(l, index, matrix);
+  else bind_as(l, index, matrix.re);
+}
+
+Parts conjugate_transposed(Lowering *l, Parts matrix) {
+  return (Parts){transposed(l, matrix.re), matrix.im ? EMIT_MATH(l, "Neg", transposed(l, matrix.im)) : NULL};
+}
+
+Parts complex_product(Lowering *l, Parts a, Parts b) {
+  Value *re = EMIT_MATH(l, "Sub", matrix_product(l, a.re, b.re), matrix_product(l, a.im, b.im));
+  return (Parts){re, EMIT_MATH(l, "Add", matrix_product(l, a.re, b.im), matrix_product(l, a.im, b.re))};
+}
+
+static Value *square_of(Lowering *l, Value *x) { return EMIT_MATH(l, "Mul", x, x); }
+
+/* Norms are taken in double precision: squares of float32 neither overflow nor vanish there. */
+ComplexReflection complex_reflection_of(Lowering *l, Parts column, Value *rows, Value *index) {
+  DType dtype = column.re->type.dtype, wide = DTYPE_FLOAT64;
+  Value *below = EMIT_MATH(l, "Greater", rows, index), *nought = number_like(l, column.re, 0);
+  Parts tail = {EMIT_WHERE(l, below, column.re, nought), EMIT_WHERE(l, below, column.im, nought)};
+  Parts head = {cast_to(l, slice_of(l, column.re, ROWS, index), wide),
+                cast_to(l, slice_of(l, column.im, ROWS, index), wide)};
+  Value *zero = number_like(l, head.re, 0), *one = number_like(l, head.re, 1);
+  Value *square = EMIT_MATH(l, "Add", EMIT_ALONG(l, "ReduceSumSquare", cast_to(l, tail.re, wide), ROWS),
+                            EMIT_ALONG(l, "ReduceSumSquare", cast_to(l, tail.im, wide), ROWS));
+  square = EMIT_MATH(l, "Add", square, square_of(l, head.im));
+  Value *nothing = EMIT_MATH(l, "Equal", square, zero);
+  Value *norm = EMIT_MATH(l, "Sqrt", EMIT_MATH(l, "Add", square, square_of(l, head.re)));
+  Value *length = EMIT_WHERE(l, EMIT_MATH(l, "Less", head.re, zero), norm, EMIT_MATH(l, "Neg", norm));
+  length = EMIT_WHERE(l, nothing, one, length);
+  Value *real = EMIT_MATH(l, "Div", EMIT_MATH(l, "Sub", length, head.re), length);
+  Parts tau = {EMIT_WHERE(l, nothing, zero, real), EMIT_MATH(l, "Neg", EMIT_MATH(l, "Div", head.im, length))};
+  Parts divisor = {EMIT_WHERE(l, nothing, one, EMIT_MATH(l, "Sub", head.re, length)), head.im};
+  Value *size = EMIT_MATH(l, "Add", square_of(l, divisor.re), square_of(l, divisor.im));
+  Parts factor = {cast_to(l, EMIT_MATH(l, "Div", divisor.re, size), dtype),
+                  cast_to(l, EMIT_MATH(l, "Neg", EMIT_MATH(l, "Div", divisor.im, size)), dtype)};
+  Parts vector = EMIT_PRODUCT(l, tail, factor);
+  Value *own = EMIT_MATH(l, "Equal", rows, index);
+  vector.re = EMIT_WHERE(l, own, number_like(l, column.re, 1), vector.re);
+  return (ComplexReflection){vector, {cast_to(l, tau.re, dtype), cast_to(l, tau.im, dtype)}};
+}
+
+Parts complex_reflected(Lowering *l, Parts matrix, ComplexReflection by, bool left) {
+  Parts tau = {by.tau.re, left ? EMIT_MATH(l, "Neg", by.tau.im) : by.tau.im};
+  Parts row = conjugate_transposed(l, by.vector), column = by.vector;
+  if (left) row = complex_product(l, row, matrix);
+  else column = complex_product(l, matrix, column);
+  Parts share = EMIT_PRODUCT(l, EMIT_PRODUCT(l, column, tau), row);
+  return (Parts){EMIT_MATH(l, "Sub", matrix.re, share.re), EMIT_MATH(l, "Sub", matrix.im, share.im)};
+}
+
+static Parts slice_parts(Lowering *l, Parts matrix, int64_t axis, Value *index) {
+  return (Parts){slice_of(l, matrix.re, axis, index), slice_of(l, matrix.im, axis, index)};
+}
+
+ComplexTriangularized complex_triangularized(Lowering *l, Parts matrix, Dim count) {
+  Value *rows = numbers_along(l, ROWS, size_along(matrix.re, ROWS));
+  Loop *loop = LOOP_BEGIN(l, "complex_geqrf", count, matrix.re, matrix.im);
+  Parts rest = {loop->carried[0], loop->carried[1]};
+  ComplexReflection reflection =
+      complex_reflection_of(l, slice_parts(l, rest, COLUMNS, loop->index), rows, loop->index);
+  rest = complex_reflected(l, rest, reflection, true);
+  loop_collect(loop, reflection.vector.re, COLUMNS);
+  loop_collect(loop, reflection.vector.im, COLUMNS);
+  loop_collect(loop, reflection.tau.re, COLUMNS);
+  loop_collect(loop, reflection.tau.im, COLUMNS);
+  Value **results = EMIT_LOOP(loop, rest.re, rest.im);
+  return (ComplexTriangularized){{results[0], results[1]}, {results[2], results[3]}, {results[4], results[5]}};
+}
+
+Parts complex_reflected_back(Lowering *l, ComplexTriangularized factors, Parts matrix) {
+  Dim count = size_along(factors.taus.re, COLUMNS);
+  Loop *loop = LOOP_BEGIN_BACKWARDS(l, "complex_reflections", count, matrix.re, matrix.im);
+  ComplexReflection by = {slice_parts(l, factors.vectors, COLUMNS, loop->index),
+                          slice_parts(l, factors.taus, COLUMNS, loop->index)};
+  by.tau.im = EMIT_MATH(l, "Neg", by.tau.im); /* its own adjoint's adjoint */
+  Parts next = complex_reflected(l, (Parts){loop->carried[0], loop->carried[1]}, by, true);
+  Value **results = EMIT_LOOP(loop, next.re, next.im);
+  return (Parts){results[0], results[1]};
+}

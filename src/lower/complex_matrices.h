@@ -1,0 +1,37 @@
+/* Complex matrices: products and reflections of matrices given by their parts. Real ones have no imaginary part. */
+#ifndef J2O_COMPLEX_MATRICES_H
+#define J2O_COMPLEX_MATRICES_H
+
+#include "lower/complex.h"
+
+/* The input of the equation, real or complex. */
+Parts matrix_parts(Lowering *l, size_t index);
+/* Binds an output to the matrix. */
+void bind_matrix(Lowering *l, size_t index, Parts matrix);
+
+Parts conjugate_transposed(Lowering *l, Parts matrix);
+Parts complex_product(Lowering *l, Parts a, Parts b); /* of matrices, both complex */
+
+/* I - tau v v*, after LAPACK's conventions (reflections.h); its adjoint maps the column it was made of to a real number
+ * and zeros. */
+typedef struct ComplexReflection {
+  Parts vector; /* [..., m, 1] */
+  Parts tau;    /* [..., 1, 1] */
+} ComplexReflection;
+
+ComplexReflection complex_reflection_of(Lowering *l, Parts column, Value *rows, Value *index);
+/* The adjoint of the reflection times the matrix, or the matrix times the reflection. */
+Parts complex_reflected(Lowering *l, Parts matrix, ComplexReflection by, bool left);
+
+typedef struct ComplexTriangularized {
+  Parts upper;   /* zero below the diagonal but for rounding error */
+  Parts vectors; /* [..., m, count] */
+  Parts taus;    /* [..., 1, count] */
+} ComplexTriangularized;
+
+/* The first columns of a matrix reflected to a triangle, as in QR decomposition. */
+ComplexTriangularized complex_triangularized(Lowering *l, Parts matrix, Dim count);
+/* The unitary factor of that decomposition times a matrix. */
+Parts complex_reflected_back(Lowering *l, ComplexTriangularized factors, Parts matrix);
+
+#endif
