@@ -209,7 +209,8 @@ static Cost entering_cost(const Layout *layout, const Region *region, const Valu
   if (constant_of(value)) return (Cost){in_place || only_use(value) || constant_of(value)->size < 4096 ? 0 : 1, 0};
   if (in_place && makes_shape(value->producer) && only_use(value)) return (Cost){0, 0};
   if (value->type.rank < region->rank) return (Cost){in_place ? 1 : 2, 0};
-  if (transpose_that_is_there(layout, value, order)) return (Cost){0, 0};
+  const Node *there = transpose_that_is_there(layout, value, order);
+  if (there) return (Cost){read_by_region_alone(layout, region, there->outputs[0]), 0}; /* it would have gone */
   return (Cost){1, is_convolution(value->producer)};
 }
 
@@ -353,6 +354,7 @@ static Value *permuted(Layout *layout, Region *region, Value *value, const AxisO
   if (there) {
     Node *place = after(layout, value->producer);
     if (there != place) node_move(there, place);
+    if (value->producer) rewrite_hand_over(&layout->rewriter, there, value->producer);
     return there->outputs[0];
   }
   value = with_all_axes(layout, region, value, origin);

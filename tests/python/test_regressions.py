@@ -66,3 +66,10 @@ def test_a_constant_behind_a_no_op_may_be_shrunk_at_once():
     """x * 1 on a constant left no node for its sites, and the constant was then replaced by a scalar."""
     check_export(lambda x: x + jnp.linspace(0, 1, 2), [np.array([1.0, 2.0], np.float32)])
     check_export(lambda x: jnp.linspace(0, 1, 2, dtype="float32"), [np.array(True)])
+
+
+def test_a_value_beside_its_own_transpose_is_left_alone():
+    """Two orders of axes were equally good, each seemed better than the other, and a trace was lost on the way."""
+    i, x = np.array([[0], [1]], np.int32), np.arange(4, dtype=np.float32).reshape(2, 2)
+    model = check_export(lambda i, x: jnp.einsum("abc,bac->a", x[:, i], x[:, i]), [i, x])
+    assert op_types(model).count("Transpose") == 1
