@@ -49,6 +49,8 @@ bool fuse_softmax(Model *model);
 bool fuse_convolution(Model *model);
 bool fuse_pooling(Model *model);
 bool fuse_normalization(Model *model);
+bool fuse_group_normalization(Model *model);
+bool prefer_native_group_normalization(Model *model);
 bool prefer_native_normalization(Model *model);
 bool fuse_matmul(Model *model);
 bool fuse_attention(Model *model);

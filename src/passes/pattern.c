@@ -158,15 +158,10 @@ static bool is_closed(const Match *match) {
 
 /* ---- replacing ---- */
 
-Node *match_emit(Match *match, const char *op, Value *const *inputs, size_t input_count, Emitter emitter) {
+void match_replace(Match *match, Value *value) {
   Rewriter *rewriter = match->rewriter;
-  Node *root = match->root;
-  const Origin *origin = root->origin;
-  Type type = match_type(match);
-  if (origin) origin = origin_with_emitter(rewriter->model->provenance, origin, emitter);
-  Node *node = graph_node(root->graph, origin, op, "", inputs, input_count, &type, 1, root);
-  for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(rewriter, node, match->nodes[i]);
-  rewrite_replace(rewriter, root, node->outputs[0]);
+  for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(rewriter, value->producer, match->nodes[i]);
+  rewrite_replace(rewriter, match->root, value);
   for (bool removed = true; removed;) {
     removed = false;
     for (size_t i = 1; i < match->node_count; i++) {
@@ -177,6 +172,15 @@ Node *match_emit(Match *match, const char *op, Value *const *inputs, size_t inpu
     }
   }
   rewriter->changed = true;
+}
+
+Node *match_emit(Match *match, const char *op, Value *const *inputs, size_t input_count, Emitter emitter) {
+  Node *root = match->root;
+  const Origin *origin = root->origin;
+  Type type = match_type(match);
+  if (origin) origin = origin_with_emitter(match->rewriter->model->provenance, origin, emitter);
+  Node *node = graph_node(root->graph, origin, op, "", inputs, input_count, &type, 1, root);
+  match_replace(match, node->outputs[0]);
   return node;
 }
 

@@ -15,7 +15,7 @@
 
 enum {
   PATTERN_INPUTS = 3, /* of one operator */
-  MATCH_SLOTS = 12,   /* values that a pattern names */
+  MATCH_SLOTS = 16,   /* values that a pattern names */
   MATCH_NODES = 40,   /* operators of a pattern */
 };
 
@@ -73,6 +73,8 @@ bool fuse_patterns(Model *model, const char *pass, const FusionRule *rules, size
   match_emit((match), (op), (Value *[]){__VA_ARGS__}, sizeof((Value *[]){__VA_ARGS__}) / sizeof(Value *), \
              REWRITE_EMITTER((match)->rewriter))
 Node *match_emit(Match *match, const char *op, Value *const *inputs, size_t input_count, Emitter emitter);
+/* The same for a value that was computed before the root by several nodes; its node gets the sites. */
+void match_replace(Match *match, Value *value);
 
 /* What rules ask about a match. */
 static inline Type match_type(const Match *match) { return match->root->outputs[0]->type; }
