@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "lower/arithmetic.h"
+#include "lower/blocks.h"
 #include "lower/loops.h"
 #include "lower/matrices.h"
 
@@ -14,24 +15,33 @@ static Value *nan_throughout(Lowering *l, Value *factor) {
   return EMIT_WHERE(l, EMIT_MATH(l, "IsNaN", sum), number_like(l, factor, NAN), factor);
 }
 
+/* The columns of the factor in a block, of what is left of the matrix. */
+static BlockWork factored(Lowering *l, Value *const *carried, const Block *block, const void *data) {
+  Value *rest = carried[0], *rows = numbers_along(l, ROWS, size_along(rest, ROWS));
+  (void)data;
+  Loop *loop = LOOP_BEGIN(l, "cholesky", block->size, part_of(l, rest, COLUMNS, block));
+  Value *part = loop->carried[0], *place = place_of(l, block, loop->index);
+  Value *column = slice_of(l, part, COLUMNS, loop->index);
+  Value *pivot = slice_of(l, column, ROWS, place);
+  Value *scaled = EMIT_MATH(l, "Div", column, EMIT_MATH(l, "Sqrt", pivot));
+  Value *below = EMIT_MATH(l, "GreaterOrEqual", rows, place);
+  Value *factor = EMIT_WHERE(l, below, scaled, number_like(l, part, 0));
+  Value *across = transposed(l, part_of(l, factor, ROWS, block));
+  loop_collect(loop, factor, COLUMNS);
+  Value *factors = EMIT_LOOP(loop, EMIT_MATH(l, "Sub", part, EMIT_MATH(l, "Mul", factor, across)))[1];
+  Value *after = EMIT_MATH(l, "Sub", rest, matrix_product(l, factors, transposed(l, factors)));
+  return (BlockWork){{after}, {factors}};
+}
+
 static void lower_cholesky(Lowering *l) {
   Value *matrix = matrix_input(l, 0);
   if (is_empty(matrix->type)) {
     bind_as(l, 0, matrix);
     return;
   }
-  Dim size = size_along(matrix, COLUMNS);
-  Value *rows = numbers_along(l, ROWS, size);
-  Loop *loop = LOOP_BEGIN(l, "cholesky", size, matrix);
-  Value *rest = loop->carried[0];
-  Value *column = slice_of(l, rest, COLUMNS, loop->index);
-  Value *pivot = slice_of(l, column, ROWS, loop->index);
-  Value *scaled = EMIT_MATH(l, "Div", column, EMIT_MATH(l, "Sqrt", pivot));
-  Value *below = EMIT_MATH(l, "GreaterOrEqual", rows, loop->index);
-  Value *factor = EMIT_WHERE(l, below, scaled, number_like(l, rest, 0));
-  Value *after = EMIT_MATH(l, "Sub", rest, EMIT_MATH(l, "Mul", factor, transposed(l, factor)));
-  loop_collect(loop, factor, COLUMNS);
-  bind_as(l, 0, nan_throughout(l, EMIT_LOOP(loop, after)[1]));
+  ByBlocks plan = {
+      .work = factored, .size = size_along(matrix, COLUMNS), .carried_count = 1, .piece_count = 1, .axes = {COLUMNS}};
+  bind_as(l, 0, nan_throughout(l, by_blocks(l, &plan, &matrix).pieces[0]));
 }
 
 typedef struct Rotation {

@@ -4,6 +4,8 @@
  * the order says which row stands in each place, so that among equal elements the one in the first place is chosen, as
  * LAPACK does. A column of zeros is left as it is. */
 #include "lower/arithmetic.h"
+#include "lower/blocks.h"
+#include "lower/linear_triangular.h"
 #include "lower/loops.h"
 #include "lower/matrices.h"
 
@@ -22,34 +24,56 @@ static Value *both_factors(Lowering *l, Value *multipliers, Value *upper) {
   return EMIT_MATH(l, "Add", below, above);
 }
 
+/* The rows of the upper factor that belong to a block of columns, from those that were chosen for them. */
+static Value *upper_rows(Lowering *l, Value *rest, Value *order, Value *multipliers, const Block *block) {
+  Value *chosen = part_of(l, order, ROWS, block);
+  TriangularSystem system = {reordered(l, multipliers, ROWS, chosen), true, true, true};
+  return triangular_solution(l, system, reordered(l, rest, ROWS, chosen));
+}
+
+/* Carried: what is left of the matrix, and the order of its rows. Pieces: multipliers, rows, pivots. */
+static BlockWork factored(Lowering *l, Value *const *carried, const Block *block, const void *data) {
+  Value *rest = carried[0], *rows = numbers_along(l, ROWS, size_along(rest, ROWS));
+  (void)data;
+  Loop *loop = LOOP_BEGIN(l, "lu", block->size, part_of(l, rest, COLUMNS, block), carried[1]);
+  Value *part = loop->carried[0], *place = place_of(l, block, loop->index);
+  Value *column = slice_of(l, part, COLUMNS, loop->index);
+  Value *sizes = EMIT_MATH(l, "Abs", reordered(l, column, ROWS, loop->carried[1]));
+  Value *open = EMIT_MATH(l, "GreaterOrEqual", rows, place);
+  Value *largest = EMIT_ALONG(l, "ArgMax", EMIT_WHERE(l, open, sizes, number_like(l, sizes, -1)), ROWS);
+  Value *order = reordered(l, loop->carried[1], ROWS, exchanged(l, rows, place, largest));
+  Value *row = reordered(l, part, ROWS, slice_of(l, order, ROWS, place));
+  Value *pivot = slice_of(l, row, COLUMNS, loop->index);
+  Value *vanishes = EMIT_MATH(l, "Equal", pivot, number_like(l, pivot, 0));
+  Value *multipliers = EMIT_MATH(l, "Div", column, EMIT_WHERE(l, vanishes, number_like(l, pivot, 1), pivot));
+  Value *after = EMIT_MATH(l, "Sub", part, EMIT_MATH(l, "Mul", multipliers, row));
+  loop_collect(loop, multipliers, COLUMNS);
+  loop_collect(loop, row, ROWS);
+  loop_collect(loop, largest, COLUMNS);
+  Value **results = EMIT_LOOP(loop, after, order);
+  Value *upper = block->first ? upper_rows(l, rest, results[1], results[2], block) : results[3];
+  Value *left = EMIT_MATH(l, "Sub", rest, matrix_product(l, results[2], upper));
+  return (BlockWork){{left, results[1]}, {results[2], upper, results[4]}};
+}
+
 static void lower_lu(Lowering *l) {
   Value *matrix = matrix_input(l, 0);
   if (is_empty(matrix->type)) {
     bind_empty_lu(l, matrix);
     return;
   }
-  Type pivots = output_type(l, 1), column_type = resized(l, matrix->type, COLUMNS, dim_of(1));
-  Value *rows = numbers_along(l, ROWS, size_along(matrix, ROWS));
-  Value *initial = expand_to(l, rows, column_type.dims, column_type.rank);
-  Loop *loop = LOOP_BEGIN(l, "lu", pivots.dims[pivots.rank - 1], matrix, initial);
-  Value *rest = loop->carried[0];
-  Value *column = slice_of(l, rest, COLUMNS, loop->index);
-  Value *sizes = EMIT_MATH(l, "Abs", reordered(l, column, ROWS, loop->carried[1]));
-  Value *open = EMIT_MATH(l, "GreaterOrEqual", rows, loop->index);
-  Value *place = EMIT_ALONG(l, "ArgMax", EMIT_WHERE(l, open, sizes, number_like(l, sizes, -1)), ROWS);
-  Value *order = reordered(l, loop->carried[1], ROWS, exchanged(l, rows, loop->index, place));
-  Value *row = reordered(l, rest, ROWS, slice_of(l, order, ROWS, loop->index));
-  Value *pivot = slice_of(l, row, COLUMNS, loop->index);
-  Value *vanishes = EMIT_MATH(l, "Equal", pivot, number_like(l, pivot, 0));
-  Value *multipliers = EMIT_MATH(l, "Div", column, EMIT_WHERE(l, vanishes, number_like(l, pivot, 1), pivot));
-  Value *after = EMIT_MATH(l, "Sub", rest, EMIT_MATH(l, "Mul", multipliers, row));
-  loop_collect(loop, multipliers, COLUMNS);
-  loop_collect(loop, row, ROWS);
-  loop_collect(loop, place, COLUMNS);
-  Value **results = EMIT_LOOP(loop, after, order);
-  bind_as(l, 0, both_factors(l, reordered(l, results[2], ROWS, results[1]), results[3]));
-  bind_as(l, 1, from_row(l, results[4]));
-  bind_as(l, 2, from_column(l, results[1]));
+  Type pivots = output_type(l, 1), column = resized(l, matrix->type, COLUMNS, dim_of(1));
+  Value *order = expand_to(l, numbers_along(l, ROWS, size_along(matrix, ROWS)), column.dims, column.rank);
+  ByBlocks plan = {.work = factored,
+                   .size = pivots.dims[pivots.rank - 1],
+                   .carried_count = 2,
+                   .piece_count = 3,
+                   .axes = {COLUMNS, ROWS, COLUMNS}};
+  BlockWork all = by_blocks(l, &plan, VALUES(matrix, order));
+  Value *multipliers = reordered(l, all.pieces[0], ROWS, all.carried[1]);
+  bind_as(l, 0, both_factors(l, multipliers, all.pieces[1]));
+  bind_as(l, 1, from_row(l, all.pieces[2]));
+  bind_as(l, 2, from_column(l, all.carried[1]));
 }
 
 /* The order of rows after all exchanges: in step i, rows i and pivots[i]. */

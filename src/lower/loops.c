@@ -39,7 +39,6 @@ void loop_collect(Loop *loop, Value *value, int64_t axis) {
   Context *context = loop->l->context;
   if (axis < 0) axis += value->type.rank;
   require(context, loop->collected_count < MAX_COLLECTED && axis >= 0 && axis < (int64_t)value->type.rank);
-  require(context, dim_is(value->type.dims[axis], 1));
   loop->collected[loop->collected_count] = value;
   loop->collected_axes[loop->collected_count++] = axis;
 }
@@ -53,7 +52,7 @@ static Type stacked_type(const Loop *loop, Type type) {
   return type_make(loop->l->context, type.dtype, dims, type.rank + 1);
 }
 
-/* The steps go where the axis of size 1 is, in the order of the index. */
+/* The steps go where the axis is, in the order of the index. */
 static Value *joined(const Loop *loop, Value *stacked, int64_t axis) {
   static const int64_t backwards[] = {-1}, to_start[] = {INT64_MIN}, leading[] = {0};
   Lowering *l = loop->l;
@@ -62,10 +61,20 @@ static Value *joined(const Loop *loop, Value *stacked, int64_t axis) {
     stacked = EMIT(l, "Slice", stacked->type, stacked, steps, constant_ints(l, to_start, 1),
                    constant_ints(l, leading, 1), steps);
   }
-  int64_t single[] = {axis + 1}, permutation[MAX_RANK];
-  Value *flat = squeeze_at(l, stacked, single, 1);
-  for (int64_t i = 0; i < (int64_t)flat->type.rank; i++) permutation[i] = i < axis ? i + 1 : i == axis ? 0 : i;
-  return transpose_by(l, flat, permutation);
+  int64_t permutation[MAX_RANK], within[] = {axis + 1};
+  bool single = dim_is(stacked->type.dims[axis + 1], 1);
+  if (single) stacked = squeeze_at(l, stacked, within, 1);
+  for (int64_t i = 0; i < (int64_t)stacked->type.rank; i++) permutation[i] = i < axis ? i + 1 : i == axis ? 0 : i;
+  Value *moved = transpose_by(l, stacked, permutation);
+  if (single) return moved;
+  Dim dims[MAX_RANK];
+  uint32_t rank = 0;
+  for (uint32_t i = 0; i < moved->type.rank; i++) {
+    Dim dim = moved->type.dims[i];
+    if ((int64_t)i == axis + 1) dims[rank - 1] = dim_multiply(l->context, dims[rank - 1], dim);
+    else dims[rank++] = dim;
+  }
+  return reshape_to(l, moved, dims, rank);
 }
 
 Value **emit_loop_end(Loop *loop, Here here, Value *const *next, size_t next_count) {

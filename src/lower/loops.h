@@ -37,8 +37,8 @@ Loop *loop_begin(Lowering *l, const char *name, Dim count, bool backwards, Value
 #define LOOP_BEGIN_BACKWARDS(l, name, count, ...) \
   loop_begin((l), (name), (count), true, VALUES(__VA_ARGS__), COUNT_OF(__VA_ARGS__))
 
-/* The value, which has size 1 along the axis (negative: from the end), is kept from each step: the result has size
- * count there. Not in a loop that stops early, where the number of steps is not known. */
+/* The value is kept from each step, and all are joined along the axis (negative: from the end): a column of each step
+ * to a matrix, say. Not in a loop that stops early, where the number of steps is not known. */
 void loop_collect(Loop *loop, Value *value, int64_t axis);
 
 /* Takes the carried values for the next step, in the order of begin and of the same types. */

@@ -48,7 +48,7 @@ Value *numbers_along(Lowering *l, int64_t axis, Dim size) {
 }
 
 Value *slice_of(Lowering *l, Value *matrix, int64_t axis, Value *index) {
-  Value *slice = EMIT(l, "Gather", resized(l, matrix->type, axis, dim_of(1)), matrix, index);
+  Value *slice = EMIT(l, "Gather", resized(l, matrix->type, axis, index->type.dims[0]), matrix, index);
   node_set_int(slice->producer, "axis", axis_number(l, matrix->type, axis));
   return slice;
 }

@@ -22,7 +22,7 @@ bool is_empty(Type type); /* known at export to have no element */
 
 /* 0, 1, … along an axis: int64[size, 1] for ROWS, int64[1, size] for COLUMNS. */
 Value *numbers_along(Lowering *l, int64_t axis, Dim size);
-/* The slice of size 1 at an index: a row of ROWS, a column of COLUMNS. */
+/* What stands at an index, int64[1], or at several: a row of ROWS, a column of COLUMNS. */
 Value *slice_of(Lowering *l, Value *matrix, int64_t axis, Value *index);
 Value *transposed(Lowering *l, Value *matrix);
 Value *matrix_product(Lowering *l, Value *a, Value *b);

@@ -2,6 +2,8 @@
 #include "lower/reflections.h"
 
 #include "lower/arithmetic.h"
+#include "lower/blocks.h"
+#include "lower/linear_triangular.h"
 #include "lower/loops.h"
 #include "lower/matrices.h"
 
@@ -31,25 +33,50 @@ Value *reflected(Lowering *l, Value *matrix, Reflection by, bool left) {
   return EMIT_MATH(l, "Sub", matrix, share);
 }
 
+/* Of reflections by v1, v2, …, each after those before it, what is taken off a matrix is V W, where row i of W is
+ * tau_i vi' applied to the matrix as it is by then: less the shares of the rows before, by the products vi' vj. So W
+ * solves a triangular system, and everything else is a MatMul. */
+static Value *reflected_at_once(Lowering *l, Value *matrix, Value *vectors, Value *taus, bool backwards) {
+  Value *across = transposed(l, vectors), *factors = transposed(l, taus);
+  Value *products = EMIT_MATH(l, "Mul", matrix_product(l, across, vectors), factors);
+  Value *right = EMIT_MATH(l, "Mul", matrix_product(l, across, matrix), factors);
+  TriangularSystem system = {products, true, !backwards, true};
+  return EMIT_MATH(l, "Sub", matrix, matrix_product(l, vectors, triangular_solution(l, system, right)));
+}
+
 Value *reflected_by_all(Lowering *l, Value *stored, Value *taus, Value *matrix, bool left, bool backwards) {
   Dim count = taus->type.dims[taus->type.rank - 1];
   if (dim_is(count, 0) || is_empty(matrix->type)) return matrix;
-  Value *ones = identity_matrix(l, stored->type.dtype, size_along(stored, ROWS), size_along(stored, COLUMNS));
+  if (!dim_equal(size_along(stored, COLUMNS), count)) {
+    static const int64_t axes[] = {COLUMNS};
+    Dim zero = dim_of(0);
+    stored = slice_at(l, stored, resized(l, stored->type, COLUMNS, count), &zero, &count, NULL, axes, 1);
+  }
+  Value *ones = identity_matrix(l, stored->type.dtype, size_along(stored, ROWS), count);
   Value *vectors = EMIT_MATH(l, "Add", triangle(l, stored, true, -1), ones);
-  Value *factors = as_row(l, taus);
-  Loop *loop = loop_begin(l, "reflections", count, backwards, &matrix, 1);
-  Reflection by = {slice_of(l, vectors, COLUMNS, loop->index), slice_of(l, factors, COLUMNS, loop->index)};
-  return EMIT_LOOP(loop, reflected(l, loop->carried[0], by, left))[0];
+  Value *turned = left ? matrix : transposed(l, matrix);
+  Value *result = reflected_at_once(l, turned, vectors, as_row(l, taus), backwards);
+  return left ? result : transposed(l, result);
+}
+
+/* The vectors and taus of a block of columns; carried is the matrix reflected so far. */
+static BlockWork triangularized_block(Lowering *l, Value *const *carried, const Block *block, const void *data) {
+  Value *matrix = carried[0], *rows = numbers_along(l, ROWS, size_along(matrix, ROWS));
+  (void)data;
+  Loop *loop = LOOP_BEGIN(l, "geqrf", block->size, part_of(l, matrix, COLUMNS, block));
+  Value *rest = loop->carried[0], *place = place_of(l, block, loop->index);
+  Reflection reflection = reflection_of(l, slice_of(l, rest, COLUMNS, loop->index), rows, place);
+  loop_collect(loop, reflection.vector, COLUMNS);
+  loop_collect(loop, reflection.tau, COLUMNS);
+  Value **results = EMIT_LOOP(loop, reflected(l, rest, reflection, true));
+  bool whole = !block->first;
+  Value *after = whole ? results[0] : reflected_at_once(l, matrix, results[1], results[2], false);
+  return (BlockWork){{after}, {results[1], results[2]}};
 }
 
 Triangularized triangularized(Lowering *l, Value *matrix, Dim count) {
-  Value *rows = numbers_along(l, ROWS, size_along(matrix, ROWS));
-  Loop *loop = LOOP_BEGIN(l, "geqrf", count, matrix);
-  Value *rest = loop->carried[0];
-  Reflection reflection = reflection_of(l, slice_of(l, rest, COLUMNS, loop->index), rows, loop->index);
-  Value *after = reflected(l, rest, reflection, true);
-  loop_collect(loop, reflection.vector, COLUMNS);
-  loop_collect(loop, reflection.tau, COLUMNS);
-  Value **results = EMIT_LOOP(loop, after);
-  return (Triangularized){results[0], results[1], results[2]};
+  ByBlocks plan = {
+      .work = triangularized_block, .size = count, .carried_count = 1, .piece_count = 2, .axes = {COLUMNS, COLUMNS}};
+  BlockWork all = by_blocks(l, &plan, &matrix);
+  return (Triangularized){all.carried[0], all.pieces[0], all.pieces[1]};
 }

@@ -249,6 +249,27 @@ def test_tridiagonal_solve_of_a_singular_matrix_is_nan():
     check_export(lambda d, b: linalg.tridiagonal_solve(d[:, 0], d[:, 1], d[:, 2], b), [diagonals, matrices(2, 3, 1)])
 
 
+@pytest.mark.parametrize("size", [256, 270])
+@pytest.mark.parametrize("left", [False, True])
+def test_large_matrices_by_blocks(size, left):
+    def fn(a, b):
+        solve = partial(linalg.triangular_solve, a, b, left_side=left)
+        return (solve(lower=True), solve(lower=False), linalg.cholesky(a @ a.T)) + (
+            (linalg.lu(a[:, :-3]), linalg.lu(a[:-3])) if left else (linalg.qr(a), jnp.linalg.qr(a, mode="raw"))
+        )
+
+    rows = np.abs(matrices(size, size, dtype=np.float64)).sum(0)
+    matrix = matrices(size, size, dtype=np.float64) + np.diag(rows)
+    right = matrices(size, 2, dtype=np.float64)
+    model = check_export(fn, [matrix, right if left else right.T.copy()], x64=True)
+    assert "blocks" in {attribute.g.name for node in all_nodes(model) for attribute in node.attribute}
+
+
+def test_blocks_of_a_symbolic_batch():
+    batches = [regular(count, 260, 260, dtype=np.float64) + 40 * np.eye(260) for count in (1, 2)]
+    check_export(jnp.linalg.inv, [batches[0]], specs=[("B", 260, 260)], more_args=[[batches[1]]], x64=True)
+
+
 needs_perturbation = pytest.mark.skipif(
     "perturb_singular" not in inspect.signature(linalg.tridiagonal_solve).parameters,
     reason="JAX has no such option yet",
