@@ -14,20 +14,30 @@ if TYPE_CHECKING:
     from jax2onnx._errors import UnsupportedError
     from jax2onnx._explore import explore
     from jax2onnx._export import to_onnx
+    from jax2onnx._plugins import PluginError, plugin
 
 __all__ = [
+    "PluginError",
     "UnsupportedError",
     "__version__",
     "allclose",
     "config",
     "explore",
     "onnx_function",
+    "plugin",
     "stacktrace_metadata",
     "to_onnx",
 ]
 
 # Loaded when first used: looking into a model, which `jax2onnx inspect` does, needs no JAX.
-_LOADED_LATER = {"allclose": "_compare", "UnsupportedError": "_errors", "explore": "_explore", "to_onnx": "_export"}
+_LOADED_LATER = {
+    "PluginError": "_plugins",
+    "UnsupportedError": "_errors",
+    "allclose": "_compare",
+    "explore": "_explore",
+    "plugin": "_plugins",
+    "to_onnx": "_export",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -21,6 +21,7 @@ from jax2onnx._inputs import InputSpecs, checked_names
 from jax2onnx._inputs import input_names as names_of_inputs
 from jax2onnx._jax_types import InconclusiveDimension, core_types, is_users_file, jax_folders, library_folders
 from jax2onnx._parameters import name_parameters
+from jax2onnx._plugins import lower_equation, registered_plugins
 from jax2onnx._progress import stage
 from jax2onnx._settings import check_passes, disabled_passes, dump_passes, external_threshold, metadata_level
 
@@ -106,6 +107,7 @@ def to_onnx(
     result_names = _output_names(output_names, len(outputs))
     _check_unique(names, result_names)
     flat_inputs = jax.tree.leaves((args, kwargs))
+    plugins = registered_plugins()
     stage("converting and writing")
     try:
         content = _convert(
@@ -135,6 +137,8 @@ def to_onnx(
             sequential_bits=not jax.config.jax_threefry_partitionable,
             lowered=lowered_primitives(),
             expand=expand,
+            custom=tuple(plugins),
+            lower_custom=functools.partial(lower_equation, plugins),
         )
     except _core.UnsupportedError as error:
         raise with_source(error) from None

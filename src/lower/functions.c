@@ -59,13 +59,6 @@ static void lower_body(Lowering *l, Here here, Call *call) {
   }
 }
 
-static void import_domain(Lowering *l, Str domain) {
-  for (size_t i = 0; i < l->model->opsets.count; i++) {
-    if (l->model->opsets.items[i].domain == domain) return;
-  }
-  array_push(l->context, &l->model->opsets, ((OpsetImport){domain, 1}));
-}
-
 /* The name itself for the first definition, then name_2, name_3, … */
 static Str free_name(Lowering *l, const Call *call) {
   for (;;) {
@@ -86,7 +79,7 @@ static Function *define(Lowering *l, const Call *call) {
   Function *function = arena_new(&l->context->arena, Function);
   *function = (Function){.name = free_name(l, call), .domain = call->domain, .body = call->scope.graph};
   array_push(l->context, &l->model->functions, function);
-  import_domain(l, function->domain);
+  import_domain(l, function->domain, 1);
   return function;
 }
 

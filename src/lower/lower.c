@@ -249,7 +249,7 @@ static void scan_jaxpr(Scan *scan, const Jaxpr *jaxpr, const Site *caller) {
       array_push(l->context, scan->problems, problem);
       continue;
     }
-    if (!(plugin->flags & DROPPED)) scan_params(scan, equation, plugin, site);
+    if (!(plugin->flags & (DROPPED | CUSTOM))) scan_params(scan, equation, plugin, site);
   }
 }
 
@@ -324,6 +324,7 @@ Model *lower_program(Program *program, const LowerOptions *options, UnsupportedL
                 .problems = problems,
                 .notices = notices};
   each_plugin(register_plugin, &l);
+  register_custom_plugins(&l);
   complex_to_real(&l);
   const bool *key_inputs = keys_among(&l, jaxpr->inputs, jaxpr->input_count);
   const bool *key_outputs = keys_among(&l, jaxpr->outputs, jaxpr->output_count);

@@ -35,6 +35,9 @@ enum { REFUSED = 1 << 29, DROPPED = 1 << 28 };
 /* Rows for real and for complex numbers alike; others have a second row for complex ones (complex.h), or none. */
 enum { TAKES_COMPLEX = 1 << 27 };
 
+/* Rows of the user's plugins (custom.c): what their parameters hold is their own affair. */
+enum { CUSTOM = 1 << 26 };
+
 #define PLUGIN(primitive, function, ...) {primitive, function, #function, __FILE__, __LINE__, __VA_ARGS__}
 
 /* A place in our C source. */
@@ -53,8 +56,17 @@ typedef struct Unsupported {
 
 typedef ARRAY(Unsupported) UnsupportedList;
 
+/* Primitives whose plugins are the user's. lower emits nodes with emit_custom and binds every output, as others do. */
+typedef struct CustomPlugins {
+  const Str *primitives;
+  size_t count;
+  void (*lower)(Lowering *l, void *data);
+  void *data;
+} CustomPlugins;
+
 typedef struct LowerOptions {
   int64_t opset;
+  CustomPlugins custom;
   bool sequential_bits;                 /* JAX makes random bits as with jax_threefry_partitionable=False */
   const bool *input_nchw, *output_nchw; /* one per main input/output, or NULL: no input/output is */
 } LowerOptions;
@@ -174,6 +186,18 @@ Value *filled(Lowering *l, Type type, const Tensor *scalar); /* every element is
 /* As emit_node, for a function or another operator that is not ONNX's own. */
 Node *emit_foreign(Lowering *l, Here here, const char *op, const char *domain, const Type *types, size_t type_count,
                    Value *const *inputs, size_t count);
+
+/* The model uses operators of this domain; fails when it uses another version of them. */
+void import_domain(Lowering *l, Str domain, int64_t version);
+
+/* The user's plugins (custom.c). Frames are the plugin's own, outermost first, at least one. */
+typedef struct PluginFrame {
+  Str file, function;
+  int line;
+} PluginFrame;
+void register_custom_plugins(Lowering *l);
+Node *emit_custom(Lowering *l, const PluginFrame *frames, size_t frame_count, Str op, Str domain, const Type *types,
+                  size_t type_count, Value *const *inputs, size_t count);
 
 /* Calls: lowers a jaxpr in place of the current equation's call. Frames of the call are joined to its equations. */
 void lower_call(Lowering *l, Here here, const Jaxpr *jaxpr, Value *const *arguments, Value **results);

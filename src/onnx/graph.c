@@ -196,6 +196,20 @@ void node_set_ints(Node *node, const char *name, const int64_t *values, size_t c
   attribute->count = count;
 }
 
+void node_set_floats(Node *node, const char *name, const float *values, size_t count) {
+  Attribute *attribute = attribute_slot(node, name);
+  attribute->kind = ATTRIBUTE_FLOATS;
+  attribute->reals = arena_copy(&context_of(node->graph)->arena, values, count * sizeof *values);
+  attribute->count = count;
+}
+
+void node_set_strings(Node *node, const char *name, const Str *values, size_t count) {
+  Attribute *attribute = attribute_slot(node, name);
+  attribute->kind = ATTRIBUTE_STRINGS;
+  attribute->strings = arena_copy(&context_of(node->graph)->arena, values, count * sizeof *values);
+  attribute->count = count;
+}
+
 void node_set_graph(Node *node, const char *name, Graph *graph) {
   Attribute *attribute = attribute_slot(node, name);
   attribute->kind = ATTRIBUTE_GRAPH;

@@ -146,6 +146,8 @@ void node_set_int(Node *node, const char *name, int64_t value);
 void node_set_float(Node *node, const char *name, float value);
 void node_set_string(Node *node, const char *name, const char *value);
 void node_set_ints(Node *node, const char *name, const int64_t *values, size_t count);
+void node_set_floats(Node *node, const char *name, const float *values, size_t count);
+void node_set_strings(Node *node, const char *name, const Str *values, size_t count);
 void node_set_graph(Node *node, const char *name, Graph *graph);
 void node_set_tensor(Node *node, const char *name, const Tensor *tensor);
 const Attribute *node_attribute(const Node *node, const char *name); /* NULL when absent */

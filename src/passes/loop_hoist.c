@@ -23,6 +23,7 @@ static bool may_trap(const Node *node) {
 
 /* All inputs come from outside, and no output is the body's (which must produce its outputs itself). */
 static bool is_invariant(const Node *node, const Graph *body) {
+  if (node->domain[0]) return false; /* functions may hold anything, operators of others do anything */
   if (has_subgraph(node) || strncmp(node->op, "Random", 6) == 0 || node_is(node, "Bernoulli")) return false;
   if (may_trap(node) && node_is(body->owner, "Loop")) return false;
   for (uint32_t i = 0; i < node->input_count; i++) {

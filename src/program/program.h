@@ -86,6 +86,7 @@ typedef struct Equation {
   Param *params;
   bool has_effects;   /* does more than its results say: never dropped */
   const Trace *trace; /* its own frames, cut at the enclosing call as JAX cuts them; may be NULL */
+  void *source;       /* what it was imported from, for a plugin of the user's; else NULL */
 } Equation;
 
 struct Jaxpr {

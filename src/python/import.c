@@ -284,6 +284,9 @@ static Str import_primitive(Importer *in, PyObject *primitive) {
   if (lowered < 0) import_fail(in);
   *map_slot_pointer(in->context, &in->primitives, primitive) = (void *)(uintptr_t)name;
   if (!lowered) *map_slot_pointer(in->context, &in->unlowered, name) = primitive;
+  int custom = PySequence_Contains(in->request.custom, text);
+  if (custom < 0) import_fail(in);
+  if (custom) *map_slot_pointer(in->context, &in->custom, name) = primitive;
   return name;
 }
 
@@ -311,7 +314,12 @@ static Equation *import_equation(Importer *in, PyObject *object, uint64_t scope)
   equation->params = import_fields(in, params, &equation->param_count);
   equation->has_effects = PyObject_Size(attribute(in, object, in->names[NAME_effects])) != 0;
   if (PyErr_Occurred()) import_fail(in);
-  if (map_get_pointer(&in->unlowered, equation->primitive)) import_expansion(in, object, equation);
+  if (map_get_pointer(&in->custom, equation->primitive)) {
+    keep_alive(in, object);
+    equation->source = object;
+  } else if (map_get_pointer(&in->unlowered, equation->primitive)) {
+    import_expansion(in, object, equation);
+  }
   disown_to(in, mark);
   return equation;
 }

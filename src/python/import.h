@@ -17,6 +17,7 @@ typedef struct ImportRequest {
   PyObject *jax_folders;     /* tuple of str: frames under these are JAX's or ours */
   PyObject *library_folders; /* tuple of str: frames under these are a library's */
   PyObject *lowered;         /* the names of the primitives that have a lowering: anything with `in` */
+  PyObject *custom;          /* tuple of str: the primitives that plugins of the user's lower */
   PyObject *expand;          /* a function, called with an equation of another primitive; gives a jaxpr or None */
 } ImportRequest;
 

@@ -27,7 +27,7 @@ struct Importer {
   PyObject *ascontiguous, *as_array;
   PyObject *expand_code; /* of request.expand: what it traces starts behind its frame */
   Map vars;              /* (Var object, scope) -> Var */
-  Map jaxprs, dtypes, frames, traces, file_kinds, primitives, unlowered, tensors, type_kinds;
+  Map jaxprs, dtypes, frames, traces, file_kinds, primitives, unlowered, custom, tensors, type_kinds;
   uint64_t scope_count; /* each imported jaxpr is a scope of variables */
   int depth;
 };

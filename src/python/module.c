@@ -1,7 +1,9 @@
 /* The extension module jax2onnx._core: one conversion per call, nothing kept between calls. */
 #include "convert.h"
 #include "j2o.h"
+#include "onnx/schema.h"
 #include "onnx/schema_fields.h"
+#include "python/custom.h"
 #include "python/import.h"
 #include "tool/tool.h"
 
@@ -16,6 +18,8 @@ typedef struct Conversion {
   const char *path; /* NULL: the model is returned as bytes */
   const char *model_name;
   PyObject *input_names, *output_names, *input_nchw, *output_nchw, *root, *entry_frames, *disabled_passes;
+  PyThreadState *state; /* while the interpreter lock is released */
+  CustomCalls custom;
   const Segment *segments;
   size_t segment_count;
   uint64_t size;
@@ -69,6 +73,19 @@ static void import_passes(Conversion *c) {
   c->options.passes.disabled_count = count;
 }
 
+static void import_custom_plugins(Conversion *c) {
+  size_t count = (size_t)PyTuple_GET_SIZE(c->request.custom);
+  Str *names = arena_new_array(&c->context.arena, count, Str);
+  for (size_t i = 0; i < count; i++) {
+    const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(c->request.custom, (Py_ssize_t)i));
+    if (!name) fail_text(&c->context, ERROR_PYTHON, "");
+    names[i] = str_intern(&c->context, name);
+  }
+  c->custom.importer = c->importer;
+  c->custom.state = &c->state;
+  c->options.lower.custom = (CustomPlugins){names, count, lower_in_python, &c->custom};
+}
+
 /* With the interpreter lock: everything Python knows is read here. */
 static void import_stage(void *argument) {
   Conversion *c = argument;
@@ -84,6 +101,7 @@ static void import_stage(void *argument) {
   c->options.lower.output_nchw = prepare_flags(c, c->output_nchw, main->output_count);
   import_frames(c, provenance);
   import_passes(c);
+  import_custom_plugins(c);
 }
 
 /* Without it: C only. */
@@ -165,9 +183,9 @@ static PyObject *run_conversion(PyObject *module, Conversion *c) {
   context_init(&c->context);
   bool done = context_protect(&c->context, import_stage, c);
   if (done) {
-    PyThreadState *state = PyEval_SaveThread();
+    c->state = PyEval_SaveThread();
     done = context_protect(&c->context, convert_stage, c);
-    PyEval_RestoreThread(state);
+    PyEval_RestoreThread(c->state);
   }
   if (!done) raise_error(module, c);
   else if (!warn(c)) result = NULL;
@@ -204,19 +222,21 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
                           "sequential_bits",
                           "lowered",
                           "expand",
+                          "custom",
+                          "lower_custom",
                           NULL};
   Conversion c = {0};
   long long opset;
   int metadata, single_file, check_passes = 0, normalization = NORMALIZATION_AUTO, sequential_bits = 0;
   Py_ssize_t threshold;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "$OO!OO!O!sLO!O!OOizznpO!O!O!pzipOO", names, &c.request.jaxpr,
-                                   &PyDict_Type, &c.request.types, &c.request.name_parameters, &PyTuple_Type,
-                                   &c.request.jax_folders, &PyTuple_Type, &c.request.library_folders, &c.model_name,
-                                   &opset, &PyList_Type, &c.input_names, &PyList_Type, &c.output_names, &c.input_nchw,
-                                   &c.output_nchw, &metadata, &c.path, &c.options.record, &threshold, &single_file,
-                                   &PyTuple_Type, &c.root, &PyList_Type, &c.entry_frames, &PyList_Type,
-                                   &c.disabled_passes, &check_passes, &c.options.passes.dump_folder, &normalization,
-                                   &sequential_bits, &c.request.lowered, &c.request.expand)) {
+  if (!PyArg_ParseTupleAndKeywords(
+          arguments, keywords, "$OO!OO!O!sLO!O!OOizznpO!O!O!pzipOOO!O", names, &c.request.jaxpr, &PyDict_Type,
+          &c.request.types, &c.request.name_parameters, &PyTuple_Type, &c.request.jax_folders, &PyTuple_Type,
+          &c.request.library_folders, &c.model_name, &opset, &PyList_Type, &c.input_names, &PyList_Type,
+          &c.output_names, &c.input_nchw, &c.output_nchw, &metadata, &c.path, &c.options.record, &threshold,
+          &single_file, &PyTuple_Type, &c.root, &PyList_Type, &c.entry_frames, &PyList_Type, &c.disabled_passes,
+          &check_passes, &c.options.passes.dump_folder, &normalization, &sequential_bits, &c.request.lowered,
+          &c.request.expand, &PyTuple_Type, &c.request.custom, &c.custom.lower)) {
     return NULL;
   }
   c.options.lower.opset = opset;
@@ -332,10 +352,21 @@ static PyObject *core_plugins(PyObject *module, PyObject *nothing) {
   return dict;
 }
 
+/* operator_version(operator, opset) -> the version in force; 0 when ONNX has none. */
+static PyObject *core_operator_version(PyObject *module, PyObject *arguments) {
+  (void)module;
+  const char *op;
+  long long opset;
+  if (!PyArg_ParseTuple(arguments, "sL", &op, &opset)) return NULL;
+  return PyLong_FromLongLong(schema_version(op, opset));
+}
+
 static PyMethodDef methods[] = {
     {"convert", (PyCFunction)(void (*)(void))core_convert, METH_VARARGS | METH_KEYWORDS,
      "Converts a jaxpr to an ONNX model: writes it to path, or returns it as bytes when path is None."},
     {"passes", core_passes, METH_NOARGS, "What each pass over the graph does, by name, in the order they run."},
+    {"operator_version", core_operator_version, METH_VARARGS,
+     "The version of an ONNX operator in force at an opset; 0 when there is none."},
     {"plugins", core_plugins, METH_NOARGS,
      "What becomes of each primitive: lowered, passed through, dropped or refused, and for the last two why."},
     {"tool", core_tool, METH_O, "Runs the j2o program with these arguments; returns its exit code."},

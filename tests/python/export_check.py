@@ -180,11 +180,11 @@ def _is_jax(path: str) -> bool:
 
 
 _FORMULA = "ADD|SUB|MUL|DIV|NEG|ABS|SQRT|EQUAL|LESS|WHERE"  # short names that complex_functions.c has for EMIT
-_MAKES_NODES = re.compile(rf"EMIT|emit_|PLUGIN|lower_call|ORIGIN|EMITTER|graph_node|\b({_FORMULA})\(")
+_MAKES_NODES = re.compile(rf"EMIT|emit_|PLUGIN|lower_call|ORIGIN|EMITTER|graph_node|\.emit\(|\b({_FORMULA})\(")
 
 
 def _check_our_line(frame: str, plugin: str) -> None:
-    """The plugin's line is in our C source and stands in code that can make a node."""
+    """The plugin's line is in our C source, or the user's plugin, and stands in code that can make a node."""
     path, line = re.match(r"^(.*):(\d+) in ", frame).groups()
     assert plugin.endswith(":" + line)
     source = os.path.join(os.path.dirname(_OURS), path)
