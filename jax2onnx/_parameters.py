@@ -32,8 +32,9 @@ def _identity(array: Any) -> Hashable:
     return id(array)
 
 
-# The way to an object, as the way to what holds it and the last step; None at the start.
-_Path = tuple[Any, str] | None
+# The way to an object: the way to what holds it, the last step, and whether that is a function's variable; None at the
+# start.
+_Path = tuple[Any, str, bool] | None
 
 
 def _search(fn: Any, wanted: set[Hashable]) -> dict[Hashable, str]:
@@ -51,16 +52,17 @@ def _search(fn: Any, wanted: set[Hashable]) -> dict[Hashable, str]:
             if identity in wanted:
                 found.setdefault(identity, path)
             continue
+        is_variable = isinstance(item, types.FunctionType)
         for key, child in _children(item):
             if type(child) in _LEAVES or id(child) in seen:
                 continue
             own = _own_path(child)
             if own:
-                queue.appendleft((child, (None, own)))
+                queue.appendleft((child, (None, own, False)))
             elif key in _HOLDERS:
                 queue.appendleft((child, path))
             else:
-                queue.append((child, (path, key) if key else path))
+                queue.append((child, (path, key, is_variable) if key else path))
     return _joined({key: _steps(path) for key, path in found.items()})
 
 
@@ -75,21 +77,28 @@ def _own_path(item: Any) -> str | None:
     return path if isinstance(path, str) else None
 
 
-def _steps(path: _Path) -> tuple[str, ...]:
+def _steps(path: _Path) -> tuple[tuple[str, bool], ...]:
     steps = []
     while path is not None:
-        path, step = path
-        steps.append(step)
+        path, step, is_variable = path
+        steps.append((step, is_variable))
     return tuple(reversed(steps))
 
 
-def _joined(found: dict[Hashable, tuple[str, ...]]) -> dict[Hashable, str]:
-    """Paths as text, without the leading parts that all of them share (the variable that holds the model)."""
+def _joined(found: dict[Hashable, tuple[tuple[str, bool], ...]]) -> dict[Hashable, str]:
+    """Paths as text, without what all of them share on the way to the model."""
     paths = list(found.values())
     shared = 0
-    while len(paths) > 1 and all(len(path) > shared + 1 and path[shared] == paths[0][shared] for path in paths):
+    while paths and all(len(path) > shared + 1 and path[shared] == paths[0][shared] for path in paths):
+        if not _leads_to_the_model(*paths[0][shared]):
+            break
         shared += 1
-    return {key: ".".join(path[shared:]) or "constant" for key, path in found.items()}
+    return {key: ".".join(step for step, _ in path[shared:]) or "constant" for key, path in found.items()}
+
+
+def _leads_to_the_model(step: str, is_variable: bool) -> bool:
+    """A function's variable, a place in a tuple, something private, the one collection: not a part of the model."""
+    return is_variable or step.isdigit() or step.startswith("_") or step == "params"
 
 
 def _children(item: Any) -> Iterator[tuple[str, Any]]:

@@ -67,7 +67,7 @@ def command_line_level(level: str | None) -> Iterator[None]:
 
 @contextmanager
 def command_line_passes(disabled: Sequence[str], dump_folder: str | None) -> Iterator[None]:
-    """The command line's flags: passes to leave out, and the folder that receives the graph after each of the others."""
+    """The command line's flags: passes to leave out, and the folder that receives the graph after each other one."""
     token = _passes.set((tuple(disabled), dump_folder))
     try:
         yield

@@ -363,6 +363,19 @@ def test_parameters_seen_through_a_closure_lose_the_variables_name():
     assert initializer_names(lambda x: model(x)) == {"blocks.0.scale", "blocks.1.scale", "head"}
 
 
+def test_a_part_that_holds_all_parameters_stays_in_their_names():
+    class Tower(nnx.Module):
+        def __init__(self):
+            self.blocks = nnx.List([Block(), Block()])
+
+        def __call__(self, x):
+            return x * self.blocks[0].scale[...] + self.blocks[1].scale[...]
+
+    model = Tower()
+    assert initializer_names(model) == {"blocks.0.scale", "blocks.1.scale"}
+    assert initializer_names(lambda x: model(x)) == {"blocks.0.scale", "blocks.1.scale"}
+
+
 class LinenStack(linen.Module):
     @linen.compact
     def __call__(self, x):
