@@ -78,11 +78,11 @@ def test_a_call_is_one_node_whose_weights_are_inputs():
     exported = check_export(model, [X])
     (call,) = [node for node in exported.graph.node if node.op_type == "scaled"]
     assert call.domain == "custom"
-    assert list(call.input) == ["in_0", "scaled.WEIGHT"]
-    assert exported.graph.initializer[0].name == "scaled.WEIGHT"
+    assert list(call.input) == ["in_0", "WEIGHT"]
+    assert exported.graph.initializer[0].name == "WEIGHT"
     (function,) = exported.functions
     assert (function.name, function.domain) == ("scaled", "custom")
-    assert function.input[1] == "scaled.WEIGHT"
+    assert function.input[1] == "WEIGHT"
     assert {(opset.domain, opset.version) for opset in exported.opset_import} == {("", 23), ("custom", 1)}
     assert ("", 23) in {(opset.domain, opset.version) for opset in function.opset_import}
     assert not [node for node in exported.graph.node if node.op_type in ("Tanh", "MatMul")]
@@ -94,7 +94,7 @@ def test_each_call_has_its_own_definition():
     exported = check_export(Stack(Block), [X])
     assert calls(exported) == ["Block", "Block_2", "Block_3"]
     assert list(functions(exported)) == ["Block", "Block_2", "Block_3"]
-    assert list(functions(exported)["Block_2"].input)[1:] == ["1.kernel", "1.bias"]
+    assert list(functions(exported)["Block_2"].input)[1:] == ["layers.1.kernel", "layers.1.bias"]
 
 
 def test_unique_calls_share_a_definition_whatever_their_weights():
@@ -104,7 +104,7 @@ def test_unique_calls_share_a_definition_whatever_their_weights():
     assert (function.name, function.domain) == ("Dense", "my.layers")
     assert list(function.input)[1:] == ["kernel", "bias"]
     assert [list(node.input)[1:] for node in exported.graph.node] == [
-        [f"{index}.kernel", f"{index}.bias"] for index in range(3)
+        [f"layers.{index}.kernel", f"layers.{index}.bias"] for index in range(3)
     ]
 
 
@@ -291,7 +291,7 @@ def test_nnx_modules():
         "norm.bias",
         "norm.scale",
     ]
-    assert "1.linear.kernel" in {tensor.name for tensor in exported.graph.initializer}
+    assert "blocks.1.linear.kernel" in {tensor.name for tensor in exported.graph.initializer}
 
 
 @onnx_function
@@ -347,7 +347,7 @@ def test_equinox_modules_and_vmap():
         lambda x: jax.vmap(block)(x), [X], specs=[("B", 3)], more_args=[[np.ones((4, 3), np.float32)]]
     )
     assert calls(exported) == ["EqxBlock"]
-    assert set(functions(exported)["EqxBlock"].input[1:]) == {"weight", "bias"}
+    assert set(functions(exported)["EqxBlock"].input[1:]) == {"linear.weight", "linear.bias"}
     exported = check_export(lambda x: eqx.filter_vmap(eqx.filter_jit(block))(x), [X])
     assert calls(exported) == ["EqxBlock"]
 
