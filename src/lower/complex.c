@@ -193,10 +193,21 @@ static Value *constant_part(Lowering *l, const Tensor *tensor, size_t which) {
   return constant(l, tensor_new(l, tensor->dtype, tensor->dims, tensor->rank - 1, data, count * size));
 }
 
-static Value *taken_part(Lowering *l, Value *pairs, int64_t which) {
-  Value *part = EMIT(l, "Gather", part_type(pairs->type), pairs, constant_integer(l, DTYPE_INT64, which));
-  node_set_int(part->producer, "axis", -1);
-  return part;
+Node *split_pairs(Lowering *l, Value *pairs) {
+  static const int64_t sizes[] = {1, 1};
+  Dim *dims = arena_copy(&l->context->arena, pairs->type.dims, pairs->type.rank * sizeof *dims);
+  dims[pairs->type.rank - 1] = dim_of(1);
+  Type type = {.dtype = pairs->type.dtype, .rank = pairs->type.rank, .dims = dims};
+  Node *node = EMIT_NODE(l, "Split", ((Type[]){type, type}), 2, pairs, constant_ints(l, sizes, 2));
+  node_set_int(node, "axis", -1);
+  return node;
+}
+
+/* By Split, which ONNX Runtime does an order of magnitude faster than Gather. */
+static Parts taken_apart(Lowering *l, Value *pairs) {
+  Node *halves = split_pairs(l, pairs);
+  int64_t axis = (int64_t)pairs->type.rank - 1;
+  return (Parts){squeeze_at(l, halves->outputs[0], &axis, 1), squeeze_at(l, halves->outputs[1], &axis, 1)};
 }
 
 /* Parts are known where they were made and in the bodies inside. */
@@ -225,7 +236,7 @@ Parts parts_of(Lowering *l, Value *value) {
   if (splits_at_export(value)) {
     parts = (Parts){constant_part(l, value->tensor, 0), constant_part(l, value->tensor, 1)};
   } else {
-    parts = (Parts){taken_part(l, value, 0), taken_part(l, value, 1)};
+    parts = taken_apart(l, value);
   }
   remember_parts(l, value, parts);
   return parts;

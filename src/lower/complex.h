@@ -32,6 +32,7 @@ Parts parts_of(Lowering *l, Value *value);
 Parts input_parts(Lowering *l, size_t index);
 bool has_known_parts(Lowering *l, Value *value); /* taking them costs no node */
 void remember_parts(Lowering *l, Value *value, Parts parts);
+Node *split_pairs(Lowering *l, Value *pairs); /* into parts that keep the axis */
 /* A value of that type (of the pairs) from its parts. */
 Value *join_parts(Lowering *l, Parts parts, Type type);
 void bind_parts(Lowering *l, size_t index, Parts parts);

@@ -122,6 +122,17 @@ static void lower_integer_pow(Lowering *l) {
   bind_parts(l, 0, exponent < 0 ? divide_parts(l, one, product) : product);
 }
 
+/* polynomial(x, a0, a1, …) = a0 + x (a1 + x …) */
+static void lower_polynomial(Lowering *l) {
+  uint32_t last = l->equation->input_count - 1;
+  Parts x = input_parts(l, 0), sum = input_parts(l, last);
+  for (uint32_t i = last - 1; i > 0; i--) {
+    Parts product = EMIT_PRODUCT(l, sum, x), next = input_parts(l, i);
+    sum = (Parts){EMIT_MATH(l, "Add", product.re, next.re), EMIT_MATH(l, "Add", product.im, next.im)};
+  }
+  bind_parts(l, 0, sum);
+}
+
 Value *magnitude(Lowering *l, Parts z) {
   Value *a = EMIT_MATH(l, "Abs", z.re), *b = EMIT_MATH(l, "Abs", z.im);
   Value *most = EMIT_MATH(l, "Max", a, b), *least = EMIT_MATH(l, "Min", a, b);
@@ -195,6 +206,7 @@ const Plugin complex_arithmetic_plugins[] = {
     PLUGIN("min", lower_max_min, "Less"),
     PLUGIN("mul", lower_mul, NULL),
     PLUGIN("ne", lower_equality, NULL),
+    PLUGIN("polynomial", lower_polynomial, NULL),
     PLUGIN("sign", lower_sign, NULL),
     PLUGIN("square", lower_square, NULL),
     PLUGIN("sub", lower_sum, "Sub"),

@@ -5,39 +5,56 @@
 
 /* (re, im) times i. */
 static Value *turned(Lowering *l, Value *pairs) {
-  static const int64_t swap[] = {1, 0};
-  Value *swapped = EMIT(l, "Gather", pairs->type, pairs, constant_ints(l, swap, 2));
-  node_set_int(swapped->producer, "axis", -1);
-  bool wide = pairs->type.dtype == DTYPE_FLOAT64;
-  const double doubles[] = {-1, 1};
-  const float floats[] = {-1, 1};
-  const void *signs = wide ? (const void *)doubles : floats;
-  const Tensor *tensor =
-      tensor_new(l, pairs->type.dtype, (int64_t[]){2}, 1, signs, wide ? sizeof doubles : sizeof floats);
-  return EMIT_MATH(l, "Mul", swapped, constant(l, tensor));
+  Node *parts = split_pairs(l, pairs);
+  Value *negated = EMIT_MATH(l, "Neg", parts->outputs[1]);
+  return concat_at(l, VALUES(negated, parts->outputs[0]), 2, (int64_t)pairs->type.rank - 1, pairs->type);
+}
+
+enum { TURNED_BYTES = 1 << 16 /* constants up to here are turned at export */ };
+
+/* Each pair, and i times it, on one more axis before the last. */
+static Value *with_turned(Lowering *l, Value *pairs) {
+  int64_t axis = (int64_t)pairs->type.rank - 1;
+  Dim dims[MAX_RANK];
+  require(l->context, pairs->type.rank < MAX_RANK);
+  memcpy(dims, pairs->type.dims, pairs->type.rank * sizeof *dims);
+  dims[axis + 1] = dim_of(2);
+  Type type = type_make(l->context, pairs->type.dtype, dims, pairs->type.rank + 1);
+  const Tensor *tensor = pairs->tensor;
+  if (!tensor || tensor->size > TURNED_BYTES) {
+    Value *rows[] = {unsqueeze_at(l, pairs, &axis, 1), unsqueeze_at(l, turned(l, pairs), &axis, 1)};
+    return concat_at(l, rows, 2, axis, type);
+  }
+  size_t size = dtype_bytes(tensor->dtype, 1), count = tensor->size / (2 * size);
+  char *data = arena_alloc_array(&l->context->arena, 4 * count, size);
+  int64_t sizes[MAX_RANK];
+  memcpy(sizes, tensor->dims, tensor->rank * sizeof *sizes);
+  sizes[axis + 1] = 2;
+  for (size_t i = 0; i < count; i++) {
+    const char *pair = (const char *)tensor->data + 2 * i * size;
+    char *to = data + 4 * i * size;
+    memcpy(to, pair, 2 * size);
+    memcpy(to + 2 * size, pair + size, size);
+    to[3 * size - 1] = (char)(to[3 * size - 1] ^ 0x80); /* the sign, in the last byte of a float */
+    memcpy(to + 3 * size, pair, size);
+  }
+  return constant(l, tensor_new(l, tensor->dtype, sizes, tensor->rank + 1, data, 4 * count * size));
 }
 
 /* One real product: the parts of the left operand are summed over as a further axis, against the right operand and i
  * times the right operand. */
 static void lower_dot_general(Lowering *l) {
   Value *right = input(l, 1);
-  int64_t left_rank = input_type(l, 0).rank - 1, right_rank = right->type.rank - 1;
-  Dim dims[MAX_RANK];
-  require(l->context, right->type.rank < MAX_RANK);
-  if (right_rank) memcpy(dims, right->type.dims, (size_t)right_rank * sizeof *dims);
-  dims[right_rank] = dims[right_rank + 1] = dim_of(2);
-  Type type = type_make(l->context, right->type.dtype, dims, (uint32_t)right_rank + 2);
-  Value *rows[] = {unsqueeze_at(l, right, &right_rank, 1), unsqueeze_at(l, turned(l, right), &right_rank, 1)};
   Equation *equation = real_equation(l);
-  equation->inputs[1] = real_operand(l, concat_at(l, rows, 2, right_rank, type));
+  equation->inputs[1] = real_operand(l, with_turned(l, right));
   Param *numbers = edit_param(l, equation, "dimension_numbers");
   require(l->context, numbers->kind == PARAM_LIST && numbers->list.count == 2);
   numbers->list.items = arena_copy(&l->context->arena, numbers->list.items, 2 * sizeof(Param));
   Param *contract = &numbers->list.items[0];
   require(l->context, contract->kind == PARAM_LIST && contract->list.count == 2);
   contract->list.items = arena_copy(&l->context->arena, contract->list.items, 2 * sizeof(Param));
-  append_int(l, &contract->list.items[0], left_rank);
-  append_int(l, &contract->list.items[1], right_rank);
+  append_int(l, &contract->list.items[0], (int64_t)input_type(l, 0).rank - 1);
+  append_int(l, &contract->list.items[1], (int64_t)right->type.rank - 1);
   lower_as_real(l, HERE, equation);
 }
 

@@ -163,12 +163,19 @@ static void transform_numbers(double *re, double *im, int64_t m) {
   }
 }
 
-/* Numbers along one axis of an array of pairs, for both parts; the first is multiplied by the sign. */
-static Value *along_axis(Lowering *l, Type pairs, int64_t axis, const double *numbers, int64_t count, double sign) {
-  int64_t dims[MAX_RANK];
-  uint32_t rank = pairs.rank - (uint32_t)axis;
+/* Complex numbers for the positions of one axis, or of two that follow each other. */
+typedef struct Factors {
+  int64_t axis, sizes[2];
+  int axis_count;
+  const double *cos, *sin;
+} Factors;
+
+/* One of the two arrays of numbers, once for each part; for the first it is multiplied by the sign. */
+static Value *factor_constant(Lowering *l, Type pairs, const Factors *factors, const double *numbers, double sign) {
+  int64_t dims[MAX_RANK], count = 1;
+  uint32_t rank = pairs.rank - (uint32_t)factors->axis;
   for (uint32_t i = 0; i < rank; i++) dims[i] = 1;
-  dims[0] = count;
+  for (int i = 0; i < factors->axis_count; i++) count *= dims[i] = factors->sizes[i];
   dims[rank - 1] = 2;
   double *both = arena_new_array(&l->context->arena, (size_t)(2 * count), double);
   for (int64_t i = 0; i < count; i++) {
@@ -178,15 +185,21 @@ static Value *along_axis(Lowering *l, Type pairs, int64_t axis, const double *nu
   return constant_doubles(l, pairs.dtype, dims, rank, both);
 }
 
-/* Pairs times one number c + is per position of an axis: c times the pair, and s times i times the pair. */
+/* Pairs times c + is: c times the pair, and s times the pair with its parts exchanged and a sign. A product with a
+ * matrix exchanges them fastest; that infinity becomes NaN by it does no harm, as it does so in the transform. */
+static Value *times_factors(Lowering *l, Value *pairs, const Factors *factors) {
+  static const double exchange[] = {0, 1, 1, 0};
+  Value *matrix = constant_doubles(l, pairs->type.dtype, (int64_t[]){2, 2}, 2, exchange);
+  Value *exchanged = EMIT(l, "MatMul", pairs->type, pairs, matrix);
+  Value *straight = EMIT_MATH(l, "Mul", pairs, factor_constant(l, pairs->type, factors, factors->cos, 1));
+  Value *turned = EMIT_MATH(l, "Mul", exchanged, factor_constant(l, pairs->type, factors, factors->sin, -1));
+  return EMIT_MATH(l, "Add", straight, turned);
+}
+
 static Value *times_along_axis(Lowering *l, Value *pairs, int64_t axis, const double *c, const double *s,
                                int64_t count) {
-  static const int64_t swap[] = {1, 0};
-  Value *swapped = EMIT(l, "Gather", pairs->type, pairs, constant_ints(l, swap, 2));
-  node_set_int(swapped->producer, "axis", -1);
-  Value *straight = EMIT(l, "Mul", pairs->type, pairs, along_axis(l, pairs->type, axis, c, count, 1));
-  Value *turned = EMIT(l, "Mul", pairs->type, swapped, along_axis(l, pairs->type, axis, s, count, -1));
-  return EMIT(l, "Add", pairs->type, straight, turned);
+  Factors factors = {.axis = axis, .sizes = {count}, .axis_count = 1, .cos = c, .sin = s};
+  return times_factors(l, pairs, &factors);
 }
 
 /* jk is (j^2 + k^2 - (k - j)^2) / 2: the transform is a convolution with the chirp, between two products with it. The
@@ -225,11 +238,56 @@ static Value *transform_by_chirp(Lowering *l, Value *pairs, Fourier f, int64_t k
   return times_along_axis(l, value, f.axis, last_cos, last_sin, kept);
 }
 
+/* The divisor that a transform is taken apart by: the nearest to the root that has a matrix; 1 when a prime factor of
+ * the length has none. */
+static int64_t divisor_of(int64_t n) {
+  int64_t rest = n, best = 1;
+  for (int64_t d = 2; d <= MATRIX_LENGTH; d++) {
+    while (rest % d == 0) rest /= d;
+  }
+  if (rest > 1) return 1;
+  for (int64_t d = 2; d <= MATRIX_LENGTH && d * d <= n; d++) {
+    if (n % d == 0) best = d;
+  }
+  return best;
+}
+
+static Value *transform(Lowering *l, Value *pairs, Fourier f);
+
+/* J. Cooley and J. Tukey's: position j = j2 + second * j1 is a place in a matrix. Its columns are transformed, each
+ * place is multiplied by a power of the root of unity, the rows are transformed, and read by columns. */
+static Value *transform_by_factors(Lowering *l, Value *pairs, Fourier f, int64_t first) {
+  int64_t n = f.length, second = n / first, order[MAX_RANK];
+  uint32_t rank = pairs->type.rank, axis = (uint32_t)f.axis;
+  Dim dims[MAX_RANK];
+  if (rank + 1 > MAX_RANK) unsupported(l, "the array has too many dimensions");
+  for (uint32_t i = 0, to = 0; i < rank; i++) {
+    if (i == axis) dims[to++] = dim_of(first);
+    dims[to++] = i == axis ? dim_of(second) : pairs->type.dims[i];
+  }
+  Value *value = reshape_to(l, pairs, dims, rank + 1);
+  value = transform(l, value, (Fourier){.length = first, .axis = f.axis, .inverse = f.inverse});
+  double *c = arena_new_array(&l->context->arena, (size_t)n, double);
+  double *s = arena_new_array(&l->context->arena, (size_t)n, double);
+  for (int64_t k = 0; k < first; k++) {
+    for (int64_t j = 0; j < second; j++) {
+      c[k * second + j] = cosine(j * k, n);
+      s[k * second + j] = f.inverse ? sine(j * k, n) : -sine(j * k, n);
+    }
+  }
+  value = times_factors(l, value,
+                        &(Factors){.axis = f.axis, .sizes = {first, second}, .axis_count = 2, .cos = c, .sin = s});
+  value = transform(l, value, (Fourier){.length = second, .axis = f.axis + 1, .inverse = f.inverse});
+  for (uint32_t i = 0; i <= rank; i++) order[i] = i == axis ? i + 1 : i == axis + 1 ? i - 1 : i;
+  return reshape_to(l, transpose_by(l, value, order), pairs->type.dims, rank);
+}
+
 static Value *transform(Lowering *l, Value *pairs, Fourier f) {
   if (f.length == 1) return pairs;
   if (is_power_of_two(f.length)) return dft(l, pairs, pairs->type, f.axis, f.inverse, 0, false);
   if (f.length <= MATRIX_LENGTH) return transform_by_matrix(l, pairs, f);
-  return transform_by_chirp(l, pairs, f, f.length);
+  int64_t first = divisor_of(f.length);
+  return first > 1 ? transform_by_factors(l, pairs, f, first) : transform_by_chirp(l, pairs, f, f.length);
 }
 
 /* Real numbers to the first half of their transform; along the last axis. */
@@ -251,7 +309,11 @@ static Value *transform_of_real(Lowering *l, Value *value, int64_t n) {
     return dft(l, unsqueeze_at(l, value, &rank, 1), type, rank - 1, false, 0, true);
   }
   Value *pairs = join_parts(l, (Parts){value, number_like(l, value, 0)}, pairs_type(l, value->type));
-  return n == 1 ? pairs : transform_by_chirp(l, pairs, (Fourier){.length = n, .axis = rank - 1}, half);
+  Fourier f = {.length = n, .axis = rank - 1};
+  if (n == 1) return pairs;
+  if (divisor_of(n) == 1) return transform_by_chirp(l, pairs, f, half);
+  Dim start = dim_of(0), end = dim_of(half);
+  return slice_at(l, transform(l, pairs, f), type, &start, &end, NULL, &f.axis, 1);
 }
 
 /* The other half of the transform of real numbers: the first one's conjugates, in reverse. */
