@@ -3,6 +3,7 @@
 
 #include "lower/loops.h"
 #include "lower/matrices.h"
+#include "lower/reflections.h"
 
 Parts matrix_parts(Lowering *l, size_t index) {
   if (!input_is_complex(l, index)) return (Parts){matrix_input(l, index), NULL};
@@ -20,6 +21,17 @@ Parts conjugate_transposed(Lowering *l, Parts matrix) {
   return (Parts){transposed(l, matrix.re), matrix.im ? EMIT_MATH(l, "Neg", transposed(l, matrix.im)) : NULL};
 }
 
+Parts symmetric_from(Lowering *l, Parts matrix, bool lower) {
+  Dim size = size_along(matrix.re, ROWS);
+  Value *rows = numbers_along(l, ROWS, size), *columns = numbers_along(l, COLUMNS, size);
+  Value *kept = EMIT_MATH(l, lower ? "GreaterOrEqual" : "LessOrEqual", rows, columns);
+  Parts other = conjugate_transposed(l, matrix);
+  Value *real = EMIT_WHERE(l, kept, matrix.re, other.re);
+  if (!matrix.im) return (Parts){real, NULL};
+  Value *diagonal = EMIT_MATH(l, "Equal", rows, columns), *zero = number_like(l, real, 0);
+  return (Parts){real, EMIT_WHERE(l, diagonal, zero, EMIT_WHERE(l, kept, matrix.im, other.im))};
+}
+
 Parts complex_product(Lowering *l, Parts a, Parts b) {
   Value *re = EMIT_MATH(l, "Sub", matrix_product(l, a.re, b.re), matrix_product(l, a.im, b.im));
   return (Parts){re, EMIT_MATH(l, "Add", matrix_product(l, a.re, b.im), matrix_product(l, a.im, b.re))};
@@ -29,6 +41,10 @@ static Value *square_of(Lowering *l, Value *x) { return EMIT_MATH(l, "Mul", x, x
 
 /* Norms are taken in double precision: squares of float32 neither overflow nor vanish there. */
 ComplexReflection complex_reflection_of(Lowering *l, Parts column, Value *rows, Value *index) {
+  if (!column.im) {
+    Reflection real = reflection_of(l, column.re, rows, index);
+    return (ComplexReflection){{real.vector, NULL}, {real.tau, NULL}};
+  }
   DType dtype = column.re->type.dtype, wide = DTYPE_FLOAT64;
   Value *below = EMIT_MATH(l, "Greater", rows, index), *nought = number_like(l, column.re, 0);
   Parts tail = {EMIT_WHERE(l, below, column.re, nought), EMIT_WHERE(l, below, column.im, nought)};
@@ -55,6 +71,7 @@ ComplexReflection complex_reflection_of(Lowering *l, Parts column, Value *rows, 
 }
 
 Parts complex_reflected(Lowering *l, Parts matrix, ComplexReflection by, bool left) {
+  if (!matrix.im) return (Parts){reflected(l, matrix.re, (Reflection){by.vector.re, by.tau.re}, left), NULL};
   Parts tau = {by.tau.re, left ? EMIT_MATH(l, "Neg", by.tau.im) : by.tau.im};
   Parts row = conjugate_transposed(l, by.vector), column = by.vector;
   if (left) row = complex_product(l, row, matrix);
@@ -68,6 +85,10 @@ static Parts slice_parts(Lowering *l, Parts matrix, int64_t axis, Value *index) 
 }
 
 ComplexTriangularized complex_triangularized(Lowering *l, Parts matrix, Dim count) {
+  if (!matrix.im) {
+    Triangularized real = triangularized(l, matrix.re, count);
+    return (ComplexTriangularized){{real.upper, NULL}, {real.vectors, NULL}, {real.taus, NULL}};
+  }
   Value *rows = numbers_along(l, ROWS, size_along(matrix.re, ROWS));
   Loop *loop = LOOP_BEGIN(l, "complex_geqrf", count, matrix.re, matrix.im);
   Parts rest = {loop->carried[0], loop->carried[1]};
@@ -83,11 +104,15 @@ ComplexTriangularized complex_triangularized(Lowering *l, Parts matrix, Dim coun
 }
 
 Parts complex_reflected_back(Lowering *l, ComplexTriangularized factors, Parts matrix) {
+  if (!matrix.im) {
+    Value *taus = from_row(l, factors.taus.re);
+    return (Parts){reflected_by_all(l, factors.vectors.re, taus, matrix.re, true, true), NULL};
+  }
   Dim count = size_along(factors.taus.re, COLUMNS);
   Loop *loop = LOOP_BEGIN_BACKWARDS(l, "complex_reflections", count, matrix.re, matrix.im);
   ComplexReflection by = {slice_parts(l, factors.vectors, COLUMNS, loop->index),
                           slice_parts(l, factors.taus, COLUMNS, loop->index)};
-  by.tau.im = EMIT_MATH(l, "Neg", by.tau.im); /* its own adjoint's adjoint */
+  by.tau.im = EMIT_MATH(l, "Neg", by.tau.im); /* complex_reflected takes the adjoint again */
   Parts next = complex_reflected(l, (Parts){loop->carried[0], loop->carried[1]}, by, true);
   Value **results = EMIT_LOOP(loop, next.re, next.im);
   return (Parts){results[0], results[1]};

@@ -10,7 +10,10 @@ Parts matrix_parts(Lowering *l, size_t index);
 void bind_matrix(Lowering *l, size_t index, Parts matrix);
 
 Parts conjugate_transposed(Lowering *l, Parts matrix);
-Parts complex_product(Lowering *l, Parts a, Parts b); /* of matrices, both complex */
+/* The symmetric or Hermitian matrix of which one triangle is given. What is imaginary on its diagonal is to be ignored.
+ */
+Parts symmetric_from(Lowering *l, Parts matrix, bool lower);
+Parts complex_product(Lowering *l, Parts a, Parts b); /* both must be complex */
 
 /* I - tau v v*, after LAPACK's conventions (reflections.h); its adjoint maps the column it was made of to a real number
  * and zeros. */

@@ -186,8 +186,8 @@ QuasiTriangle quasi_triangle(Lowering *l, Value *matrix) {
   Value *basis = identity_matrix(l, matrix->type.dtype, dim_of(size), dim_of(size));
   basis = expand_to(l, basis, matrix->type.dims, matrix->type.rank);
   if (size > 2) {
-    Hessenberg reduced = hessenberg_of(l, form);
-    Loop *loop = LOOP_BEGIN(l, "schur", dim_of(SWEEPS_PER_ROW * size), reduced.form, reduced.basis);
+    Hessenberg reduced = hessenberg_of(l, (Parts){form, NULL});
+    Loop *loop = LOOP_BEGIN(l, "schur", dim_of(SWEEPS_PER_ROW * size), reduced.form.re, reduced.basis.re);
     Split split = split_of(l, loop->carried[0]);
     Value *bulge = bulge_column(l, split, shift_for(l, split, loop->index));
     Value *bottom = over_batch(l, "ReduceMax", split.bottom, 0);

@@ -4,6 +4,7 @@
 
 #include "lower/complex_matrices.h"
 #include "lower/eigen_schur.h"
+#include "lower/hessenberg.h"
 #include "lower/jacobi.h"
 #include "lower/loops.h"
 #include "lower/matrices.h"
@@ -18,22 +19,6 @@ typedef struct Split {
 static Parts identity_parts(Lowering *l, Type type) {
   Value *ones = identity_matrix(l, type.dtype, type.dims[type.rank - 2], type.dims[type.rank - 1]);
   return (Parts){expand_to(l, ones, type.dims, type.rank), filled(l, type, tensor_scalar(l, type.dtype, 0))};
-}
-
-static void complex_hessenberg(Lowering *l, Parts *form, Parts *basis) {
-  Dim size = size_along(form->re, ROWS);
-  Value *rows = numbers_along(l, ROWS, size);
-  Dim count = dim_subtract(l->context, size, dim_of(2));
-  Loop *loop = LOOP_BEGIN(l, "complex_hessenberg", count, form->re, form->im, basis->re, basis->im);
-  Parts matrix = {loop->carried[0], loop->carried[1]}, turned = {loop->carried[2], loop->carried[3]};
-  Parts column = {slice_of(l, matrix.re, COLUMNS, loop->index), slice_of(l, matrix.im, COLUMNS, loop->index)};
-  Value *below = EMIT_MATH(l, "Add", loop->index, integer_like(l, loop->index, 1));
-  ComplexReflection reflection = complex_reflection_of(l, column, rows, below);
-  matrix = complex_reflected(l, complex_reflected(l, matrix, reflection, true), reflection, false);
-  turned = complex_reflected(l, turned, reflection, false);
-  Value **results = EMIT_LOOP(loop, matrix.re, matrix.im, turned.re, turned.im);
-  *form = (Parts){results[0], results[1]};
-  *basis = (Parts){results[2], results[3]};
 }
 
 /* |re| + |im| of the elements on a diagonal. */
@@ -169,7 +154,11 @@ ComplexTriangle complex_triangle(Lowering *l, Parts matrix) {
   int64_t size = known_size(l, matrix.re, ROWS);
   Value *scale = matrix_scale(l, matrix);
   Parts form = over_scale(l, matrix, scale), basis = identity_parts(l, matrix.re->type);
-  if (size > 2) complex_hessenberg(l, &form, &basis);
+  if (size > 2) {
+    Hessenberg reduced = hessenberg_of(l, form);
+    form = reduced.form;
+    basis = reduced.basis;
+  }
   if (size > 1) {
     Dim most = dim_of(SWEEPS_PER_ROW * size);
     Loop *loop = LOOP_BEGIN(l, "complex_schur", most, form.re, form.im, basis.re, basis.im);

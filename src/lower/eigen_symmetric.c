@@ -9,15 +9,6 @@
 #include "lower/loops.h"
 #include "lower/matrices.h"
 
-/* Only one triangle is looked at. */
-static Parts symmetric_from(Lowering *l, Parts matrix, bool lower) {
-  Dim size = size_along(matrix.re, ROWS);
-  Value *rows = numbers_along(l, ROWS, size), *columns = numbers_along(l, COLUMNS, size);
-  Value *kept = EMIT_MATH(l, lower ? "GreaterOrEqual" : "LessOrEqual", rows, columns);
-  Parts other = conjugate_transposed(l, matrix);
-  return (Parts){EMIT_WHERE(l, kept, matrix.re, other.re), matrix.im ? EMIT_WHERE(l, kept, matrix.im, other.im) : NULL};
-}
-
 typedef struct Pairs {
   Value *values; /* a column */
   Parts vectors; /* conjugated, as rows */

@@ -2,16 +2,16 @@
 #ifndef J2O_HESSENBERG_H
 #define J2O_HESSENBERG_H
 
-#include "lower/lower.h"
+#include "lower/complex_matrices.h"
 
 typedef struct Hessenberg {
-  Value *form;    /* what is below the subdiagonal is rounding error */
-  Value *basis;   /* orthogonal: basis form basis' is the matrix */
-  Value *vectors; /* of the reflections: [..., n, n - 1], each one in the row below its own */
-  Value *taus;    /* [..., 1, n - 1] */
+  Parts form;    /* what is below the subdiagonal is rounding error */
+  Parts basis;   /* unitary: basis form basis* is the matrix */
+  Parts vectors; /* of the reflections: [..., n, n - 1], each one in the row below its own */
+  Parts taus;    /* [..., 1, n - 1] */
 } Hessenberg;
 
-/* Of a matrix of at least two rows. */
-Hessenberg hessenberg_of(Lowering *l, Value *matrix);
+/* Of a matrix of at least two rows, real or complex. */
+Hessenberg hessenberg_of(Lowering *l, Parts matrix);
 
 #endif

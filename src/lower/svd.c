@@ -8,7 +8,6 @@
 #include "lower/jacobi.h"
 #include "lower/loops.h"
 #include "lower/matrices.h"
-#include "lower/reflections.h"
 #include "lower/svd_complex.h"
 
 typedef struct Singular {
@@ -126,21 +125,15 @@ static Singular tall_svd(Lowering *l, Parts matrix, bool full) {
   matrix = over_scale(l, matrix, scale);
   int64_t rows = size_along(matrix.re, ROWS).constant, columns = size_along(matrix.re, COLUMNS).constant;
   if (rows == columns) return square_svd(l, matrix, scale);
-  Triangularized factors = {0};
-  ComplexTriangularized complex_factors = {0};
-  if (matrix.im) complex_factors = complex_triangularized(l, matrix, dim_of(columns));
-  else factors = triangularized(l, matrix.re, dim_of(columns));
-  Parts upper = matrix.im ? complex_factors.upper : (Parts){factors.upper, NULL};
-  upper.re = triangle(l, part_along(l, upper.re, ROWS, 0, columns), false, 0);
-  if (upper.im) upper.im = triangle(l, part_along(l, upper.im, ROWS, 0, columns), false, 0);
+  ComplexTriangularized factors = complex_triangularized(l, matrix, dim_of(columns));
+  Parts upper = {triangle(l, part_along(l, factors.upper.re, ROWS, 0, columns), false, 0), NULL};
+  if (matrix.im) upper.im = triangle(l, part_along(l, factors.upper.im, ROWS, 0, columns), false, 0);
   Singular result = square_svd(l, upper, scale);
   Parts left = conjugate_transposed(l, result.left);
   left.re = extended(l, left.re, ROWS, dim_of(rows));
   if (left.im) left.im = extended(l, left.im, ROWS, dim_of(rows));
   if (full) left = completed(l, left, rows, columns);
-  if (matrix.im) left = complex_reflected_back(l, complex_factors, left);
-  else left.re = reflected_by_all(l, factors.vectors, from_row(l, factors.taus), left.re, true, true);
-  result.left = conjugate_transposed(l, left);
+  result.left = conjugate_transposed(l, complex_reflected_back(l, factors, left));
   return result;
 }
 

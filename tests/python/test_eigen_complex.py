@@ -150,6 +150,18 @@ def test_schur_of_a_complex_matrix_that_is_not_finite():
     assert np.isnan(form[1].real).all() and np.isnan(basis[1].imag).all()
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (5, 5), (2, 4, 4), (0, 3, 3)])
+def test_hessenberg_of_complex_matrices(shape):
+    check_export(jax.lax.linalg.hessenberg, [random_complex(shape, np.complex128)], x64=True)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (5, 5), (2, 4, 4)])
+def test_tridiagonal_of_complex_matrices(shape, lower):
+    matrix = random_complex(shape, np.complex128)
+    check_export(lambda x: jax.lax.linalg.tridiagonal(x, lower=lower), [matrix], x64=True)
+
+
 FUNCTIONS = {
     "roots": lambda x: jnp.sort(jnp.abs(jnp.roots(x[0], strip_zeros=False))),
     "sqrtm": lambda x: jax.scipy.linalg.sqrtm(x @ x.T + jnp.eye(4)),
