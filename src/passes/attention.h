@@ -23,5 +23,7 @@ Node *match_node_before(Match *match, const char *op, Type type, Value *const *i
 
 /* softmax(Q Kᵀ) V over four axes. attention_scores.c */
 bool fuse_attention_scores(Match *match);
+/* Fewer heads of keys and values than of queries. attention_groups.c */
+bool fuse_repeated_heads(Match *match);
 
 #endif

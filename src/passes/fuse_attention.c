@@ -144,6 +144,7 @@ static const FusionRule rules[] = {
     {OP("Transpose", OP_AT(SCALED, "Div", ANY(SOURCE), UNIFORM(FACTOR))), "Attention", fuse_scale_below_transpose},
     {OP("Transpose", OP_AT(SCALED, "Mul", ANY(SOURCE), UNIFORM(FACTOR))), "Attention", fuse_scale_below_transpose},
     {OP("MatMul", OP("Softmax", ANY(SOURCE))), "Attention", fuse_attention_scores},
+    {OP("Attention", ANY(SOURCE)), "Attention", fuse_repeated_heads},
     {OP("Reshape", OP_AT(OUTER, "Transpose", HEADS)), "Attention", fuse_rows},
     {OP("Reshape", HEADS), "Attention", fuse_rows},
 };

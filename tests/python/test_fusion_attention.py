@@ -239,3 +239,32 @@ def test_it_names_all_its_lines():
     assert said[KEYS[1]].startswith("fuse_attention:")
     for line in (1, 3, 4):
         assert f":{first + line} (" in said[KEYS[3]]
+
+
+GROUPED = [RNG.standard_normal((3, 4, LENGTH, FEATURES)).astype(np.float32), K, V]
+
+
+@pytest.mark.parametrize("heads_first", [True, False])
+def test_repeated_heads_are_left_to_the_operator(heads_first):
+    axis = 1 if heads_first else 2
+    order = (0, 1, 2, 3) if heads_first else (0, 2, 1, 3)
+
+    def fn(q, k, v):
+        k, v = (jnp.repeat(value, 2, axis=axis).transpose(order) for value in (k, v))
+        return attention(CAUSAL)(q, k, v)
+
+    q, k, v = GROUPED
+    model = check_export(fn, [q, k.transpose(order), v.transpose(order)])
+    assert sorted(op_types(model)) == ["Attention"] + ([] if heads_first else ["Transpose"] * 2)
+
+
+@pytest.mark.parametrize("repeat", [lambda v: jnp.tile(v, (1, 2, 1, 1)), lambda v: jnp.repeat(v[:, ::-1], 2, axis=1)])
+def test_other_orders_of_heads_give_what_jax_gives(repeat):
+    check_export(lambda q, k, v: attention()(q, repeat(k), repeat(v)), GROUPED)
+
+
+def test_keys_and_values_repeated_differently():
+    def fn(q, k, v):
+        return attention()(q, jnp.repeat(k, 2, axis=1), jnp.tile(v, (1, 2, 1, 1)))
+
+    assert "Expand" in op_types(check_export(fn, GROUPED)) or "Tile" in op_types(check_export(fn, GROUPED))
