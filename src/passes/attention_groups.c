@@ -55,11 +55,6 @@ bool fuse_repeated_heads(Match *match) {
   if (!dim_equal(keys.source->type.dims[keys.transposed ? 2 : 1], values.source->type.dims[values.transposed ? 2 : 1]))
     return false;
   Value *inputs[] = {node_input(old, 0), as_given(match, &keys), as_given(match, &values), node_input(old, 3)};
-  const Attribute *scale = node_attribute(old, "scale");
-  bool scaled = scale != NULL, causal = node_int_or(old, "is_causal", 0) != 0;
-  float factor = scaled ? scale->real : 1;
-  Node *node = match_emit(match, "Attention", inputs, inputs[3] ? 4 : 3, REWRITE_EMITTER(match->rewriter));
-  if (causal) node_set_int(node, "is_causal", 1);
-  if (scaled) node_set_float(node, "scale", factor);
+  match_emit_like(match, inputs, inputs[3] ? 4 : 3);
   return true;
 }

@@ -20,16 +20,6 @@ static const double swallows = -1e30;   /* what a score vanishes in that is adde
 static const double not_quite_lowest = -0.7 * FLT_MAX;
 static const double least_added = -0.9 * FLT_MAX;
 
-typedef struct Scores {
-  Value *query, *keys; /* keys as the product reads them, features first */
-  double scale;
-  Value *mask; /* where scores are kept (or, when inverted, put out), or NULL */
-  bool inverted;
-  double fill; /* what stands in place of a score that is put out */
-  Value *bias; /* added to the scores, or NULL */
-  Type type;   /* of the scores: batch, head, query, key */
-} Scores;
-
 /* ---- reading ---- */
 
 /* A factor that is the same everywhere leaves the value and goes into the scale. */
@@ -244,8 +234,7 @@ static bool is_default_scale(const Scores *scores) {
   return dim_is_constant(features) && near_number(DTYPE_FLOAT32, scores->scale, 1 / sqrt((double)features.constant));
 }
 
-/* The keys with their features last: the transposition that is there is taken back or turned into another one. */
-static Value *keys_by_position(Match *match, Value *value) {
+Value *features_last(Match *match, Value *value) {
   int64_t order[] = {0, 1, 3, 2};
   Node *transpose = value->producer;
   const Attribute *given = transpose && node_is(transpose, "Transpose") ? node_attribute(transpose, "perm") : NULL;
@@ -264,21 +253,52 @@ static Value *keys_by_position(Match *match, Value *value) {
   return node->outputs[0];
 }
 
+bool attention_mask(Match *match, const Scores *scores, Value **mask, bool *causal) {
+  MaskUse use = mask_use(scores);
+  *causal = use == MASK_CAUSAL;
+  *mask = NULL;
+  if (use == MASK_AS_IT_IS) *mask = scores->mask ? scores->mask : scores->bias;
+  if (use == MASK_ADDED) *mask = added_mask(match, scores);
+  return use != MASK_UNFIT && (use != MASK_ADDED || *mask);
+}
+
+void set_attention(Node *node, const Scores *scores, bool causal) {
+  if (causal) node_set_int(node, "is_causal", 1);
+  if (!is_default_scale(scores)) node_set_float(node, "scale", (float)scores->scale);
+}
+
 bool fuse_attention_scores(Match *match) {
   Scores scores;
   const Node *softmax = node_input(match->root, 0)->producer;
-  Value *value = node_input(softmax, 0), *values = node_input(match->root, 1);
+  Value *value = node_input(softmax, 0), *values = node_input(match->root, 1), *mask;
+  bool causal;
   int64_t axis = node_int_or(softmax, "axis", -1);
   if ((axis != -1 && axis != 3) || values->type.dtype != DTYPE_FLOAT32) return false;
   if (!read_scores(match, value, &scores) || !fits_together(match, &scores, values)) return false;
   if (!type_equal(value->type, scores.type) || !(scores.scale > 0) || !isfinite(scores.scale)) return false;
-  MaskUse use = mask_use(&scores);
-  if (use == MASK_UNFIT) return false;
-  Value *mask = use == MASK_AS_IT_IS ? (scores.mask ? scores.mask : scores.bias) : NULL;
-  if (use == MASK_ADDED && !(mask = added_mask(match, &scores))) return false;
-  Value *inputs[] = {scores.query, keys_by_position(match, scores.keys), values, mask};
-  Node *node = match_emit(match, "Attention", inputs, mask ? 4 : 3, REWRITE_EMITTER(match->rewriter));
-  if (use == MASK_CAUSAL) node_set_int(node, "is_causal", 1);
-  if (!is_default_scale(&scores)) node_set_float(node, "scale", (float)scores.scale);
+  if (!attention_mask(match, &scores, &mask, &causal)) return false;
+  Value *inputs[] = {scores.query, features_last(match, scores.keys), values, mask};
+  set_attention(match_emit(match, "Attention", inputs, mask ? 4 : 3, REWRITE_EMITTER(match->rewriter)), &scores,
+                causal);
+  return true;
+}
+
+/* A mask that turns out to be causal once it is simplified. */
+bool fuse_causal_mask(Match *match) {
+  Node *old = match->root;
+  double kept, fill;
+  Value *added = node_input(old, 3);
+  if (!added || node_int_or(old, "is_causal", 0)) return false;
+  Node *choice = match_take(match, added, "Where");
+  if (!choice || !uniform_number(node_input(choice, 1), &kept) || !uniform_number(node_input(choice, 2), &fill))
+    return false;
+  Type query = node_input(old, 0)->type, keys = node_input(old, 1)->type;
+  if (kept != 0 || fill > lowest_kept || query.rank < 3 || query.rank != keys.rank) return false;
+  const Dim dims[] = {dim_of(1), dim_of(1), query.dims[query.rank - 2], keys.dims[keys.rank - 2]};
+  Type scores = {.dtype = DTYPE_FLOAT32, .rank = 4, .dims = dims};
+  if (!is_causal_at_run_time(node_input(choice, 0), false, scores)) return false;
+  Value *inputs[] = {node_input(old, 0), node_input(old, 1), node_input(old, 2)};
+  Node *node = match_emit_like(match, inputs, 3);
+  node_set_int(node, "is_causal", 1);
   return true;
 }

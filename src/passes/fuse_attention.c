@@ -45,6 +45,17 @@ Node *match_node_before(Match *match, const char *op, Type type, Value *const *i
   return graph_node(match->root->graph, origin, op, "", inputs, count, &type, 1, match->root);
 }
 
+Node *match_emit_like(Match *match, Value *const *inputs, size_t count) {
+  ARRAY(Attribute) attributes = {0};
+  Context *context = match->rewriter->context;
+  for (size_t i = 0; i < match->root->attributes.count; i++) {
+    array_push(context, &attributes, match->root->attributes.items[i]);
+  }
+  Node *node = match_emit(match, match->root->op, inputs, count, REWRITE_EMITTER(match->rewriter));
+  for (size_t i = 0; i < attributes.count; i++) array_push(context, &node->attributes, attributes.items[i]);
+  return node;
+}
+
 /* ---- three axes: batch, position, heads times features ---- */
 
 /* A value of batch, head, position, features as one of batch, position, heads times features. */
@@ -145,8 +156,10 @@ static const FusionRule rules[] = {
     {OP("Transpose", OP_AT(SCALED, "Mul", ANY(SOURCE), UNIFORM(FACTOR))), "Attention", fuse_scale_below_transpose},
     {OP("MatMul", OP("Softmax", ANY(SOURCE))), "Attention", fuse_attention_scores},
     {OP("Attention", ANY(SOURCE)), "Attention", fuse_repeated_heads},
+    {OP("Attention", ANY(SOURCE)), "Attention", fuse_causal_mask},
     {OP("Reshape", OP_AT(OUTER, "Transpose", HEADS)), "Attention", fuse_rows},
     {OP("Reshape", HEADS), "Attention", fuse_rows},
+    {OP("Reshape", OP("Transpose", ANY(SOURCE))), "Attention", fuse_grouped_heads},
 };
 
 bool fuse_attention(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

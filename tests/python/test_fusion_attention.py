@@ -268,3 +268,66 @@ def test_keys_and_values_repeated_differently():
         return attention()(q, jnp.repeat(k, 2, axis=1), jnp.tile(v, (1, 2, 1, 1)))
 
     assert "Expand" in op_types(check_export(fn, GROUPED)) or "Tile" in op_types(check_export(fn, GROUPED))
+
+
+# ---- several heads of queries to one of keys, as contractions ----
+
+
+def rows(heads, length=LENGTH):
+    return RNG.standard_normal((3, length, heads, FEATURES)).astype(np.float32)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_grouped_queries_of_jax_nn(heads):
+    q, k, v = rows(4), rows(heads), rows(heads)
+
+    def fn(q, k, v):
+        return jax.nn.dot_product_attention(q, k, v, is_causal=True)
+
+    specs = [("B", "T", n, FEATURES) for n in (4, heads, heads)]
+    more = [[value[:1, :2] for value in (q, k, v)]]
+    for model in (check_export(fn, [q, k, v]), check_export(fn, [q, k, v], specs=specs, more_args=more)):
+        assert sorted(op_types(model)) == ["Attention"] + ["Transpose"] * 4
+        assert [a.i for node in model.graph.node for a in node.attribute if a.name == "is_causal"] == [1]
+
+
+def test_grouped_queries_with_a_mask_and_with_a_cache():
+    q, k, v = rows(4), rows(2), rows(2)
+    mask = RNG.random((3, 1, LENGTH, LENGTH)) > 0.5
+
+    def masked(q, k, v, mask):
+        return jax.nn.dot_product_attention(q, k, v, mask=mask).reshape(3, LENGTH, 4 * FEATURES)
+
+    found = op_types(check_export(masked, [q, k, v, mask], more_args=[[q, k, v, mask * False]]))
+    assert sorted(found) == ["Attention"] + ["Reshape"] * 3 + ["Where"]
+
+    def step(q, k, v, position):
+        seen = (jnp.arange(LENGTH) <= position)[None, None, None]
+        return jax.nn.dot_product_attention(q, k, v, mask=seen)
+
+    found = op_types(check_export(step, [q[:, :1], k, v, np.int32(3)], more_args=[[q[:, :1], k, v, np.int32(-1)]]))
+    assert found.count("Attention") == 1 and not {"MatMul", "Softmax"} & set(found)
+
+
+def grouped(groups_first=False, axis=-1, mask=CAUSAL):
+    def fn(q, k, v):
+        shape = (3, LENGTH, 2, 2, FEATURES)
+        q = q.reshape(shape).transpose(0, 1, 3, 2, 4) if groups_first else q.reshape(shape)
+        scores = jnp.where(mask, jnp.einsum("btkgh,bskh->bkgts", q, k) / 2.0, -1e30)
+        mixed = jnp.einsum("bkgts,bskh->btkgh", jax.nn.softmax(scores, axis=axis), v)
+        return mixed.reshape(3, LENGTH, 4 * FEATURES)
+
+    return fn
+
+
+def test_grouped_queries_by_hand():
+    found = op_types(check_export(grouped(), [rows(4), rows(2), rows(2)]))
+    assert sorted(found) == ["Attention"] + ["Reshape"] * 3
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [grouped(groups_first=True), grouped(axis=-2), grouped(mask=RNG.random((2, 2, LENGTH, LENGTH)) > 0.3)],
+)
+def test_other_groups_stay_as_they_are(fn):
+    assert "Attention" not in op_types(check_export(fn, [rows(4), rows(2), rows(2)]))
