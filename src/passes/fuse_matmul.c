@@ -67,6 +67,44 @@ static bool fuse_transposed_product(Match *match) {
   return EMIT_MATCH(match, "MatMul", first, second);
 }
 
+static bool swaps_last_axes(const Node *node) {
+  const Attribute *order = node_attribute(node, "perm");
+  uint32_t rank = node->outputs[0]->type.rank;
+  if (rank < 2 || (order ? order->count != rank : rank != 2)) return false;
+  for (uint32_t i = 0; order && i < rank; i++) {
+    int64_t swapped = i + 2 < rank ? i : i + 2 == rank ? i + 1 : i - 1;
+    if (order->integers[i] != swapped) return false;
+  }
+  return true;
+}
+
+static Value *cast_as(Match *match, const Node *cast, Value *value) {
+  Type type = type_with(value->type, cast->outputs[0]->type.dtype);
+  const Origin *origin = match->root->origin;
+  if (origin) {
+    origin = origin_with_emitter(match->rewriter->model->provenance, origin, REWRITE_EMITTER(match->rewriter));
+  }
+  Node *node = graph_node(match->root->graph, origin, "Cast", "", &value, 1, &type, 1, match->root);
+  node_set_int(node, "to", node_int_or(cast, "to", 0));
+  return node->outputs[0];
+}
+
+/* Aᵀ v = v A, which spares the Transpose. ONNX Runtime, which would make it a part of the product, also through a Cast,
+ * is wrong about a vector on the right. */
+static bool fuse_transposed_times_vector(Match *match) {
+  Value *left = match->values[LEFT], *vector = match->values[RIGHT];
+  if (left->type.dtype == DTYPE_NONE || vector->type.dtype == DTYPE_NONE || vector->type.rank != 1) return false;
+  Node *cast = left->producer && node_is(left->producer, "Cast") ? left->producer : NULL;
+  Node *transpose = cast ? node_input(cast, 0)->producer : left->producer;
+  if (!transpose || !node_is(transpose, "Transpose") || !swaps_last_axes(transpose)) return false;
+  Value *matrix = node_input(transpose, 0);
+  if (matrix->type.dtype == DTYPE_NONE || match->node_count + 2 > MATCH_NODES) return false;
+  if (transpose->graph != match->root->graph || (cast && cast->graph != match->root->graph)) return false;
+  if (cast) match->nodes[match->node_count++] = cast;
+  match->nodes[match->node_count++] = transpose;
+  return EMIT_MATCH(match, "MatMul", vector, cast ? cast_as(match, cast, matrix) : matrix);
+}
+
 /* A bias over axes that a Reshape split off the last one: it is added before them, where it is one row again. */
 static bool fuse_bias_before_reshape(Match *match) {
   Value *product = match->values[PRODUCT], *split = match->values[SPLIT];
@@ -100,6 +138,7 @@ static const FusionRule rules[] = {
     {OP("Add", OP_AT(SPLIT, "Reshape", ANY(PRODUCT)), CONSTANT(BIAS)), NULL, fuse_bias_before_reshape},
     {OP("Add", OP_AT(PRODUCT, "MatMul", ANY(LEFT), ANY(RIGHT)), ANY(BIAS)), "Gemm", fuse_gemm},
     {OP("Transpose", OP("MatMul", ANY(LEFT), ANY(RIGHT))), "MatMul", fuse_transposed_product},
+    {OP("MatMul", ANY(LEFT), ANY(RIGHT)), "MatMul", fuse_transposed_times_vector},
 };
 
 bool fuse_matmul(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

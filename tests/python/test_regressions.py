@@ -73,3 +73,18 @@ def test_a_value_beside_its_own_transpose_is_left_alone():
     i, x = np.array([[0], [1]], np.int32), np.arange(4, dtype=np.float32).reshape(2, 2)
     model = check_export(lambda i, x: jnp.einsum("abc,bac->a", x[:, i], x[:, i]), [i, x])
     assert op_types(model).count("Transpose") == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", ml_dtypes.bfloat16])
+def test_a_transpose_times_a_vector(dtype):
+    """ONNX Runtime puts the Transpose into the product, and is wrong where the other operand is a vector."""
+    x = (np.arange(24).reshape(2, 3, 4) / 8).astype(dtype)
+    v = (np.arange(3) - 1).astype(dtype)
+    model = check_export(lambda x, v: x[0].T @ v, [x, v])
+    assert "Transpose" not in op_types(model)
+    check_export(lambda x, v: jnp.swapaxes(x, 1, 2) @ v, [x, v])
+    check_export(lambda x, v: (jnp.swapaxes(x, 1, 2) @ v, jnp.swapaxes(x, 1, 2)), [x, v])
+    check_export(lambda x, v: v @ jnp.swapaxes(jnp.swapaxes(x, 1, 2), 1, 2), [x, v])
+    check_export(lambda x, v: jnp.einsum("abc,b->c", x, v), [x, v])
+    near_miss = check_export(lambda x, v: jnp.transpose(x, (2, 0, 1)) @ v, [x, v])
+    assert op_types(near_miss).count("MatMul") == 1
