@@ -138,6 +138,8 @@ def cast(s: Scope):
 def bitcast(s: Scope):
     a = s.pick("fiu")
     target = s.choice(SAME_BITS["".join(filter(str.isdigit, s.dtype(a).replace("bfloat", "float")))])
+    if s.kind(a) != "f" and "float" in target:  # XLA takes subnormal numbers for 0
+        raise NoFit
     source = "jnp.where(jnp.isnan({0}), 1, {0})" if s.kind(a) == "f" else "{0}"  # the bits of NaN are not defined
     return draft(f"lax.bitcast_convert_type({source}, '{target}')", a, exact=True)
 
