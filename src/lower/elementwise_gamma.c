@@ -112,7 +112,12 @@ static Value *zeta_tail(Lowering *l, Value *x, Value *a) {
   return EMIT_MATH(l, "Add", plus(l, integral, 0.5), sum);
 }
 
-/* The sum over (q + k)^-x, k = 0, 1, … */
+static Value *is_even(Lowering *l, Value *x) {
+  Value *half = EMIT_MATH(l, "Mul", x, number_like(l, x, 0.5));
+  return EMIT_MATH(l, "Equal", half, EMIT_MATH(l, "Floor", half));
+}
+
+/* The sum over (q + k)^-x, k = 0, 1, …; at a pole both sides meet only where x is even. */
 static Value *hurwitz_zeta(Lowering *l, Value *x, Value *q) {
   static const double first[] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
   static const int64_t count = 9;
@@ -131,7 +136,8 @@ static Value *hurwitz_zeta(Lowering *l, Value *x, Value *q) {
   Value *fails = EMIT_MATH(l, "And", left, EMIT_MATH(l, "Not", whole));
   value = EMIT_WHERE(l, EMIT_MATH(l, "Or", fails, EMIT_MATH(l, "Less", x, one)), nan, value);
   Value *pole = EMIT_MATH(l, "And", left, EMIT_MATH(l, "Equal", q, EMIT_MATH(l, "Floor", q)));
-  return EMIT_WHERE(l, EMIT_MATH(l, "Or", pole, EMIT_MATH(l, "Equal", x, one)), infinity, value);
+  value = EMIT_WHERE(l, pole, EMIT_WHERE(l, is_even(l, x), infinity, nan), value);
+  return EMIT_WHERE(l, EMIT_MATH(l, "Equal", x, one), infinity, value);
 }
 
 static void lower_lgamma(Lowering *l) { bind_narrow(l, log_gamma(l, double_input(l, 0))); }

@@ -21,7 +21,10 @@ CASES = {
     "digamma": (lax.digamma, [POINTS[POINTS != 0]]),  # at 0 JAX 0.10 has NaN, later -infinity
     "bessel_i0e": (lax.bessel_i0e, [POINTS]),
     "bessel_i1e": (lax.bessel_i1e, [POINTS]),
-    "zeta": (lax.zeta, [np.array([2, 3.5, 1, 0.5, 2, 20, 3, 5.5]), np.array([1, 0.1, 2, 3, -1, 5, 100, -2.5])]),
+    "zeta": (
+        lax.zeta,
+        [np.array([2, 3.5, 1, 0.5, 2, 20, 3, 5.5, 3, 4, 1.5]), np.array([1, 0.1, 2, 3, -1, 5, 100, -2.5, -1, 0, 0])],
+    ),
     "polygamma": (lax.polygamma, [np.array([0, 1, 2, 3, 5, -1, 1.5]), np.array([0.5, 1, 2.5, 30, 4, 2, 2])]),
     "igamma": (lax.igamma, [A, B]),
     "igammac": (lax.igammac, [A, B]),
