@@ -6,6 +6,8 @@
 
 #include "lower/arithmetic.h"
 #include "lower/blocks.h"
+#include "lower/complex.h"
+#include "lower/linear_complex.h"
 #include "lower/loops.h"
 #include "lower/matrices.h"
 
@@ -34,6 +36,10 @@ static BlockWork factored(Lowering *l, Value *const *carried, const Block *block
 }
 
 static void lower_cholesky(Lowering *l) {
+  if (input_is_complex(l, 0)) {
+    lower_complex_cholesky(l);
+    return;
+  }
   Value *matrix = matrix_input(l, 0);
   if (is_empty(matrix->type)) {
     bind_as(l, 0, matrix);
@@ -78,7 +84,7 @@ static void lower_cholesky_update(Lowering *l) {
 
 /* clang-format off */
 const Plugin cholesky_plugins[] = {
-    PLUGIN("cholesky", lower_cholesky),
+    PLUGIN("cholesky", lower_cholesky, NULL, TAKES_COMPLEX),
     PLUGIN("cholesky_update", lower_cholesky_update),
     {0},
 };

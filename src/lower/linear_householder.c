@@ -5,6 +5,8 @@
  * place of the zeros that it made.
  */
 #include "lower/arithmetic.h"
+#include "lower/complex.h"
+#include "lower/linear_complex.h"
 #include "lower/loops.h"
 #include "lower/matrices.h"
 #include "lower/reflections.h"
@@ -20,6 +22,10 @@ static Dim last_dim(Type type) { return type.dims[type.rank - 1]; }
 static Value *zeros(Lowering *l, Type type) { return filled(l, type, tensor_scalar(l, type.dtype, 0)); }
 
 static void lower_geqrf(Lowering *l) {
+  if (input_is_complex(l, 0)) {
+    lower_complex_geqrf(l);
+    return;
+  }
   Value *matrix = matrix_input(l, 0);
   if (is_empty(matrix->type)) {
     bind_as(l, 0, matrix);
@@ -96,6 +102,10 @@ static void lower_geqp3(Lowering *l) {
 }
 
 static void lower_householder_product(Lowering *l) {
+  if (input_is_complex(l, 0)) {
+    lower_complex_householder_product(l);
+    return;
+  }
   Value *stored = matrix_input(l, 0), *taus = matrix_input(l, 1);
   Value *ones = identity_matrix(l, stored->type.dtype, size_along(stored, ROWS), size_along(stored, COLUMNS));
   ones = expand_to(l, ones, stored->type.dims, stored->type.rank);
@@ -103,6 +113,10 @@ static void lower_householder_product(Lowering *l) {
 }
 
 static void lower_ormqr(Lowering *l) {
+  if (input_is_complex(l, 0)) {
+    lower_complex_ormqr(l);
+    return;
+  }
   bool left = param_bool_or(l->equation, "left", true), transpose = param_bool_or(l->equation, "transpose", false);
   Value *stored = matrix_input(l, 0), *taus = matrix_input(l, 1), *matrix = matrix_input(l, 2);
   bind_as(l, 0, reflected_by_all(l, stored, taus, matrix, left, left != transpose));
@@ -111,9 +125,9 @@ static void lower_ormqr(Lowering *l) {
 /* clang-format off */
 const Plugin householder_plugins[] = {
     PLUGIN("geqp3", lower_geqp3),
-    PLUGIN("geqrf", lower_geqrf),
-    PLUGIN("householder_product", lower_householder_product),
-    PLUGIN("ormqr", lower_ormqr),
+    PLUGIN("geqrf", lower_geqrf, NULL, TAKES_COMPLEX),
+    PLUGIN("householder_product", lower_householder_product, NULL, TAKES_COMPLEX),
+    PLUGIN("ormqr", lower_ormqr, NULL, TAKES_COMPLEX),
     {0},
 };
 /* clang-format on */

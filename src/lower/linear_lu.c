@@ -5,14 +5,16 @@
  * LAPACK does. A column of zeros is left as it is. */
 #include "lower/arithmetic.h"
 #include "lower/blocks.h"
+#include "lower/complex.h"
+#include "lower/linear_complex.h"
 #include "lower/linear_triangular.h"
 #include "lower/loops.h"
 #include "lower/matrices.h"
 
-static void bind_empty_lu(Lowering *l, Value *matrix) {
+static void bind_empty_lu(Lowering *l) {
   Type order = output_type(l, 2);
   Value *numbers = cast_to(l, numbers_along(l, COLUMNS, order.dims[order.rank - 1]), order.dtype);
-  bind_as(l, 0, matrix);
+  bind(l, 0, input(l, 0));
   bind(l, 1, filled(l, output_type(l, 1), tensor_scalar(l, output_type(l, 1).dtype, 0)));
   bind(l, 2, expand_to(l, from_row(l, numbers), order.dims, order.rank));
 }
@@ -57,11 +59,15 @@ static BlockWork factored(Lowering *l, Value *const *carried, const Block *block
 }
 
 static void lower_lu(Lowering *l) {
-  Value *matrix = matrix_input(l, 0);
-  if (is_empty(matrix->type)) {
-    bind_empty_lu(l, matrix);
+  if (is_empty(output_type(l, 0))) {
+    bind_empty_lu(l);
     return;
   }
+  if (input_is_complex(l, 0)) {
+    lower_complex_lu(l);
+    return;
+  }
+  Value *matrix = matrix_input(l, 0);
   Type pivots = output_type(l, 1), column = resized(l, matrix->type, COLUMNS, dim_of(1));
   Value *order = expand_to(l, numbers_along(l, ROWS, size_along(matrix, ROWS)), column.dims, column.rank);
   ByBlocks plan = {.work = factored,
@@ -97,7 +103,7 @@ static void lower_lu_pivots_to_permutation(Lowering *l) {
 
 /* clang-format off */
 const Plugin lu_plugins[] = {
-    PLUGIN("lu", lower_lu),
+    PLUGIN("lu", lower_lu, NULL, TAKES_COMPLEX),
     PLUGIN("lu_pivots_to_permutation", lower_lu_pivots_to_permutation),
     {0},
 };

@@ -3,6 +3,8 @@
 
 #include "lower/arithmetic.h"
 #include "lower/blocks.h"
+#include "lower/complex.h"
+#include "lower/linear_complex.h"
 #include "lower/loops.h"
 #include "lower/matrices.h"
 
@@ -40,6 +42,10 @@ Value *triangular_solution(Lowering *l, TriangularSystem system, Value *b) {
 }
 
 static void lower_triangular_solve(Lowering *l) {
+  if (input_is_complex(l, 0)) {
+    lower_complex_triangular_solve(l);
+    return;
+  }
   bool transpose = param_bool_or(l->equation, "transpose_a", false);
   Value *a = matrix_input(l, 0), *b = matrix_input(l, 1);
   if (is_empty(b->type)) {
@@ -55,7 +61,7 @@ static void lower_triangular_solve(Lowering *l) {
 
 /* clang-format off */
 const Plugin triangular_plugins[] = {
-    PLUGIN("triangular_solve", lower_triangular_solve),
+    PLUGIN("triangular_solve", lower_triangular_solve, NULL, TAKES_COMPLEX),
     {0},
 };
 /* clang-format on */

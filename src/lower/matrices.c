@@ -5,11 +5,6 @@
 #include "onnx/schema.h"
 
 Value *matrix_input(Lowering *l, size_t index) {
-  DType dtype = input_type(l, index).dtype;
-  if (dtype_kind(dtype) == KIND_COMPLEX) {
-    unsupported(l, "factorisations and solvers are lowered for real matrices only, and this one is %s",
-                dtype_name(dtype));
-  }
   require(l->context, input_type(l, index).rank <= MAX_RANK);
   return wide_input(l, index);
 }

@@ -10,7 +10,7 @@
 
 enum { ROWS = -2, COLUMNS = -1 }; /* the axes */
 
-/* Input index of the equation: floats narrower than 32 bits as float32; complex numbers are refused. */
+/* Input index of the equation: floats narrower than 32 bits as float32. */
 Value *matrix_input(Lowering *l, size_t index);
 /* Binds an output to the value in the output's element type. */
 void bind_as(Lowering *l, size_t index, Value *value);

@@ -383,6 +383,52 @@ def test_every_opset(opset):
     check_export(lambda a: linalg.qr(jnp.linalg.cholesky(a), pivoting=True), [positive_definite(3, 3)], opset=opset)
 
 
+def complex_matrices(*shape, dtype=np.complex64):
+    return (matrices(*shape, dtype=np.float64) + 1j * matrices(*shape, 1, dtype=np.float64)[..., 0]).astype(dtype)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (2, 3, 3), (0, 0)])
+def test_complex_cholesky(shape):
+    root = complex_matrices(*shape)
+    matrix = root @ np.swapaxes(root.conj(), -1, -2) + 3 * np.eye(shape[-1], dtype=np.complex64)
+    check_export(linalg.cholesky, [matrix], **LOOSE)
+    check_export(linalg.cholesky, [-matrix])
+
+
+@pytest.mark.parametrize(("left", "lower", "transpose", "conjugate"), TRIANGULAR)
+def test_complex_triangular_solve(left, lower, transpose, conjugate):
+    def solve(a, b):
+        return linalg.triangular_solve(
+            a, b, left_side=left, lower=lower, transpose_a=transpose, conjugate_a=conjugate, unit_diagonal=left != lower
+        )
+
+    matrix = complex_matrices(2, 4, 4) + 3 * np.eye(4, dtype=np.complex64)
+    check_export(solve, [matrix, complex_matrices(2, 4, 3) if left else complex_matrices(2, 3, 4)], **LOOSE)
+
+
+@pytest.mark.parametrize("shape", RECTANGLES)
+def test_complex_lu_and_qr(shape):
+    check_export(lambda a: (linalg.lu(a), linalg.qr(a, full_matrices=False), linalg.qr(a)), [complex_matrices(*shape)])
+
+
+@pytest.mark.parametrize(("left", "transpose"), list(itertools.product([False, True], repeat=2)))
+def test_complex_products_with_the_unitary_factor(left, transpose):
+    def multiply(a, c):
+        stored, taus = jnp.linalg.qr(a, mode="raw")
+        return linalg.ormqr(stored.mT, taus, c, left=left, transpose=transpose)
+
+    check_export(
+        multiply, [complex_matrices(2, 4, 3), complex_matrices(2, 4, 5) if left else complex_matrices(2, 5, 4)]
+    )
+
+
+@pytest.mark.parametrize("fn", [jnp.linalg.inv, jnp.linalg.slogdet, lambda a: jnp.linalg.solve(a, a[..., :2])])
+def test_functions_of_complex_matrices(fn):
+    matrix = complex_matrices(4, 4, dtype=np.complex128) + 3 * np.eye(4)
+    check_export(fn, [matrix.astype(np.complex64)], **LOOSE)
+    check_export(fn, [matrix], x64=True)
+
+
 def test_what_is_refused():
-    with pytest.raises(UnsupportedError):
-        to_onnx(jnp.linalg.cholesky, [np.eye(2, dtype=np.complex64)])
+    with pytest.raises(UnsupportedError, match="geqp3"):
+        to_onnx(lambda a: linalg.qr(a, pivoting=True), [np.eye(2, dtype=np.complex64)])
