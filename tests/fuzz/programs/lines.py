@@ -34,7 +34,19 @@ ALONG_AXES = {
     "cummin": "axis", "sort": "dimension",
 }  # fmt: skip
 # What these give depends on every element that they are given.
-MOVING = {"broadcast_in_dim", "copy", "expand_dims", "reshape", "squeeze", "stop_gradient", "transpose", "rev"}
+MOVING = {
+    "neg",
+    "not",
+    "convert_element_type",
+    "broadcast_in_dim",
+    "copy",
+    "expand_dims",
+    "reshape",
+    "squeeze",
+    "stop_gradient",
+    "transpose",
+    "rev",
+}
 CALLS = {"jit": "jaxpr", "custom_jvp_call": "call_jaxpr", "remat2": "jaxpr", "checkpoint": "jaxpr"}
 
 
