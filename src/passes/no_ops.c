@@ -404,7 +404,7 @@ static const char *const broadcasting[] = {
 static bool is_broadcasting(const Node *node) {
   if (node->domain[0]) return false;
   for (size_t i = 0; i < sizeof broadcasting / sizeof *broadcasting; i++) {
-    if (strcmp(node->op, broadcasting[i]) == 0) return true;
+    if (node_is(node, broadcasting[i])) return true;
   }
   return false;
 }
@@ -532,7 +532,7 @@ static void simplify(Rewriter *rewriter, Node *node) {
   if (node->domain[0] || node->output_count != 1 || !node->outputs[0] || !node_input(node, 0)) return;
   shrink_uniform(rewriter, node);
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-    if (strcmp(rules[i].op, node->op) != 0) continue;
+    if (!node_is(node, rules[i].op)) continue;
     rules[i].simplify(rewriter, node);
     return;
   }

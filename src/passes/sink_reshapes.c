@@ -18,7 +18,7 @@ enum { LOOKED_AT = 16 /* operators on the way to another Reshape */ };
 static bool is_elementwise(const Node *node) {
   if (node->domain[0]) return false;
   for (const char *const *name = elementwise; *name; name++) {
-    if (strcmp(node->op, *name) == 0) return true;
+    if (node_is(node, *name)) return true;
   }
   return false;
 }
