@@ -139,6 +139,16 @@ static Value *start_tuple(Lowering *l, const Access *access, uint32_t prefix, bo
   return concat_at(l, pieces, prefix, 0, type_make(l->context, DTYPE_INT64, &length, 1));
 }
 
+/* The same where only one start is computed and the others are 0: that start times a unit vector. */
+static Value *single_start(Lowering *l, const Access *access, uint32_t prefix) {
+  int64_t unit[MAX_RANK] = {0};
+  const IndexColumn *column = &access->columns[0];
+  if (access->column_count != 1 || column->value->type.rank != 0) return start_tuple(l, access, prefix, false);
+  unit[column->dim] = 1;
+  Value *direction = constant_ints(l, unit, prefix);
+  return EMIT(l, "Mul", direction->type, cast_to(l, column->value, DTYPE_INT64), direction);
+}
+
 /* ScatterND over the dimensions up to the last that is not whole: tuples known at export, moved by the starts. */
 static Value *scatter_window(Lowering *l, const Access *access, Value *operand, Value *update, uint32_t prefix) {
   Dim dims[MAX_RANK + 1];
@@ -159,7 +169,7 @@ static Value *scatter_window(Lowering *l, const Access *access, Value *operand, 
     }
     tuples = index_tuples(l, columns, prefix, dims, prefix);
     if (access->column_count) {
-      tuples = EMIT(l, "Add", tuples->type, tuples, start_tuple(l, access, prefix, false));
+      tuples = EMIT(l, "Add", tuples->type, tuples, single_start(l, access, prefix));
     }
   }
   return EMIT(l, "ScatterND", operand->type, operand, tuples, update);

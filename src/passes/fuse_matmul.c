@@ -1,5 +1,6 @@
 /* Products of matrices: MatMul with a bias is Gemm, and the transpose of a product is the product of the transposes,
- * which of constants cost nothing. */
+ * which of constants cost nothing. A bias after a product over three axes stays an Add: measured with ONNX Runtime, Gemm
+ * between two Reshapes takes as long. */
 #include "passes/pattern.h"
 
 enum { LEFT, RIGHT, PRODUCT, BIAS, SPLIT };
