@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jax2onnx._command import Failure
+from jax2onnx._compare import complex_as_pairs
 
 _UNKNOWN_SIZE = 3  # for a dimension without a number, where the user gives no inputs
 _TYPES = {
@@ -42,11 +43,16 @@ def element_type(session_type: str) -> np.dtype:
         raise Failure(f"an input is a {session_type}; only tensors of numbers can be made up") from None
 
 
-def model_feeds(inputs: list[Any], path: str | os.PathLike[str] | None) -> dict[str, np.ndarray]:
-    """A value for each input of a session (``session.get_inputs()``)."""
+def model_feeds(
+    inputs: list[Any], path: str | os.PathLike[str] | None, keep_complex: bool = False
+) -> dict[str, np.ndarray]:
+    """A value for each input of a session (``session.get_inputs()``).
+
+    Complex arrays of the user's become real ones with a last axis of 2, as models take them, or stay as they are.
+    """
     given = load_arrays(path) if path else {}
     if given:
-        return _assigned(inputs, given)
+        return _assigned(inputs, given, keep_complex)
     return {item.name: _random(item, index) for index, item in enumerate(inputs)}
 
 
@@ -58,7 +64,7 @@ def load_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         raise Failure(f"{os.fspath(path)}: not an .npz file of arrays ({error})") from error
 
 
-def _assigned(inputs: list[Any], given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _assigned(inputs: list[Any], given: Mapping[str, np.ndarray], keep_complex: bool) -> dict[str, np.ndarray]:
     """By name, or in order where the file was written without names (``np.savez(path, a, b)``)."""
     feeds = {}
     for index, item in enumerate(inputs):
@@ -67,6 +73,10 @@ def _assigned(inputs: list[Any], given: Mapping[str, np.ndarray]) -> dict[str, n
             names = ", ".join(given)
             raise Failure(f"the inputs hold no array {item.name!r} (nor arr_{index}); they hold {names}")
         want = element_type(item.type)
+        if array.dtype.kind == "c" and want.kind == "f":
+            array = array.astype(np.result_type(want, np.complex64), copy=False)
+            feeds[item.name] = array if keep_complex else complex_as_pairs(array)
+            continue
         # NumPy saves bfloat16 as two raw bytes.
         feeds[item.name] = array.view(want) if array.dtype.kind == "V" else array.astype(want, copy=False)
     return feeds

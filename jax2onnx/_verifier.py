@@ -17,7 +17,7 @@ import jax
 import numpy as np
 import onnx
 
-from jax2onnx._compare import run_session
+from jax2onnx._compare import complex_as_pairs, run_session
 from jax2onnx._difference import EXACT, Tolerance, describe, first_wrong, node_changes, statistics
 from jax2onnx._equations import Equation, run_for_results, run_program
 from jax2onnx._equations import steps as equation_steps
@@ -94,14 +94,14 @@ class Verifier:
     def _equations(self) -> tuple[list[Equation], list[np.ndarray]]:
         stage("running JAX equation by equation")
         equations, results = run_program(*self._program)
-        return equations, [np.asarray(result) for result in results]
+        return equations, [complex_as_pairs(np.asarray(result)) for result in results]
 
     @functools.cached_property
     def _results(self) -> list[np.ndarray]:
         if self._memory is None:
             return self._equations[1]
         stage("running JAX")
-        return [np.asarray(result) for result in run_for_results(*self._program)]
+        return [complex_as_pairs(np.asarray(result)) for result in run_for_results(*self._program)]
 
     @functools.cached_property
     def _program(self) -> tuple[Any, list[Any]]:
@@ -117,7 +117,7 @@ class Verifier:
 
     def _check(self, model: onnx.ModelProto, origins: ModelOrigins | None) -> Verdict:
         origins = origins or origins_of(model.SerializeToString())
-        feeds = dict(zip(_input_names(model), [*self._inputs, *self._params.values()], strict=True))
+        feeds = self._feeds(model)
         reference = self._reference(model)
         stage("running the model")
         try:
@@ -130,6 +130,10 @@ class Verifier:
                 return self._verdict(parting, origins)
         verdict = self._against_jax(model, scope, origins)
         return self._optimised(model, feeds) or verdict if verdict.agrees else verdict
+
+    def _feeds(self, model: onnx.ModelProto) -> dict[str, np.ndarray]:
+        arrays = map(complex_as_pairs, (*self._inputs, *self._params.values()))
+        return dict(zip(_input_names(model), arrays, strict=True))
 
     # ---- the file against a fresh export ----
 
@@ -150,7 +154,9 @@ class Verifier:
 
     def _exported(self, model: onnx.ModelProto) -> tuple[onnx.ModelProto, Scope] | None:
         names = _input_names(model)
-        specs = [_spec(value) for value in model.graph.input if value.name in set(names)]
+        values = [value for value in model.graph.input if value.name in set(names)]
+        arrays = (*self._inputs, *self._params.values())
+        specs = [_spec(value, array.dtype.kind == "c") for value, array in zip(values, arrays, strict=True)]
         positional = len(self._inputs)
         opset = next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 23)
         try:
@@ -164,8 +170,7 @@ class Verifier:
                 output_names=[value.name for value in model.graph.output],
                 stacktrace_metadata="full",
             )
-            feeds = dict(zip(_input_names(fresh), [*self._inputs, *self._params.values()], strict=True))
-            return fresh, Observer(fresh, self._memory).run(feeds)
+            return fresh, Observer(fresh, self._memory).run(self._feeds(fresh))
         except Exception:  # what the function is now cannot be exported so, or run: JAX alone must do
             return None
 
@@ -262,7 +267,8 @@ class Verifier:
             self._tolerance.agrees(other, value)
             for equation in self._equations[0]
             if not traces or _key(equation.trace) in traces
-            for other in equation.values
+            for whole in equation.values
+            for other in _forms(whole)
         )
 
 
@@ -287,10 +293,18 @@ def _input_names(model: onnx.ModelProto) -> list[str]:
     return [value.name for value in model.graph.input if value.name not in constants]
 
 
-def _spec(value: onnx.ValueInfoProto) -> NamedShape:
+def _spec(value: onnx.ValueInfoProto, is_complex: bool) -> NamedShape:
     kind = value.type.tensor_type
     shape = tuple(dim.dim_param or dim.dim_value for dim in kind.shape.dim)
-    return NamedShape(shape, str(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)))
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
+    if is_complex:
+        return NamedShape(shape[:-1], str(np.result_type(dtype, np.complex64)))
+    return NamedShape(shape, str(dtype))
+
+
+def _forms(value: np.ndarray) -> list[np.ndarray]:
+    """What a model may hold of a value of JAX's: of a complex one the pairs, or a part."""
+    return [complex_as_pairs(value), value.real, value.imag] if value.dtype.kind == "c" else [value]
 
 
 def _pairs(scope: Scope, expected: Scope) -> list[tuple[onnx.NodeProto, onnx.NodeProto, np.ndarray, np.ndarray]]:
@@ -388,6 +402,8 @@ class _Matcher:
     def _parting(
         self, equation: Equation, value: np.ndarray, candidates: list[onnx.NodeProto], scope: Scope, any_shape: bool
     ) -> _Parting | None:
+        if value.dtype.kind == "c":
+            return self._parting_of_complex(equation, value, candidates, scope, any_shape)
         alike = [
             (node, scope.values[name])
             for node in candidates
@@ -403,6 +419,17 @@ class _Matcher:
                 return None
         node, actual = alike[-1]
         return _Parting(node, [], actual, value, (scope, scope), JAX, equation.place)
+
+    def _parting_of_complex(
+        self, equation: Equation, value: np.ndarray, candidates: list[onnx.NodeProto], scope: Scope, any_shape: bool
+    ) -> _Parting | None:
+        """The model has the pairs, or both parts; a part whose elements are all alike may be no array there."""
+        pairs, *parts = _forms(value)
+        if any(self._tolerance.agrees(array, pairs) for array in scope.values.values()):
+            return None
+        varied = [part for part in parts if part.size and (part != part.flat[0]).any()]
+        found = (self._parting(equation, part, candidates, scope, any_shape) for part in varied)
+        return next(filter(None, found), None)
 
     def _inside(
         self, equation: Equation, candidates: list[onnx.NodeProto], scope: Scope, any_shape: bool

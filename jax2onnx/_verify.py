@@ -55,9 +55,9 @@ def _work(options: argparse.Namespace, output: Output) -> int:
         fn = target.load()
         model = onnx.load(options.model)
         values = _inputs(model)
-        feeds = model_feeds(values, options.inputs)
+        feeds = model_feeds(values, options.inputs, keep_complex=True)
         keywords = _keyword_only(fn) & feeds.keys()
-        wide = any(array.dtype.name in ("float64", "int64", "uint64") for array in feeds.values())
+        wide = any(array.dtype.name in ("float64", "int64", "uint64", "complex128") for array in feeds.values())
         verdict = Verifier(
             fn,
             [array for name, array in feeds.items() if name not in keywords],

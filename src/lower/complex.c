@@ -119,6 +119,25 @@ static const char *const unchanged[] = {
     "vary_unreduced_cast_p",
 };
 
+typedef struct Search {
+  const char *primitive;
+  const Plugin *found;
+} Search;
+
+static void find_row(const Plugin *plugin, void *data) {
+  Search *search = data;
+  if (strcmp(plugin->primitive, search->primitive) == 0) search->found = plugin;
+}
+
+/* The plugin for real numbers, also where the user has one in its place: that knows nothing of pairs. */
+static const Plugin *real_plugin(Lowering *l, Str primitive) {
+  const Plugin *plugin = map_get_pointer(&l->plugins, primitive);
+  if (!plugin || !(plugin->flags & CUSTOM)) return plugin;
+  Search search = {.primitive = primitive};
+  each_plugin(find_row, &search);
+  return search.found;
+}
+
 static void register_row(Lowering *l, ComplexProgram *complex, const Plugin *plugin) {
   if (!plugin) return;
   Str primitive = str_intern(l->context, plugin->primitive);
@@ -135,7 +154,7 @@ static void register_rows(Lowering *l, ComplexProgram *complex) {
                                     complex_function_plugins,
                                     complex_product_plugins};
   for (size_t i = 0; i < sizeof unchanged / sizeof *unchanged; i++) {
-    register_row(l, complex, map_get_pointer(&l->plugins, str_intern(l->context, unchanged[i])));
+    register_row(l, complex, real_plugin(l, str_intern(l->context, unchanged[i])));
   }
   for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
     for (const Plugin *plugin = families[f]; plugin->primitive; plugin++) register_row(l, complex, plugin);
@@ -317,7 +336,7 @@ Var *real_operand(Lowering *l, Value *value) {
 }
 
 void lower_as_real(Lowering *l, Here here, Equation *equation) {
-  const Plugin *plugin = map_get_pointer(&l->plugins, equation->primitive);
+  const Plugin *plugin = real_plugin(l, equation->primitive);
   require(l->context, plugin);
   const Equation *outer_equation = l->equation;
   const Plugin *outer_plugin = l->plugin;

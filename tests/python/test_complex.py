@@ -10,7 +10,9 @@ import pytest
 from export_check import check_export, op_types
 from jax import lax
 
-from jax2onnx import UnsupportedError, allclose, to_onnx
+from jax2onnx import UnsupportedError, _plugins, allclose, onnx_function, plugin, to_onnx
+from jax2onnx.__main__ import FAILED, OK, main
+from jax2onnx._verifier import Verifier
 
 INF, NAN = np.inf, np.nan
 rng = np.random.default_rng(0)
@@ -490,6 +492,50 @@ def test_allclose_feeds_and_compares_complex_arrays(tmp_path):
     assert allclose(lambda z: z * 1j, path, [jax.ShapeDtypeStruct((3, 4), np.complex64)])[0]
     agree, message = allclose(lambda z: z * 1j + 1, path, [A])
     assert not agree and "12 of 12 elements differ" in message
+
+
+def oscillate(z):
+    turned = z * jnp.exp(1j * z.real)
+    return turned / (1 + jnp.abs(turned))
+
+
+def test_verify_takes_complex_inputs(tmp_path):
+    path, inputs = str(tmp_path / "model.onnx"), str(tmp_path / "inputs.npz")
+    to_onnx(oscillate, [A], return_mode="file", output_path=path, stacktrace_metadata="full")
+    np.savez(inputs, A)
+    target = f"{__file__}:oscillate"
+    assert main(["verify", target, path, "--inputs", inputs]) == OK
+    model = onnx.load(path)
+    next(node for node in model.graph.node if node.op_type == "Cos").op_type = "Sin"
+    onnx.save(model, path)
+    assert main(["verify", target, path, "--inputs", inputs]) == FAILED
+
+
+def test_verify_names_the_line_of_a_wrong_part():
+    model = to_onnx(oscillate, [A], stacktrace_metadata="full")
+    node = next(node for node in model.graph.node if node.op_type == "Cos")
+    node.op_type = "Sin"
+    for export in (True, False):
+        verdict = Verifier(oscillate, [A], export=export).check(model)
+        assert not verdict.agrees
+        assert verdict.place.line == oscillate.__code__.co_firstlineno + 1
+
+
+def test_inside_an_onnx_function():
+    @onnx_function
+    def rotate(z, angle):
+        return z * jnp.exp(1j * angle)
+
+    model = check_export(lambda z: rotate(rotate(z, z.real), z.imag) + 1j, [A])
+    assert len(model.functions) == 2
+
+
+def test_a_plugin_for_real_numbers_is_not_asked(monkeypatch):
+    """A plugin in place of sin sees real numbers only; what a complex exp takes of sin is not its affair."""
+    monkeypatch.setattr(_plugins, "_registered", {})
+    plugin("sin", replace=True)(lambda ctx, equation: ctx.emit("Cos", equation.inputs))
+    assert op_types(to_onnx(jnp.sin, [A.real])) == ["Cos"]
+    check_export(jnp.exp, [A])
 
 
 def test_real_programs_are_as_before():
