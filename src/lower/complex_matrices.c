@@ -17,6 +17,28 @@ void bind_matrix(Lowering *l, size_t index, Parts matrix) {
   else bind_as(l, index, matrix.re);
 }
 
+Parts parts_sum(Lowering *l, Parts a, Parts b) {
+  return (Parts){EMIT_MATH(l, "Add", a.re, b.re), EMIT_MATH(l, "Add", a.im, b.im)};
+}
+
+Parts parts_difference(Lowering *l, Parts a, Parts b) {
+  return (Parts){EMIT_MATH(l, "Sub", a.re, b.re), EMIT_MATH(l, "Sub", a.im, b.im)};
+}
+
+Parts parts_where(Lowering *l, Value *condition, Parts a, Parts b) {
+  return (Parts){EMIT_WHERE(l, condition, a.re, b.re), EMIT_WHERE(l, condition, a.im, b.im)};
+}
+
+Parts parts_conjugate(Lowering *l, Parts z) { return (Parts){z.re, EMIT_MATH(l, "Neg", z.im)}; }
+
+Parts parts_scaled(Lowering *l, Parts z, Value *factor) {
+  return (Parts){EMIT_MATH(l, "Mul", z.re, factor), EMIT_MATH(l, "Mul", z.im, factor)};
+}
+
+Value *parts_square(Lowering *l, Parts z) {
+  return EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", z.re, z.re), EMIT_MATH(l, "Mul", z.im, z.im));
+}
+
 Parts conjugate_transposed(Lowering *l, Parts matrix) {
   return (Parts){transposed(l, matrix.re), matrix.im ? EMIT_MATH(l, "Neg", transposed(l, matrix.im)) : NULL};
 }
@@ -61,7 +83,7 @@ ComplexReflection complex_reflection_of(Lowering *l, Parts column, Value *rows, 
   Value *real = EMIT_MATH(l, "Div", EMIT_MATH(l, "Sub", length, head.re), length);
   Parts tau = {EMIT_WHERE(l, nothing, zero, real), EMIT_MATH(l, "Neg", EMIT_MATH(l, "Div", head.im, length))};
   Parts divisor = {EMIT_WHERE(l, nothing, one, EMIT_MATH(l, "Sub", head.re, length)), head.im};
-  Value *size = EMIT_MATH(l, "Add", square_of(l, divisor.re), square_of(l, divisor.im));
+  Value *size = parts_square(l, divisor);
   Parts factor = {cast_to(l, EMIT_MATH(l, "Div", divisor.re, size), dtype),
                   cast_to(l, EMIT_MATH(l, "Neg", EMIT_MATH(l, "Div", divisor.im, size)), dtype)};
   Parts vector = EMIT_PRODUCT(l, tail, factor);

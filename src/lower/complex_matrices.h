@@ -9,6 +9,14 @@ Parts matrix_parts(Lowering *l, size_t index);
 /* Binds an output to the matrix. */
 void bind_matrix(Lowering *l, size_t index, Parts matrix);
 
+/* Element by element; all are complex. */
+Parts parts_sum(Lowering *l, Parts a, Parts b);
+Parts parts_difference(Lowering *l, Parts a, Parts b);
+Parts parts_where(Lowering *l, Value *condition, Parts a, Parts b);
+Parts parts_conjugate(Lowering *l, Parts z);
+Parts parts_scaled(Lowering *l, Parts z, Value *factor);
+Value *parts_square(Lowering *l, Parts z); /* |z|^2 */
+
 Parts conjugate_transposed(Lowering *l, Parts matrix);
 /* The symmetric or Hermitian matrix of which one triangle is given. What is imaginary on its diagonal is to be ignored.
  */

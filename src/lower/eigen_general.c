@@ -72,8 +72,8 @@ static Parts guarded_quotient(Lowering *l, Parts a, Parts b, Value *least) {
   Value *size = EMIT_MATH(l, "Add", EMIT_MATH(l, "Abs", b.re), EMIT_MATH(l, "Abs", b.im));
   Value *small = EMIT_MATH(l, "Less", size, least), *zero = number_like(l, size, 0);
   b = (Parts){EMIT_WHERE(l, small, least, b.re), EMIT_WHERE(l, small, zero, b.im)};
-  Value *square = EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", b.re, b.re), EMIT_MATH(l, "Mul", b.im, b.im));
-  Parts product = EMIT_PRODUCT(l, a, (Parts){b.re, EMIT_MATH(l, "Neg", b.im)});
+  Value *square = parts_square(l, b);
+  Parts product = EMIT_PRODUCT(l, a, parts_conjugate(l, b));
   return (Parts){EMIT_MATH(l, "Div", product.re, square), EMIT_MATH(l, "Div", product.im, square)};
 }
 
@@ -108,20 +108,16 @@ static Parts triangle_vectors(Lowering *l, Parts form, Parts values, bool upper)
   return (Parts){results[0], results[1]};
 }
 
-static Value *squares_of(Lowering *l, Parts z) {
-  return EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", z.re, z.re), EMIT_MATH(l, "Mul", z.im, z.im));
-}
-
 /* Columns of length one whose largest component is real, as LAPACK has them. Those of real eigenvalues of real matrices
  * are real. */
 static Parts normalized(Lowering *l, Parts vectors, Value *real_values) {
   if (real_values) {
     vectors.im = EMIT_WHERE(l, transposed(l, real_values), number_like(l, vectors.im, 0), vectors.im);
   }
-  Value *squares = squares_of(l, vectors), *place = EMIT_ALONG(l, "ArgMax", squares, ROWS);
+  Value *squares = parts_square(l, vectors), *place = EMIT_ALONG(l, "ArgMax", squares, ROWS);
   Parts largest = {reordered(l, vectors.re, ROWS, place), reordered(l, vectors.im, ROWS, place)};
   Value *length = EMIT_MATH(l, "Sqrt", EMIT_ALONG(l, "ReduceSum", squares, ROWS));
-  Value *size = EMIT_MATH(l, "Mul", length, EMIT_MATH(l, "Sqrt", squares_of(l, largest)));
+  Value *size = EMIT_MATH(l, "Mul", length, EMIT_MATH(l, "Sqrt", parts_square(l, largest)));
   Parts phase = {EMIT_MATH(l, "Div", largest.re, size), EMIT_MATH(l, "Neg", EMIT_MATH(l, "Div", largest.im, size))};
   Parts turned = EMIT_PRODUCT(l, vectors, phase);
   /* Rounding is all that is left of the imaginary part there. */

@@ -51,19 +51,11 @@ static Parts root_of(Lowering *l, Parts z) {
                  EMIT_WHERE(l, right, small, EMIT_MATH(l, "Mul", large, sign))};
 }
 
-static Parts plus(Lowering *l, Parts a, Parts b) {
-  return (Parts){EMIT_MATH(l, "Add", a.re, b.re), EMIT_MATH(l, "Add", a.im, b.im)};
-}
-
-static Parts minus(Lowering *l, Parts a, Parts b) {
-  return (Parts){EMIT_MATH(l, "Sub", a.re, b.re), EMIT_MATH(l, "Sub", a.im, b.im)};
-}
-
 /* a over b, or zero over zero: zero. */
 static Parts quotient(Lowering *l, Parts a, Parts b) {
-  Value *square = EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", b.re, b.re), EMIT_MATH(l, "Mul", b.im, b.im));
+  Value *square = parts_square(l, b);
   Value *zero = number_like(l, square, 0), *none = EMIT_MATH(l, "Equal", square, zero);
-  Parts product = EMIT_PRODUCT(l, a, (Parts){b.re, EMIT_MATH(l, "Neg", b.im)});
+  Parts product = EMIT_PRODUCT(l, a, parts_conjugate(l, b));
   return (Parts){EMIT_WHERE(l, none, zero, EMIT_MATH(l, "Div", product.re, square)),
                  EMIT_WHERE(l, none, zero, EMIT_MATH(l, "Div", product.im, square))};
 }
@@ -93,20 +85,20 @@ static Corner corner_of(Lowering *l, Split split) {
 static Parts shift_for(Lowering *l, Split split, Value *sweep) {
   Corner corner = corner_of(l, split);
   Value *half = number_like(l, corner.a.re, 0.5), *zero = number_like(l, half, 0);
-  Parts mean = minus(l, corner.a, corner.d);
-  mean = (Parts){EMIT_MATH(l, "Mul", mean.re, half), EMIT_MATH(l, "Mul", mean.im, half)};
+  Parts mean = parts_difference(l, corner.a, corner.d);
+  mean = parts_scaled(l, mean, half);
   Parts product = EMIT_PRODUCT(l, corner.b, corner.c);
-  Parts root = root_of(l, plus(l, EMIT_PRODUCT(l, mean, mean), product));
+  Parts root = root_of(l, parts_sum(l, EMIT_PRODUCT(l, mean, mean), product));
   Value *along = EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", mean.re, root.re), EMIT_MATH(l, "Mul", mean.im, root.im));
   Value *opposed = EMIT_MATH(l, "Less", along, zero);
-  Parts sum = plus(l, mean, root), difference = minus(l, mean, root);
-  Parts larger = {EMIT_WHERE(l, opposed, difference.re, sum.re), EMIT_WHERE(l, opposed, difference.im, sum.im)};
-  Parts usual = minus(l, corner.d, quotient(l, product, larger));
+  Parts sum = parts_sum(l, mean, root), difference = parts_difference(l, mean, root);
+  Parts larger = parts_where(l, opposed, difference, sum);
+  Parts usual = parts_difference(l, corner.d, quotient(l, product, larger));
   Value *turn = EMIT_MATH(l, "Mod", sweep, integer_like(l, sweep, SWEEPS_TO_PATIENCE));
   Value *stuck = EMIT_MATH(l, "Equal", turn, integer_like(l, sweep, SWEEPS_TO_PATIENCE - 1));
   Value *size = EMIT_MATH(l, "Add", EMIT_MATH(l, "Abs", corner.c.re), EMIT_MATH(l, "Abs", corner.c.im));
   Value *aside = EMIT_MATH(l, "Add", corner.d.re, EMIT_MATH(l, "Mul", size, number_like(l, size, 0.75)));
-  return (Parts){EMIT_WHERE(l, stuck, aside, usual.re), EMIT_WHERE(l, stuck, corner.d.im, usual.im)};
+  return parts_where(l, stuck, (Parts){aside, corner.d.im}, usual);
 }
 
 /* The form's column at a block's top, less the shift. */
@@ -114,7 +106,7 @@ static Parts first_column(Lowering *l, Split split, Parts shift) {
   Value *rows = numbers_along(l, ROWS, size_along(split.form.re, ROWS));
   Value *unit = cast_to(l, EMIT_MATH(l, "Equal", rows, split.top), shift.re->type.dtype);
   Parts column = {matrix_product(l, split.form.re, unit), matrix_product(l, split.form.im, unit)};
-  return minus(l, column, (Parts){EMIT_MATH(l, "Mul", unit, shift.re), EMIT_MATH(l, "Mul", unit, shift.im)});
+  return parts_difference(l, column, parts_scaled(l, shift, unit));
 }
 
 /* The reflection of rows `row` and the next, in the matrices whose block holds both. */

@@ -13,24 +13,6 @@ static Value *tiny_like(Lowering *l, Value *value) {
   return number_like(l, value, value->type.dtype == DTYPE_FLOAT64 ? 1e-140 : 1e-15);
 }
 
-static Parts chosen(Lowering *l, Value *condition, Parts a, Parts b) {
-  return (Parts){EMIT_WHERE(l, condition, a.re, b.re), EMIT_WHERE(l, condition, a.im, b.im)};
-}
-
-static Parts conjugate(Lowering *l, Parts z) { return (Parts){z.re, EMIT_MATH(l, "Neg", z.im)}; }
-
-static Parts scaled(Lowering *l, Parts z, Value *factor) {
-  return (Parts){EMIT_MATH(l, "Mul", z.re, factor), EMIT_MATH(l, "Mul", z.im, factor)};
-}
-
-static Parts sum_of(Lowering *l, Parts a, Parts b) {
-  return (Parts){EMIT_MATH(l, "Add", a.re, b.re), EMIT_MATH(l, "Add", a.im, b.im)};
-}
-
-static Value *square_of(Lowering *l, Parts z) {
-  return EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", z.re, z.re), EMIT_MATH(l, "Mul", z.im, z.im));
-}
-
 Parts phase_of(Lowering *l, Parts z, Value *size) {
   Value *small = EMIT_MATH(l, "Less", size, tiny_like(l, size));
   Value *zero = number_like(l, size, 0), *one = number_like(l, size, 1);
@@ -59,17 +41,17 @@ static Block block_of(Lowering *l, const Seats *seats, Parts core) {
   Parts a = part_entries(l, core, own, own), b = part_entries(l, core, own, rival);
   Parts c = part_entries(l, core, rival, own), d = part_entries(l, core, rival, rival);
   DType dtype = core.re->type.dtype;
-  Value *first = square_of(l, a), *second = square_of(l, d), *zero = number_like(l, first, 0);
+  Value *first = parts_square(l, a), *second = parts_square(l, d), *zero = number_like(l, first, 0);
   Value *before = EMIT_MATH(l, "Greater", leads(l, seats, dtype), zero);
   Value *tie = EMIT_MATH(l, "And", EMIT_MATH(l, "Equal", first, second), before);
   Value *leader = EMIT_MATH(l, "Or", EMIT_MATH(l, "Greater", first, second), tie);
   double tolerance = spacing_of(dtype) / 4;
   Value *turns = EMIT_MATH(l, "Or", is_large(l, b, tolerance), is_large(l, c, tolerance));
   Value *paired = EMIT_MATH(l, "Greater", has_rival(l, seats, dtype), zero);
-  return (Block){chosen(l, leader, a, d),
-                 chosen(l, leader, b, c),
-                 chosen(l, leader, c, b),
-                 chosen(l, leader, d, a),
+  return (Block){parts_where(l, leader, a, d),
+                 parts_where(l, leader, b, c),
+                 parts_where(l, leader, c, b),
+                 parts_where(l, leader, d, a),
                  leader,
                  EMIT_MATH(l, "And", turns, paired)};
 }
@@ -82,8 +64,9 @@ typedef struct Weights {
 /* [[first, second], [third, fourth]] for the leader and its rival; the identity where nothing turns. */
 static Weights weights_for(Lowering *l, Block block, Parts first, Parts second, Parts third, Parts fourth) {
   Value *zero = number_like(l, first.re, 0), *one = number_like(l, first.re, 1);
-  Parts own = chosen(l, block.leads, first, fourth), rival = chosen(l, block.leads, second, third);
-  return (Weights){chosen(l, block.turns, own, (Parts){one, zero}), chosen(l, block.turns, rival, (Parts){zero, zero})};
+  Parts own = parts_where(l, block.leads, first, fourth), rival = parts_where(l, block.leads, second, third);
+  return (Weights){parts_where(l, block.turns, own, (Parts){one, zero}),
+                   parts_where(l, block.turns, rival, (Parts){zero, zero})};
 }
 
 /* The real rotations that make [[f, g], [0, h]] diagonal, none of them negative. */
@@ -103,28 +86,30 @@ static RealTurns triangle_turns(Lowering *l, Value *f, Value *g, Value *h) {
 }
 
 static void weights_of(Lowering *l, Block block, Weights *left, Weights *right) {
-  Value *length = EMIT_MATH(l, "Sqrt", EMIT_MATH(l, "Add", square_of(l, block.a), square_of(l, block.c)));
+  Value *length = EMIT_MATH(l, "Sqrt", EMIT_MATH(l, "Add", parts_square(l, block.a), parts_square(l, block.c)));
   Value *none = EMIT_MATH(l, "Less", length, tiny_like(l, length));
   Value *zero = number_like(l, length, 0), *one = number_like(l, length, 1);
   Value *inverse = EMIT_MATH(l, "Reciprocal", EMIT_WHERE(l, none, one, length));
-  Parts cosine = chosen(l, none, (Parts){one, zero}, scaled(l, conjugate(l, block.a), inverse));
-  Parts sine = chosen(l, none, (Parts){zero, zero}, scaled(l, conjugate(l, block.c), inverse));
-  Parts back_cosine = conjugate(l, cosine), back_sine = scaled(l, conjugate(l, sine), number_like(l, length, -1));
-  Parts g = sum_of(l, EMIT_PRODUCT(l, cosine, block.b), EMIT_PRODUCT(l, sine, block.d));
-  Parts h = sum_of(l, EMIT_PRODUCT(l, back_sine, block.b), EMIT_PRODUCT(l, back_cosine, block.d));
-  Value *g_size = EMIT_MATH(l, "Sqrt", square_of(l, g)), *h_size = EMIT_MATH(l, "Sqrt", square_of(l, h));
+  Parts cosine = parts_where(l, none, (Parts){one, zero}, parts_scaled(l, parts_conjugate(l, block.a), inverse));
+  Parts sine = parts_where(l, none, (Parts){zero, zero}, parts_scaled(l, parts_conjugate(l, block.c), inverse));
+  Parts back_cosine = parts_conjugate(l, cosine),
+        back_sine = parts_scaled(l, parts_conjugate(l, sine), number_like(l, length, -1));
+  Parts g = parts_sum(l, EMIT_PRODUCT(l, cosine, block.b), EMIT_PRODUCT(l, sine, block.d));
+  Parts h = parts_sum(l, EMIT_PRODUCT(l, back_sine, block.b), EMIT_PRODUCT(l, back_cosine, block.d));
+  Value *g_size = EMIT_MATH(l, "Sqrt", parts_square(l, g)), *h_size = EMIT_MATH(l, "Sqrt", parts_square(l, h));
   Parts right_phase = phase_of(l, g, g_size);
-  Parts left_phase = EMIT_PRODUCT(l, right_phase, conjugate(l, phase_of(l, h, h_size)));
+  Parts left_phase = EMIT_PRODUCT(l, right_phase, parts_conjugate(l, phase_of(l, h, h_size)));
   RealTurns turns = triangle_turns(l, length, g_size, h_size);
   Value *minus = EMIT_MATH(l, "Neg", turns.left_sine);
   Parts third = EMIT_PRODUCT(l, left_phase, back_sine), fourth = EMIT_PRODUCT(l, left_phase, back_cosine);
-  *left = weights_for(l, block, sum_of(l, scaled(l, cosine, turns.left_cosine), scaled(l, third, turns.left_sine)),
-                      sum_of(l, scaled(l, sine, turns.left_cosine), scaled(l, fourth, turns.left_sine)),
-                      sum_of(l, scaled(l, cosine, minus), scaled(l, third, turns.left_cosine)),
-                      sum_of(l, scaled(l, sine, minus), scaled(l, fourth, turns.left_cosine)));
-  *right =
-      weights_for(l, block, (Parts){turns.right_cosine, zero}, scaled(l, right_phase, turns.right_sine),
-                  (Parts){EMIT_MATH(l, "Neg", turns.right_sine), zero}, scaled(l, right_phase, turns.right_cosine));
+  *left = weights_for(l, block,
+                      parts_sum(l, parts_scaled(l, cosine, turns.left_cosine), parts_scaled(l, third, turns.left_sine)),
+                      parts_sum(l, parts_scaled(l, sine, turns.left_cosine), parts_scaled(l, fourth, turns.left_sine)),
+                      parts_sum(l, parts_scaled(l, cosine, minus), parts_scaled(l, third, turns.left_cosine)),
+                      parts_sum(l, parts_scaled(l, sine, minus), parts_scaled(l, fourth, turns.left_cosine)));
+  *right = weights_for(l, block, (Parts){turns.right_cosine, zero}, parts_scaled(l, right_phase, turns.right_sine),
+                       (Parts){EMIT_MATH(l, "Neg", turns.right_sine), zero},
+                       parts_scaled(l, right_phase, turns.right_cosine));
 }
 
 Value *complex_turn(Lowering *l, const Seats *seats, Parts *core, Parts *left, Parts *right) {
@@ -133,7 +118,7 @@ Value *complex_turn(Lowering *l, const Seats *seats, Parts *core, Parts *left, P
   weights_of(l, block, &rows, &columns);
   Parts half = conjugate_transposed(l, rotated_rows(l, seats, *core, rows.own, rows.rival));
   Parts both = conjugate_transposed(l, rotated_rows(l, seats, half, columns.own, columns.rival));
-  *core = scaled(l, both, rivals_mask(l, seats, core->re->type.dtype, true));
+  *core = parts_scaled(l, both, rivals_mask(l, seats, core->re->type.dtype, true));
   *left = rotated_rows(l, seats, *left, rows.own, rows.rival);
   *right = rotated_rows(l, seats, *right, columns.own, columns.rival);
   return block.turns;

@@ -225,6 +225,13 @@ def test_hessenberg_with_its_basis():
     )
 
 
+def test_hessenberg_of_a_symbolic_size():
+    matrices = [RANDOM.standard_normal((size, size)) for size in (4, 2, 7)]
+    check_export(
+        jax.lax.linalg.hessenberg, matrices[:1], specs=[("N", "N")], more_args=[[m] for m in matrices[1:]], x64=True
+    )
+
+
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("shape", [(1, 1), (2, 2), (5, 5), (2, 4, 4), (0, 3, 3)])
 def test_tridiagonal(shape, lower):

@@ -172,6 +172,7 @@ FUNCTIONS = {
     "pinv": lambda x: jnp.linalg.pinv(x[:, :3] + 1j),
     "spectral_radius": lambda x: jnp.max(jnp.abs(jnp.linalg.eigvals(x))),
     "vmap": lambda x: jax.vmap(lambda row: jnp.linalg.eigvals(row[:, None] * row).real.sum())(x),
+    "gradient": jax.grad(lambda x: jnp.sum(jnp.abs(jnp.linalg.eigvals(x)) ** 2)),
     "hermitian": lambda x: (lambda w, v: (v * jnp.exp(1j * w)) @ v.conj().T)(*jnp.linalg.eigh(x + 1j * (x - x.T))),
 }
 
