@@ -139,7 +139,7 @@ static const Plugin *real_plugin(Lowering *l, Str primitive) {
 }
 
 static void register_row(Lowering *l, ComplexProgram *complex, const Plugin *plugin) {
-  if (!plugin) return;
+  if (!plugin || plugin->flags & CUSTOM) return; /* the user's plugins know nothing of pairs */
   Str primitive = str_intern(l->context, plugin->primitive);
   *map_slot_pointer(l->context, &complex->plugins, primitive) = (void *)(uintptr_t)plugin;
 }

@@ -311,6 +311,15 @@ def test_an_export_inside_a_plugin():
     check_export(lambda x: split_p.bind(x), [X])
 
 
+def test_complex_numbers_are_not_for_plugins():
+    plugin("my_swish")(lower_my_swish)
+    plugin("neg", replace=True)(lambda ctx, equation: ctx.emit("Neg", equation.inputs))
+    for fn in (swish, jnp.negative):
+        with pytest.raises(UnsupportedError):
+            to_onnx(lambda x, fn=fn: jnp.abs(fn(x * 1j)), [X])
+    check_export(lambda x: jnp.abs(x * 1j) - swish(-x), [X])
+
+
 # ---- registration ----
 
 

@@ -558,6 +558,23 @@ def test_random_keys_and_64_bits():
     check_export(lambda x: scaled(x.astype(jnp.float64)), [X.astype(np.float64)], x64=True)
 
 
+def test_complex_numbers():
+    weight = jnp.asarray(np.exp(1j * np.arange(48)).astype(np.complex64).reshape(8, 6))
+    vector = jnp.asarray(np.exp(1j * np.arange(3)).astype(np.complex64))
+
+    @onnx_function(unique=True)
+    def rotated(z, factor):
+        return jnp.fft.fft(z * factor) @ weight
+
+    def model(x):
+        z = x * vector[0] + 1j
+        return jnp.abs(rotated(z, vector[1])) + rotated(z, 2.0).real
+
+    exported = check_export(model, [np.ones((2, 8), np.float32)], rtol=1e-4, atol=1e-4)
+    assert calls(exported) == ["rotated", "rotated_2"]
+    assert "weight" in [tensor.name.split(".")[-1] for tensor in exported.graph.initializer]
+
+
 @pytest.mark.parametrize("opset", [17, 19, 21, 26])
 def test_operator_sets(opset):
     exported = check_export(NnxNet(nnx.Rngs(0)), [X], opset=opset)
