@@ -84,13 +84,6 @@ void lower_complex_triangular_solve(Lowering *l) {
   bind_parts(l, 0, (Parts){results[2], results[3]});
 }
 
-/* The multipliers below the diagonal, or the vectors of reflections; the upper factor on and above it. */
-static Value *packed(Lowering *l, Value *lower, Value *upper) {
-  Value *below = extended(l, triangle(l, lower, true, -1), COLUMNS, size_along(upper, COLUMNS));
-  Value *above = extended(l, triangle(l, upper, false, 0), ROWS, size_along(lower, ROWS));
-  return EMIT_MATH(l, "Add", below, above);
-}
-
 /* Elements are compared by the sum of the sizes of their parts, as LAPACK does. */
 void lower_complex_lu(Lowering *l) {
   Parts matrix = matrix_parts(l, 0);
@@ -116,7 +109,7 @@ void lower_complex_lu(Lowering *l) {
   for (size_t i = 0; i < 5; i++) loop_collect(loop, collected[i], axes[i]);
   Value **results = EMIT_LOOP(loop, after.re, after.im, order), **pieces = results + 3;
   Parts lower = reordered_parts(l, (Parts){pieces[0], pieces[1]}, ROWS, results[2]);
-  bind_parts(l, 0, (Parts){packed(l, lower.re, pieces[2]), packed(l, lower.im, pieces[3])});
+  bind_parts(l, 0, (Parts){both_triangles(l, lower.re, pieces[2]), both_triangles(l, lower.im, pieces[3])});
   bind_as(l, 1, from_row(l, pieces[4]));
   bind_as(l, 2, from_column(l, results[2]));
 }
@@ -129,7 +122,8 @@ void lower_complex_geqrf(Lowering *l) {
   Type taus = output_type(l, 1);
   ComplexTriangularized factors = complex_triangularized(l, matrix_parts(l, 0), taus.dims[taus.rank - 2]);
   bind_parts(l, 0,
-             (Parts){packed(l, factors.vectors.re, factors.upper.re), packed(l, factors.vectors.im, factors.upper.im)});
+             (Parts){both_triangles(l, factors.vectors.re, factors.upper.re),
+                     both_triangles(l, factors.vectors.im, factors.upper.im)});
   bind_parts(l, 1, (Parts){from_row(l, factors.taus.re), from_row(l, factors.taus.im)});
 }
 

@@ -19,13 +19,6 @@ static void bind_empty_lu(Lowering *l) {
   bind(l, 2, expand_to(l, from_row(l, numbers), order.dims, order.rank));
 }
 
-/* The multipliers below the diagonal, the triangular factor on and above it. */
-static Value *both_factors(Lowering *l, Value *multipliers, Value *upper) {
-  Value *below = extended(l, triangle(l, multipliers, true, -1), COLUMNS, size_along(upper, COLUMNS));
-  Value *above = extended(l, triangle(l, upper, false, 0), ROWS, size_along(multipliers, ROWS));
-  return EMIT_MATH(l, "Add", below, above);
-}
-
 /* The rows of the upper factor that belong to a block of columns, from those that were chosen for them. */
 static Value *upper_rows(Lowering *l, Value *rest, Value *order, Value *multipliers, const Block *block) {
   Value *chosen = part_of(l, order, ROWS, block);
@@ -77,7 +70,7 @@ static void lower_lu(Lowering *l) {
                    .axes = {COLUMNS, ROWS, COLUMNS}};
   BlockWork all = by_blocks(l, &plan, VALUES(matrix, order));
   Value *multipliers = reordered(l, all.pieces[0], ROWS, all.carried[1]);
-  bind_as(l, 0, both_factors(l, multipliers, all.pieces[1]));
+  bind_as(l, 0, both_triangles(l, multipliers, all.pieces[1]));
   bind_as(l, 1, from_row(l, all.pieces[2]));
   bind_as(l, 2, from_column(l, all.carried[1]));
 }

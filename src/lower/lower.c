@@ -11,16 +11,14 @@
 #include "onnx/schema.h"
 
 static const Plugin *const families[] = {
-    call_plugins,       function_plugins,    elementwise_plugins,   shape_plugins,
-    reduction_plugins,  dot_plugins,         scan_plugins,          while_plugins,
-    cond_plugins,       convolution_plugins, window_plugins,        convert_plugins,
-    integer_plugins,    special_plugins,     cumulative_plugins,    padding_plugins,
-    gather_plugins,     scatter_plugins,     dynamic_slice_plugins, sort_plugins,
-    bit_plugins,        random_plugins,      refusal_plugins,       reduce_plugins,
-    gamma_plugins,      cholesky_plugins,    triangular_plugins,    householder_plugins,
-    lu_plugins,         tridiagonal_plugins, eigh_plugins,          svd_plugins,
-    hessenberg_plugins, schur_plugins,       eig_plugins,           complex_plugins,
-    fft_plugins,
+    call_plugins,        function_plugins,   elementwise_plugins, shape_plugins,         reduction_plugins,
+    dot_plugins,         scan_plugins,       while_plugins,       cond_plugins,          convolution_plugins,
+    window_plugins,      convert_plugins,    integer_plugins,     special_plugins,       cumulative_plugins,
+    padding_plugins,     gather_plugins,     scatter_plugins,     dynamic_slice_plugins, sort_plugins,
+    bit_plugins,         random_plugins,     refusal_plugins,     reduce_plugins,        gamma_plugins,
+    cholesky_plugins,    triangular_plugins, householder_plugins, pivoted_qr_plugins,    lu_plugins,
+    tridiagonal_plugins, eigh_plugins,       svd_plugins,         hessenberg_plugins,    schur_plugins,
+    eig_plugins,         complex_plugins,    fft_plugins,
 };
 
 void each_plugin(void (*visit)(const Plugin *plugin, void *data), void *data) {

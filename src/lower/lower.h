@@ -239,7 +239,7 @@ extern const Plugin call_plugins[], elementwise_plugins[], shape_plugins[], redu
     scan_plugins[], while_plugins[], cond_plugins[], gather_plugins[], scatter_plugins[], dynamic_slice_plugins[],
     sort_plugins[], convolution_plugins[], window_plugins[], convert_plugins[], integer_plugins[], special_plugins[],
     cumulative_plugins[], padding_plugins[], bit_plugins[], random_plugins[], refusal_plugins[], reduce_plugins[],
-    gamma_plugins[], cholesky_plugins[], triangular_plugins[], householder_plugins[], lu_plugins[],
-    tridiagonal_plugins[], complex_plugins[], fft_plugins[];
+    gamma_plugins[], cholesky_plugins[], triangular_plugins[], householder_plugins[], pivoted_qr_plugins[],
+    lu_plugins[], tridiagonal_plugins[], complex_plugins[], fft_plugins[];
 
 #endif

@@ -69,6 +69,12 @@ Value *extended(Lowering *l, Value *matrix, int64_t axis, Dim size) {
   return EMIT(l, "Pad", resized(l, matrix->type, axis, size), matrix, amounts);
 }
 
+Value *both_triangles(Lowering *l, Value *lower, Value *upper) {
+  Value *below = extended(l, triangle(l, lower, true, -1), COLUMNS, size_along(upper, COLUMNS));
+  Value *above = extended(l, triangle(l, upper, false, 0), ROWS, size_along(lower, ROWS));
+  return EMIT_MATH(l, "Add", below, above);
+}
+
 Value *as_row(Lowering *l, Value *vector) {
   int64_t axis = (int64_t)vector->type.rank - 1;
   return unsqueeze_at(l, vector, &axis, 1);

@@ -33,6 +33,9 @@ Value *reduced_along(Lowering *l, Here here, const char *op, Value *matrix, int6
 Value *triangle(Lowering *l, Value *matrix, bool lower, int64_t offset);
 /* Zeros added at the end of an axis, up to a size. */
 Value *extended(Lowering *l, Value *matrix, int64_t axis, Dim size);
+/* What stands below the diagonal of one, and on and above it of the other: rows are the first's, columns the other's.
+ */
+Value *both_triangles(Lowering *l, Value *lower, Value *upper);
 /* A vector [..., n] as a row [..., 1, n] or a column [..., n, 1], and back. */
 Value *as_row(Lowering *l, Value *vector);
 Value *as_column(Lowering *l, Value *vector);

@@ -9,6 +9,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
+import jax.scipy.sparse.linalg
+import jax.scipy.stats
 import numpy as np
 import pytest
 from export_check import all_nodes, check_export, op_types
@@ -429,6 +431,29 @@ def test_functions_of_complex_matrices(fn):
     check_export(fn, [matrix], x64=True)
 
 
+@pytest.mark.parametrize("shape", RECTANGLES)
+def test_complex_qr_with_pivoting(shape):
+    check_export(lambda a: linalg.qr(a, full_matrices=False, pivoting=True), [complex_matrices(*shape)])
+
+
 def test_what_is_refused():
-    with pytest.raises(UnsupportedError, match="geqp3"):
-        to_onnx(lambda a: linalg.qr(a, pivoting=True), [np.eye(2, dtype=np.complex64)])
+    vector, right = complex_matrices(3), complex_matrices(3, 1)
+    with pytest.raises(UnsupportedError, match="complex numbers"):
+        to_onnx(lambda d, b: linalg.tridiagonal_solve(d, d, d, b), [vector, right])
+
+
+def test_iterative_solvers():
+    gmres = partial(jax.scipy.sparse.linalg.gmres, solve_method="incremental")
+    for solver, matrix in [(jax.scipy.sparse.linalg.cg, positive_definite(4, 4)), (gmres, regular(4, 4))]:
+        check_export(lambda a, b, solver=solver: solver(lambda x: a @ x, b)[0], [matrix, matrices(4)], **LOOSE)
+
+
+def test_gaussian_processes_of_any_number_of_points():
+    def log_likelihood_and_prediction(x, y):
+        covariance = jnp.exp(-((x[:, None] - x[None]) ** 2)) + 0.1 * jnp.eye(x.shape[0])
+        weights = jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(covariance), y)
+        return jax.scipy.stats.multivariate_normal.logpdf(y, jnp.zeros_like(y), covariance), covariance @ weights
+
+    more = [[matrices(size), matrices(size) + 1] for size in (1, 9)]
+    args = [matrices(5), matrices(5) + 1]
+    check_export(log_likelihood_and_prediction, args, specs=[("N",), ("N",)], more_args=more, **LOOSE)
