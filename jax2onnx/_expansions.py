@@ -12,6 +12,7 @@ from functools import cache, partial
 from typing import Any
 
 import jax
+import numpy as np
 
 from jax2onnx import _core
 
@@ -19,11 +20,13 @@ from jax2onnx import _core
 @cache
 def lowered_primitives() -> frozenset[str]:
     """The primitives that the core knows, and that need no expansion."""
-    return frozenset(_core.plugins())
+    return frozenset(_core.plugins()) - set(_OF_KEYS)
 
 
 def expand(equation: Any) -> Any:
     """The jaxpr that computes what the equation does, or None."""
+    if equation.primitive.name in _OF_KEYS:
+        return _expand_keys(equation)
     function = defining_function(equation.primitive)
     if function is None:
         return None
@@ -31,6 +34,40 @@ def expand(equation: Any) -> Any:
     if None in avals:
         return None
     return jax.make_jaxpr(partial(function, **equation.params))(*avals)
+
+
+def _bits(algorithm: Any, *, bit_width: int, shape: tuple[int, ...]) -> Callable[..., Any]:
+    return lambda key: algorithm.random_bits(key, bit_width, shape)
+
+
+def _split(algorithm: Any, *, shape: tuple[int, ...]) -> Callable[..., Any]:
+    return lambda key: algorithm.split(key, shape)
+
+
+# What to do with one key, by primitive; each is done to all keys of an array.
+_OF_KEYS: dict[str, Callable[..., Callable[..., Any]]] = {
+    "random_bits": _bits,
+    "random_split": _split,
+    "random_fold_in": lambda algorithm: algorithm.fold_in,
+    "random_seed": lambda algorithm, **_: algorithm.seed,
+}
+
+
+def _expand_keys(equation: Any) -> Any:
+    """Keys of algorithms that the core does not know, as the algorithm itself says; their words are a last axis."""
+    seeding = equation.primitive.name == "random_seed"
+    keys = (equation.outvars if seeding else equation.invars)[0].aval
+    impl = keys.dtype._impl
+    if keys.dtype.name == "key<fry>":
+        return None
+    function = _OF_KEYS[equation.primitive.name](impl, **equation.params)
+    operands = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in equation.invars]
+    axes = [operand.ndim for operand in operands]
+    if not seeding:
+        operands[0] = jax.ShapeDtypeStruct((*keys.shape, *impl.key_shape), np.uint32)
+    for depth in range(max(axes), 0, -1):  # operands broadcast from the left, as JAX broadcasts a seed to many keys
+        function = jax.vmap(function, in_axes=[0 if count >= depth else None for count in axes])
+    return jax.make_jaxpr(function)(*operands)
 
 
 def defining_function(primitive: Any) -> Callable[..., Any] | None:

@@ -25,6 +25,15 @@ Type pairs_type(Lowering *l, Type parts) {
   return type_make(l->context, parts.dtype, dims, parts.rank + 1);
 }
 
+/* Random keys of four words are moved as complex numbers are. */
+static Type words_type(Lowering *l, Type keys) {
+  Dim dims[MAX_RANK];
+  if (keys.rank >= MAX_RANK) fail(l->context, ERROR_UNSUPPORTED, "an array of keys has %d dimensions", MAX_RANK);
+  if (keys.rank) memcpy(dims, keys.dims, keys.rank * sizeof *dims);
+  dims[keys.rank] = dim_of(4);
+  return type_make(l->context, DTYPE_UINT32, dims, keys.rank + 1);
+}
+
 Type part_type(Type pairs) { return (Type){.dtype = pairs.dtype, .rank = pairs.rank - 1, .dims = pairs.dims}; }
 
 /* The data of a complex array are pairs already. */
@@ -46,6 +55,10 @@ static const Tensor *pairs_of_tensor(Lowering *l, ComplexProgram *complex, const
 static void convert_vars(Lowering *l, ComplexProgram *complex, Var *const *vars, size_t count) {
   for (size_t i = 0; i < count; i++) {
     Var *var = vars[i];
+    if (var->type.dtype == DTYPE_KEY128) {
+      complex->complex[var->id] = true;
+      var->type = words_type(l, var->type);
+    }
     if (dtype_kind(var->type.dtype) != KIND_COMPLEX) continue;
     complex->complex[var->id] = true;
     var->type = pairs_type(l, type_with(var->type, part_dtype(var->type.dtype)));
@@ -113,6 +126,9 @@ static const char *const unchanged[] = {
     "unpin",
     "relayout",
     "with_memory_space_constraint",
+    "random_wrap",
+    "random_unwrap",
+    "random_clone",
     "reduced_vary_cast",
     "reduced_vary_cast_p",
     "vary_unreduced_cast",
@@ -195,11 +211,12 @@ bool input_is_complex(const Lowering *l, size_t index) { return is_complex(l, l-
 bool output_is_complex(const Lowering *l, size_t index) { return is_complex(l, l->equation->outputs[index]); }
 
 const Plugin *complex_plugin_for(Lowering *l, const Equation *equation) {
+  if (param_find(equation, "expansion")) return &expansion_plugin;
   const Plugin *plugin = map_get_pointer(&l->complex->plugins, equation->primitive);
   if (plugin) return plugin;
   const Plugin *real = map_get_pointer(&l->plugins, equation->primitive);
   if (real) return real->flags & (REFUSED | DROPPED | TAKES_COMPLEX) ? real : NULL;
-  return param_find(equation, "expansion") ? &expansion_plugin : NULL;
+  return NULL;
 }
 
 /* One part of a constant, every second of its elements. */

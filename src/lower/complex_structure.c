@@ -4,6 +4,11 @@
 #include "lower/complex.h"
 #include "program/numbers.h"
 
+/* Random keys of four words have an axis of their own, too. */
+static bool moves_keys(Lowering *l) { return output_type(l, 0).dtype == DTYPE_UINT32; }
+
+static int64_t element_size(Lowering *l) { return moves_keys(l) ? 4 : 2; }
+
 static void lower_transpose(Lowering *l) {
   Equation *equation = real_equation(l);
   append_int(l, edit_param(l, equation, "permutation"), input_type(l, 0).rank - 1);
@@ -31,7 +36,7 @@ static void lower_broadcast_in_dim(Lowering *l) {
 static void lower_slice(Lowering *l) {
   Equation *equation = real_equation(l);
   append_int(l, edit_param(l, equation, "start_indices"), 0);
-  append_int(l, edit_param(l, equation, "limit_indices"), 2);
+  append_int(l, edit_param(l, equation, "limit_indices"), element_size(l));
   Param *strides = edit_param(l, equation, "strides");
   if (strides->kind == PARAM_LIST) append_int(l, strides, 1);
   lower_as_real(l, HERE, equation);
@@ -75,8 +80,10 @@ static const Tensor *fill_pair(Lowering *l, const Param *given, DType dtype) {
 static void lower_gather(Lowering *l) {
   Equation *equation = real_equation(l);
   Param *fill = edit_param(l, equation, "fill_value");
-  *fill = (Param){.kind = PARAM_TENSOR, .name = fill->name, .tensor = fill_pair(l, fill, output_type(l, 0).dtype)};
-  append_int(l, edit_param(l, equation, "slice_sizes"), 2);
+  if (!moves_keys(l)) {
+    *fill = (Param){.kind = PARAM_TENSOR, .name = fill->name, .tensor = fill_pair(l, fill, output_type(l, 0).dtype)};
+  }
+  append_int(l, edit_param(l, equation, "slice_sizes"), element_size(l));
   Param *numbers = edit_param(l, equation, "dimension_numbers");
   append_int(l, edit_field(l, numbers, "offset_dims"), output_type(l, 0).rank - 1);
   lower_as_real(l, HERE, equation);
@@ -111,7 +118,7 @@ static void lower_pad(Lowering *l) {
 /* Of arrays, the choice has no axis for the parts yet. */
 static void lower_select_n(Lowering *l) {
   uint32_t count = l->equation->input_count;
-  bool known = true;
+  bool known = !moves_keys(l);
   for (uint32_t i = 1; i < count; i++) known = known && has_known_parts(l, input(l, i));
   Value *which = input(l, 0);
   if (known) {

@@ -242,7 +242,7 @@ static void scan_jaxpr(Scan *scan, const Jaxpr *jaxpr, const Site *caller) {
     if (!plugin || plugin->flags & REFUSED) {
       const char *reason = plugin ? plugin->op : "there is no lowering for this primitive";
       if (!plugin && map_get_pointer(&l->plugins, equation->primitive))
-        reason = "it is not supported on complex numbers";
+        reason = "it is not supported on complex numbers, or keys of this kind";
       Unsupported problem = {equation->primitive, reason, site};
       array_push(l->context, scan->problems, problem);
       continue;

@@ -32,7 +32,8 @@ static const char *element_name(DType dtype) {
     case DTYPE_FLOAT8_E5M2FNUZ: return "float8e5m2fnuz";
     case DTYPE_NONE:
     case DTYPE_FLOAT0:
-    case DTYPE_KEY: return NULL; /* ONNX has no such type */
+    case DTYPE_KEY:
+    case DTYPE_KEY128: return NULL; /* ONNX has no such type */
     default: return dtype_name(dtype);
   }
 }

@@ -10,7 +10,7 @@ enum {
 
 /* DTYPE_COUNT when the masks of schema_table.inc were made. */
 enum {
-  SCHEMA_DTYPE_COUNT = 25,
+  SCHEMA_DTYPE_COUNT = 26,
 };
 
 /* ModelProto */

@@ -30,8 +30,9 @@ typedef enum DType {
   DTYPE_FLOAT8_E5M2,
   DTYPE_FLOAT8_E5M2FNUZ,
   DTYPE_FLOAT0, /* JAX's type of tangents that do not exist; no data */
-  DTYPE_KEY,    /* a random key; its data are uint32 words */
+  DTYPE_KEY,    /* a random key; its data are two uint32 words */
   DTYPE_STRING, /* only in models that we read */
+  DTYPE_KEY128, /* a random key of four words */
   DTYPE_COUNT
 } DType;
 

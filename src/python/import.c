@@ -48,6 +48,14 @@ static void keep_alive(Importer *in, PyObject *object) {
   if (PyList_Append(in->kept, object) != 0) import_fail(in);
 }
 
+/* Keys of two words are those of one algorithm; what is done with others is asked of JAX. */
+static DType import_key_dtype(Importer *in, PyObject *object, Str name) {
+  if (strcmp(name, "key<fry>") == 0) return DTYPE_KEY;
+  PyObject *shape = attribute(in, attribute(in, object, in->names[NAME_impl]), in->names[NAME_key_shape]);
+  bool four = PyTuple_Check(shape) && PyTuple_GET_SIZE(shape) == 1 && PyLong_AsLong(PyTuple_GET_ITEM(shape, 0)) == 4;
+  return four ? DTYPE_KEY128 : DTYPE_NONE;
+}
+
 /* Element types: NumPy's dtype objects are few, so they are looked up by address after the first time. */
 DType import_dtype(Importer *in, PyObject *object) {
   void *known = map_get_pointer(&in->dtypes, object);
@@ -61,7 +69,7 @@ DType import_dtype(Importer *in, PyObject *object) {
     own(in, name_object);
     if (PyUnicode_Check(name_object)) {
       Str name = import_text(in, name_object);
-      dtype = strcmp(name, "key<fry>") == 0 ? DTYPE_KEY : dtype_from_name(name);
+      dtype = strncmp(name, "key<", 4) == 0 ? import_key_dtype(in, object, name) : dtype_from_name(name);
     }
   }
   *map_slot_pointer(in->context, &in->dtypes, object) = (void *)((uintptr_t)dtype + 1);
@@ -177,6 +185,7 @@ static const Tensor *import_literal(Importer *in, PyObject *value, Type type) {
     const Tensor *tensor = import_tensor(in, value);
     bool key = type.dtype == DTYPE_KEY && tensor->dtype == DTYPE_UINT64;
     if ((tensor->dtype == type.dtype || key) && tensor->rank == type.rank) return tensor;
+    if (type.dtype == DTYPE_KEY128 && tensor->dtype == DTYPE_UINT32 && tensor->rank == type.rank + 1) return tensor;
     fail(in->context, ERROR_INTERNAL, "a literal of type %s where %s is expected", dtype_name(tensor->dtype),
          dtype_name(type.dtype));
   }

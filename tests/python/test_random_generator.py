@@ -1,10 +1,13 @@
-"""rng_bit_generator: the bits and the next state that XLA gives on a CPU."""
+"""rng_bit_generator: the bits and the next state that XLA gives on a CPU; and the keys that are made of it."""
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
-from export_check import check_export
+from export_check import all_nodes, check_export, metadata
 from jax import lax
 
 from jax2onnx import UnsupportedError, to_onnx
@@ -50,3 +53,54 @@ def test_pairs_of_words_need_a_constant_shape():
 def test_opset_17_has_no_bitwise_operators():
     with pytest.raises(UnsupportedError, match="opset 18"):
         to_onnx(lambda state: lax.rng_bit_generator(state, (4,))[1], [STATE], opset=17)
+
+
+def shuffled(keys):
+    return jnp.concatenate([keys.reshape(2, 2).T.reshape(4)[::-1], jnp.broadcast_to(keys[1], (2,))])
+
+
+KEYS = {
+    "bits": lambda key, i: [jr.bits(key, (3, 2), dtype) for dtype in ("uint8", "uint16", "uint32")],
+    "numbers": lambda key, i: (jr.uniform(key, (3,)), jr.normal(key, (2, 2)), jr.permutation(key, 5)),
+    "split": lambda key, i: [jr.key_data(part) for part in jr.split(key, 3)],
+    "fold": lambda key, i: jr.key_data(jr.fold_in(key, i)),
+    "fold many": lambda key, i: jr.key_data(jax.vmap(jr.fold_in)(jr.split(key, 4), jnp.arange(4) + i)),
+    "fold one into many": lambda key, i: jr.key_data(jax.vmap(jr.fold_in, (None, 0))(key, jnp.arange(4))),
+    "bits of many": lambda key, i: jax.vmap(lambda one: jr.bits(one, (3,)))(jr.split(key, (4,))),
+    "index": lambda key, i: jr.key_data(jr.split(key, 4)[i]),
+    "index by several": lambda key, i: jr.key_data(jr.split(key, 4)[jnp.array([2, 0]) + i]),
+    "move": lambda key, i: jr.key_data(shuffled(jr.split(key, 4))),
+    "select": lambda key, i: jr.key_data(jnp.where(i > 0, *jr.split(key))),
+    "select many": lambda key, i: jr.key_data(jnp.where(jnp.arange(2) > i, *jr.split(key, (2, 2)))),
+    "carry": lambda key, i: lax.scan(lambda k, _: (jr.split(k)[0], jr.bits(k, (2,))), key, None, 3)[1],
+    "scan over": lambda key, i: lax.scan(lambda c, k: (c, jr.bits(k, (2,))), 0, jr.split(key, 3))[1],
+    "branch": lambda key, i: jr.key_data(lax.cond(i > 3, lambda k: jr.split(k)[0], jr.clone, key)),
+}
+
+
+@pytest.mark.parametrize("algorithm", ["rbg", "unsafe_rbg"])
+@pytest.mark.parametrize("name", KEYS)
+def test_keys_of_four_words(algorithm, name):
+    check_export(lambda words, i: KEYS[name](jr.wrap_key_data(words, impl=algorithm), i), [STATE, np.int32(1)])
+
+
+@pytest.mark.parametrize("algorithm", ["rbg", "unsafe_rbg"])
+def test_seeds_and_constants_of_four_words(algorithm):
+    constant = jr.split(jr.key(7, impl=algorithm), 3)
+
+    def fn(seeds, i):
+        keys = jax.vmap(lambda seed: jr.key(seed, impl=algorithm))(seeds)
+        return jr.key_data(keys), jr.key_data(constant[i]), jr.bits(constant[1], (3,)), jr.key_data(constant)
+
+    check_export(fn, [np.array([-5, 0, 7], np.int32), np.int32(2)])
+    check_export(lambda seed: jr.bits(jr.key(seed, impl=algorithm), (3,), "uint64"), [np.int64(2**40 + 5)], x64=True)
+
+
+def test_the_bits_are_named_by_the_users_line():
+    def fn(words):
+        key = jr.wrap_key_data(words, impl="rbg")
+        return jr.uniform(key, (3,))
+
+    model = check_export(fn, [STATE])
+    lines = {metadata(node)["pkg.jax2onnx.callsite"].rsplit(":", 1)[1] for node in all_nodes(model)}
+    assert lines <= {str(fn.__code__.co_firstlineno + line) for line in (1, 2)}
