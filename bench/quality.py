@@ -41,21 +41,14 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """Every model of bench/models, and Keras' own."""
+    """Every model of bench/models. A file is one model, or some by ``NAMES``."""
     for path in sorted(FOLDER.glob("*.py")):
-        if path.stem == "keras_applications":
-            continue
         module = importlib.import_module(f"models.{path.stem}")
-        yield Case(path.stem, module.build, partial(Counter, module.EXPERT))
-    yield from keras_cases()
-
-
-def keras_cases() -> Iterator[Case]:
-    keras_models = importlib.import_module("models.keras_applications")
-    for name in keras_models.NAMES:
-        yield Case(
-            name, partial(keras_models.build, name), lambda name=name: keras_models.expert(keras_models.make(name))
-        )
+        if not hasattr(module, "NAMES"):
+            yield Case(path.stem, module.build, partial(Counter, module.EXPERT))
+            continue
+        for name in module.NAMES:
+            yield Case(name, partial(module.build, name), partial(module.expert, name))
 
 
 @contextmanager

@@ -69,7 +69,8 @@ def _operators(layer: Any) -> list[str]:
     return ([] if kind == "Activation" else LAYERS[kind]) + ACTIVATIONS[name]
 
 
-def expert(model: Any) -> Counter[str]:
+def expert(name: str) -> Counter[str]:
+    model = make(name)
     counts = Counter(op for layer in model.operations for op in _operators(layer))
     # Images come with the channels last. Conv wants them second, LayerNormalization and MatMul want them last.
     counts["Transpose"] += 2 * counts["Conv"] if counts["LayerNormalization"] else 1

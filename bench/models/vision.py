@@ -6,7 +6,7 @@ and ones, so that nothing folds away that would not in a trained model.
 
 from __future__ import annotations
 
-import functools
+from collections import Counter
 
 import jax
 import jax.numpy as jnp
@@ -131,40 +131,6 @@ class UNet(nnx.Module):
         return nnx.sigmoid(self.last(x))
 
 
-class VitBlock(nnx.Module):
-    def __init__(self, width, heads, rngs):
-        self.norm1 = nnx.LayerNorm(width, rngs=rngs)
-        self.attention = nnx.MultiHeadAttention(heads, width, decode=False, deterministic=True, rngs=rngs)
-        self.norm2 = nnx.LayerNorm(width, rngs=rngs)
-        self.up = nnx.Linear(width, 4 * width, rngs=rngs)
-        self.down = nnx.Linear(4 * width, width, rngs=rngs)
-
-    def __call__(self, x):
-        x = x + self.attention(self.norm1(x))
-        return x + self.down(nnx.gelu(self.up(self.norm2(x))))
-
-
-class VisionTransformer(nnx.Module):
-    """Patches by a strided convolution, a class token, positions, blocks, and a head on the token."""
-
-    def __init__(self, rngs, width=16, heads=2, layers=2, patch=4, image=16, classes=10):
-        self.patches = nnx.Conv(3, width, (patch, patch), strides=(patch, patch), padding="VALID", rngs=rngs)
-        self.token = nnx.Param(jax.random.normal(rngs(), (1, 1, width)))
-        self.positions = nnx.Param(jax.random.normal(rngs(), (1, (image // patch) ** 2 + 1, width)))
-        self.blocks = nnx.List([VitBlock(width, heads, rngs) for _ in range(layers)])
-        self.norm = nnx.LayerNorm(width, rngs=rngs)
-        self.head = nnx.Linear(width, classes, rngs=rngs)
-
-    def __call__(self, x):
-        x = self.patches(x)
-        x = x.reshape(x.shape[0], -1, x.shape[-1])
-        token = jnp.broadcast_to(self.token[...], (x.shape[0], 1, x.shape[-1]))
-        x = jnp.concatenate([token, x], axis=1) + self.positions[...]
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.norm(x)[:, 0])
-
-
 def batch_norm(features, rngs):
     return nnx.BatchNorm(features, use_running_average=True, rngs=rngs)
 
@@ -173,18 +139,37 @@ def group_norm(features, rngs):
     return nnx.GroupNorm(features, num_groups=4, rngs=rngs)
 
 
-# Name -> (a function that makes the model, the shape of its input, nodes that an expert would write by hand).
-# ResNet by hand: Conv and Relu a convolution, Add a block, MaxPool, GlobalAveragePool, Flatten, Gemm, one Transpose.
-VISION_MODELS = {
-    "resnet18": (lambda: ResNet(BasicBlock, (2, 2, 2, 2), nnx.Rngs(0)), (1, 64, 64, 3), 20 + 17 + 8 + 5),
-    "resnet50": (lambda: ResNet(Bottleneck, (3, 4, 6, 3), nnx.Rngs(0), width=4), (1, 64, 64, 3), 53 + 49 + 16 + 5),
-    "unet_batch_norm": (lambda: UNet(batch_norm, "transposed", nnx.Rngs(0)), (1, 16, 16, 3), 10 + 10 + 9 + 2),
-    "unet_group_norm": (lambda: UNet(group_norm, "nearest", nnx.Rngs(0)), (1, 16, 16, 3), 13 + 10 + 10 + 2 + 6),
-    "unet_bilinear": (lambda: UNet(group_norm, "bilinear", nnx.Rngs(0)), (1, 16, 16, 3), 13 + 10 + 10 + 2 + 6),
-    "vit": (lambda: VisionTransformer(nnx.Rngs(0)), (1, 16, 16, 3), 47),
+RESNET = {"MaxPool": 1, "ReduceMean": 1, "Gemm": 1, "Transpose": 1}
+UNET = {"Relu": 10, "MaxPool": 2, "Concat": 2, "Sigmoid": 1, "Transpose": 2}
+RESIZING = {**UNET, "Conv": 13, "GroupNormalization": 10, "Resize": 2}
+
+# Name -> (a function that makes the model, the shape of its input, what an expert would write by hand).
+MODELS = {
+    "resnet18": (
+        lambda: ResNet(BasicBlock, (2, 2, 2, 2), nnx.Rngs(0)),
+        (1, 64, 64, 3),
+        {**RESNET, "Conv": 20, "Relu": 17, "Add": 8},
+    ),
+    "resnet50": (
+        lambda: ResNet(Bottleneck, (3, 4, 6, 3), nnx.Rngs(0), width=4),
+        (1, 64, 64, 3),
+        {**RESNET, "Conv": 53, "Relu": 49, "Add": 16},
+    ),
+    "unet_batch_norm": (
+        lambda: UNet(batch_norm, "transposed", nnx.Rngs(0)),
+        (1, 16, 16, 3),
+        {**UNET, "Conv": 11, "ConvTranspose": 2},
+    ),
+    "unet_nearest": (lambda: UNet(group_norm, "nearest", nnx.Rngs(0)), (1, 16, 16, 3), RESIZING),
+    "unet_bilinear": (lambda: UNet(group_norm, "bilinear", nnx.Rngs(0)), (1, 16, 16, 3), RESIZING),
 }
+NAMES = tuple(MODELS)
 
 
-@functools.cache
-def made(name: str) -> nnx.Module:
-    return vary(VISION_MODELS[name][0]())
+def expert(name: str) -> Counter[str]:
+    return Counter(MODELS[name][2])
+
+
+def build(name: str):
+    make, shape, _ = MODELS[name]
+    return vary(make()), [jax.ShapeDtypeStruct(shape, jnp.float32)]
