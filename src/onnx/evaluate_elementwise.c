@@ -43,6 +43,7 @@ static int compare_integers(DType dtype, int64_t a, int64_t b) {
 
 typedef double Real(double);
 
+static double rectified(double x) { return x < 0 ? 0 : x; }
 static double reciprocal(double x) { return 1 / x; }
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static double softplus(double x) { return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)); }
@@ -54,12 +55,13 @@ typedef struct RealRow {
 } RealRow;
 
 static const RealRow real_rows[] = {
-    {"Exp", exp},     {"Log", log},         {"Sin", sin},           {"Cos", cos},
-    {"Tan", tan},     {"Tanh", tanh},       {"Sinh", sinh},         {"Cosh", cosh},
-    {"Asin", asin},   {"Acos", acos},       {"Atan", atan},         {"Asinh", asinh},
-    {"Acosh", acosh}, {"Atanh", atanh},     {"Sqrt", sqrt},         {"Erf", erf},
-    {"Floor", floor}, {"Ceil", ceil},       {"Round", rint},        {"Neg", negate},
-    {"Abs", fabs},    {"Sigmoid", sigmoid}, {"Softplus", softplus}, {"Reciprocal", reciprocal},
+    {"Exp", exp},        {"Log", log},         {"Sin", sin},           {"Cos", cos},
+    {"Tan", tan},        {"Tanh", tanh},       {"Sinh", sinh},         {"Cosh", cosh},
+    {"Asin", asin},      {"Acos", acos},       {"Atan", atan},         {"Asinh", asinh},
+    {"Acosh", acosh},    {"Atanh", atanh},     {"Sqrt", sqrt},         {"Erf", erf},
+    {"Floor", floor},    {"Ceil", ceil},       {"Round", rint},        {"Neg", negate},
+    {"Abs", fabs},       {"Sigmoid", sigmoid}, {"Softplus", softplus}, {"Reciprocal", reciprocal},
+    {"Relu", rectified},
 };
 
 static Real *find_real(const char *op) {
@@ -73,6 +75,7 @@ static bool unary_integer(const char *op, DType dtype, int64_t x, int64_t *resul
   bool negative = !dtype_is_unsigned(dtype) && x < 0;
   if (strcmp(op, "Neg") == 0 || (negative && strcmp(op, "Abs") == 0)) *result = wrapped(dtype, 0 - (uint64_t)x);
   else if (strcmp(op, "Abs") == 0) *result = x;
+  else if (strcmp(op, "Relu") == 0) *result = negative ? 0 : x;
   else if (strcmp(op, "Sign") == 0) *result = x == 0 ? 0 : negative ? -1 : 1;
   else if (strcmp(op, "BitwiseNot") == 0) *result = wrapped(dtype, ~(uint64_t)x);
   else return false;
@@ -417,6 +420,7 @@ const EvaluateRow evaluate_elementwise[] = {
     UNARY("Sigmoid"),
     UNARY("Softplus"),
     UNARY("Reciprocal"),
+    UNARY("Relu"),
     UNARY("Sign"),
     UNARY("Not"),
     UNARY("BitwiseNot"),

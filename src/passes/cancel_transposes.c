@@ -234,6 +234,10 @@ static Cost leaving_cost(Layout *layout, const Region *region, const Value *valu
 
 static Cost region_cost(Layout *layout, const Region *region, const AxisOrder *order) {
   Cost cost = {0};
+  for (size_t i = 0; i < region->nodes.count; i++) {
+    const Node *node = region->nodes.items[i];
+    if (!order_is_allowed(mark_of(node)->row, node, order)) return (Cost){.nodes = INT64_MAX};
+  }
   for (size_t i = 0; i < region->entering.count; i++) {
     Cost more = entering_cost(layout, region, region->entering.items[i], order);
     cost.nodes += more.nodes;

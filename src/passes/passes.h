@@ -48,6 +48,7 @@ bool fuse_activations(Model *model);
 bool fuse_softmax(Model *model);
 bool fuse_convolution(Model *model);
 bool fuse_pooling(Model *model);
+bool fuse_resize(Model *model);
 bool fuse_normalization(Model *model);
 bool fuse_group_normalization(Model *model);
 bool prefer_native_group_normalization(Model *model);

@@ -2,6 +2,7 @@
 #include "passes/permute_axes.h"
 
 #include "passes/pattern.h"
+#include "passes/resize_weights.h"
 
 /* ---- orders ---- */
 
@@ -112,6 +113,7 @@ bool order_keeps_elements(Type type, const AxisOrder *order) {
 /* ---- the table ---- */
 
 typedef bool CheckFunction(const Node *node);
+typedef bool AllowFunction(const Node *node, const AxisOrder *order);
 typedef void PermuteFunction(Rewriter *rewriter, Node *node, const AxisOrder *order);
 
 struct PermuteRow {
@@ -119,6 +121,7 @@ struct PermuteRow {
   bool all_inputs;          /* else the first alone has the axes of the result */
   CheckFunction *check;     /* or NULL */
   PermuteFunction *permute; /* or NULL: nothing names an axis */
+  AllowFunction *allows;    /* or NULL: any order */
 };
 
 static int64_t rank_of(const Node *node) { return node_input(node, 0)->type.rank; }
@@ -276,13 +279,35 @@ static void permute_sizes(Rewriter *rewriter, Node *node, const AxisOrder *order
 static bool resizes_constantly(const Node *node) {
   size_t count = 0;
   const Attribute *axes = node_attribute(node, "axes");
-  if (axes || node_input(node, 1)) return false;
+  if (node_input(node, 1)) return false;
+  if (axes) return axes->kind == ATTRIBUTE_INTS && are_axes(axes->integers, axes->count, rank_of(node));
   if (node_input(node, 3)) return constant_ints(node, 3, &count) && count == (size_t)rank_of(node);
   const Tensor *scales = constant_of(node_input(node, 2));
   return scales && scales->dtype == DTYPE_FLOAT32 && scales->size == (size_t)rank_of(node) * sizeof(float);
 }
 
+static ResizeKind resize_kind(const Node *node) {
+  const Attribute *mode = node_attribute(node, "mode");
+  if (!mode || strcmp(mode->string, "nearest") == 0) return RESIZE_NEAREST;
+  if (strcmp(mode->string, "linear") == 0) return RESIZE_LINEAR;
+  return node_int_or(node, "antialias", 0) ? RESIZE_CUBIC_ANTIALIAS : RESIZE_CUBIC;
+}
+
+/* ONNX Runtime interpolates along some axes only. */
+static bool resizes_in_order(const Node *node, const AxisOrder *order) {
+  bool changed[MOST_PERMUTED];
+  Type from = node_input(node, 0)->type, to = node->outputs[0]->type;
+  for (uint32_t i = 0; i < order->rank; i++) {
+    changed[i] = !dim_equal(from.dims[order->from[i]], to.dims[order->from[i]]);
+  }
+  return resize_runs_on(resize_kind(node), order->rank, changed, false);
+}
+
 static void permute_resize(Rewriter *rewriter, Node *node, const AxisOrder *order) {
+  if (node_attribute(node, "axes")) {
+    permute_axes_attribute(node, order);
+    return;
+  }
   if (node_input(node, 3)) {
     permute_sizes_at(rewriter, node, 3, order);
     return;
@@ -296,8 +321,8 @@ static void permute_resize(Rewriter *rewriter, Node *node, const AxisOrder *orde
 }
 
 /* clang-format off */
-#define ELEMENTWISE(name) {name, true, NULL, NULL}
-#define REDUCTION(name) {name, false, keeps_named_axes, permute_reduction}
+#define ELEMENTWISE(name) {name, true, NULL, NULL, NULL}
+#define REDUCTION(name) {name, false, keeps_named_axes, permute_reduction, NULL}
 
 static const PermuteRow rows[] = {
     ELEMENTWISE("Abs"), ELEMENTWISE("Acos"), ELEMENTWISE("Acosh"), ELEMENTWISE("Add"), ELEMENTWISE("And"),
@@ -318,22 +343,22 @@ static const PermuteRow rows[] = {
     REDUCTION("ReduceL1"), REDUCTION("ReduceL2"), REDUCTION("ReduceLogSum"), REDUCTION("ReduceLogSumExp"),
     REDUCTION("ReduceMax"), REDUCTION("ReduceMean"), REDUCTION("ReduceMin"), REDUCTION("ReduceProd"),
     REDUCTION("ReduceSum"), REDUCTION("ReduceSumSquare"),
-    {"ArgMax", false, has_axis_and_keeps_it, permute_axis},
-    {"ArgMin", false, has_axis_and_keeps_it, permute_axis},
-    {"Concat", true, has_axis, permute_axis},
-    {"CumSum", false, has_axis_input, permute_axis_input},
-    {"Expand", false, has_size_per_axis, permute_sizes},
-    {"Gather", false, gathers_along_axis, permute_axis},
-    {"Hardmax", false, has_axis, permute_axis},
-    {"LogSoftmax", false, has_axis, permute_axis},
-    {"LpNormalization", false, has_axis, permute_axis},
-    {"Pad", false, pads_constantly, permute_pads},
-    {"Resize", false, resizes_constantly, permute_resize},
-    {"Slice", false, slices_named_axes, permute_slice},
-    {"Softmax", false, has_axis, permute_axis},
-    {"Split", false, has_axis, permute_axis},
-    {"Tile", false, repeats_every_axis, permute_sizes},
-    {"TopK", false, has_axis, permute_axis},
+    {"ArgMax", false, has_axis_and_keeps_it, permute_axis, NULL},
+    {"ArgMin", false, has_axis_and_keeps_it, permute_axis, NULL},
+    {"Concat", true, has_axis, permute_axis, NULL},
+    {"CumSum", false, has_axis_input, permute_axis_input, NULL},
+    {"Expand", false, has_size_per_axis, permute_sizes, NULL},
+    {"Gather", false, gathers_along_axis, permute_axis, NULL},
+    {"Hardmax", false, has_axis, permute_axis, NULL},
+    {"LogSoftmax", false, has_axis, permute_axis, NULL},
+    {"LpNormalization", false, has_axis, permute_axis, NULL},
+    {"Pad", false, pads_constantly, permute_pads, NULL},
+    {"Resize", false, resizes_constantly, permute_resize, resizes_in_order},
+    {"Slice", false, slices_named_axes, permute_slice, NULL},
+    {"Softmax", false, has_axis, permute_axis, NULL},
+    {"Split", false, has_axis, permute_axis, NULL},
+    {"Tile", false, repeats_every_axis, permute_sizes, NULL},
+    {"TopK", false, has_axis, permute_axis, NULL},
 };
 /* clang-format on */
 
@@ -362,6 +387,10 @@ const PermuteRow *permutable(const Map *operators, const Node *node) {
 }
 
 bool input_is_permuted(const PermuteRow *row, uint32_t input) { return row->all_inputs || input == 0; }
+
+bool order_is_allowed(const PermuteRow *row, const Node *node, const AxisOrder *order) {
+  return !row->allows || row->allows(node, order);
+}
 
 void permute_node(Rewriter *rewriter, Node *node, const PermuteRow *row, const AxisOrder *order) {
   if (row->permute) row->permute(rewriter, node, order);

@@ -36,6 +36,8 @@ Map permutable_operators(Context *context);
 const PermuteRow *permutable(const Map *operators, const Node *node);
 /* Are the axes of this input those of the result, broadcast? The others (shapes, axes, scalars) are parameters. */
 bool input_is_permuted(const PermuteRow *row, uint32_t input);
+/* Does the operator run with its axes in this order? */
+bool order_is_allowed(const PermuteRow *row, const Node *node, const AxisOrder *order);
 /* Changes attributes and parameters for inputs that have been permuted, and the types of the results. */
 void permute_node(Rewriter *rewriter, Node *node, const PermuteRow *row, const AxisOrder *order);
 
