@@ -209,7 +209,7 @@ def main() -> int:
         print(f"random programs: {options.count} from seed {first}", flush=True)
         for seed in range(first, first + options.count):
             run.one({"seed": seed}, str(seed))
-            if (seed - first + 1) % 500 == 0:
+            if (seed - first + 1) % 100 == 0:
                 print(f"{seed - first + 1} programs, {time.monotonic() - start:.0f} s, {dict(run.kinds)}", flush=True)
             if len(run.failures) >= options.most_failures:
                 print(f"stopped after {options.most_failures} failures")
