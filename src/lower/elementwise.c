@@ -79,8 +79,8 @@ static void lower_compare(Lowering *l) {
   Type type = output_type(l, 0);
   int flags = l->plugin->flags;
   if (a->type.dtype == DTYPE_BOOL) {
-    if (flags & NOT_LEFT) a = EMIT_ROW(l, "Not", type, a);
-    if (flags & NOT_RIGHT) b = EMIT_ROW(l, "Not", type_with(b->type, DTYPE_BOOL), b);
+    if (flags & NOT_LEFT) a = EMIT_ROW(l, "Not", a->type, a);
+    if (flags & NOT_RIGHT) b = EMIT_ROW(l, "Not", b->type, b);
     bind(l, 0, EMIT_ROW(l, flags & EITHER ? "Or" : "And", type, a, b));
     return;
   }

@@ -178,6 +178,8 @@ Value *cast_to(Lowering *l, Value *value, DType dtype); /* ONNX Cast; nothing wh
 /* A reducing operator over axes, which are dropped; cast around types it has no kernel for (reductions.c). */
 Value *reduce_along(Lowering *l, Here here, const char *op, Value *value, const int64_t *axes, size_t count);
 #define EMIT_REDUCED(l, op, value, axes, count) reduce_along((l), HERE, (op), (value), (axes), (count))
+/* ReduceSum or ReduceProd of integers, which wrap around as in JAX. */
+Value *reduce_integers(Lowering *l, const char *op, Value *value, const int64_t *axes, size_t count);
 /* Mul, Max or Min of all elements along an axis of any size, in order; the axis is dropped (cumulative.c). */
 Value *fold_by_scan(Lowering *l, const char *op, Value *value, int64_t axis);
 const Tensor *reduction_identity(Lowering *l, const char *op, DType dtype); /* of ReduceSum, -Prod, -Max and -Min */

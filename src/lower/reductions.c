@@ -186,6 +186,11 @@ static Value *integer_product(Lowering *l, Value *value, const int64_t *axes, si
   return value;
 }
 
+Value *reduce_integers(Lowering *l, const char *op, Value *value, const int64_t *axes, size_t count) {
+  bool sum = strcmp(op, "ReduceSum") == 0;
+  return sum ? integer_sum(l, value, axes, count) : integer_product(l, value, axes, count);
+}
+
 static void lower_reduce(Lowering *l) {
   size_t count;
   const int64_t *axes = param_ints(l->context, l->equation, "axes", &count);
@@ -199,8 +204,7 @@ static void lower_reduce(Lowering *l) {
   } else if (strcmp(op, "ReduceMax") == 0 || strcmp(op, "ReduceMin") == 0) {
     bind(l, 0, extreme(l, op, value, axes, count));
   } else if (dtype_is_integer(type.dtype)) {
-    bool sum = strcmp(op, "ReduceSum") == 0;
-    bind(l, 0, sum ? integer_sum(l, value, axes, count) : integer_product(l, value, axes, count));
+    bind(l, 0, reduce_integers(l, op, value, axes, count));
   } else {
     bind(l, 0, reduce_along(l, ROW_HERE(l), op, value, axes, count));
   }

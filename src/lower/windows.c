@@ -35,7 +35,9 @@ static Value *reduce_axis(Lowering *l, const char *op, Value *value, int64_t axi
   if (dim_is(window->window, 1)) return window->stride == 1 ? value : window_element(l, value, axis, window, 0);
   if (strcmp(op, "ReduceMax") == 0) return extreme_along(l, "Max", value, axis, window);
   if (strcmp(op, "ReduceMin") == 0) return extreme_along(l, "Min", value, axis, window);
-  return EMIT_REDUCED(l, op, view_windows(l, value, axis, window), &axis, 1);
+  Value *view = view_windows(l, value, axis, window);
+  if (!dtype_is_float(view->type.dtype)) return reduce_integers(l, op, view, &axis, 1);
+  return EMIT_REDUCED(l, op, view, &axis, 1);
 }
 
 static Value *reduce_windows(Lowering *l, const char *op, Value *operand, WindowAxis *axes, Value *fill) {

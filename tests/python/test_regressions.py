@@ -88,3 +88,21 @@ def test_a_transpose_times_a_vector(dtype):
     check_export(lambda x, v: jnp.einsum("abc,b->c", x, v), [x, v])
     near_miss = check_export(lambda x, v: jnp.transpose(x, (2, 0, 1)) @ v, [x, v])
     assert op_types(near_miss).count("MatMul") == 1
+
+
+@pytest.mark.parametrize("compare", [jnp.less, jnp.less_equal, jnp.greater, jnp.greater_equal])
+def test_comparisons_of_booleans_broadcast(compare):
+    check_export(compare, [np.array([[True], [False]]), np.array([True, False])])
+    check_export(compare, [np.array([True, False]), np.array([[True], [False]])])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "uint8", "uint32"])
+def test_windows_of_integers_wrap_around(dtype):
+    limits = np.iinfo(dtype)
+    x = np.array([limits.min, limits.max, 2, 3, limits.max, 5], dtype)
+    for function, start in ((lax.mul, 1), (lax.add, 0)):
+        for window in (2, 3, 5):
+            check_export(
+                lambda x, f=function, s=start, w=window: lax.reduce_window(x, np.array(s, dtype), f, [w], [1], "SAME"),
+                [x],
+            )
