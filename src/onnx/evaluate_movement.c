@@ -161,6 +161,8 @@ static const Tensor *evaluate_tile(const Evaluation *evaluation) {
 /* Start and length of a slice along one axis, cut to it as ONNX says. */
 static bool slice_axis(int64_t size, int64_t start, int64_t end, int64_t step, int64_t *first, int64_t *length) {
   if (step == 0 || step == INT64_MIN) return false;
+  *first = *length = 0;
+  if (size == 0) return true; /* backwards, there is no last element to begin with */
   if (start < 0) start += size;
   if (end < 0 && end >= INT64_MIN + size) end += size;
   int64_t low = 0, high = step > 0 ? size : size - 1;

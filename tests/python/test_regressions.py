@@ -106,3 +106,10 @@ def test_windows_of_integers_wrap_around(dtype):
                 lambda x, f=function, s=start, w=window: lax.reduce_window(x, np.array(s, dtype), f, [w], [1], "SAME"),
                 [x],
             )
+
+
+def test_an_empty_array_backwards_is_empty():
+    """Folding it read in front of the array."""
+    a, b = np.zeros((1, 0), np.float32), np.ones((1, 1), np.float32)
+    check_export(lambda a, b: jnp.sort(a + b, axis=1, descending=True), [a, b])
+    check_export(lambda a, b: (a + b)[:, ::-1], [a, b])
