@@ -63,7 +63,7 @@ def test_strip_compact_and_expand(files, tmp_path):
 
 def test_inspect_shows_functions_with_their_types(files):
     out = tool("inspect", files["full"])
-    assert "net.stack(in_0, layer.WEIGHT)" in out.replace("stack.layer.WEIGHT", "layer.WEIGHT")
+    assert "WEIGHT) -> stack_0 f32[B,16]" in out
     assert "function custom.layer (in f32[B,16]" in out
     assert "at layer:" in out
     document = json.loads(tool("inspect", "--json", files["full"]))
