@@ -39,6 +39,15 @@ Value *parts_square(Lowering *l, Parts z) {
   return EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", z.re, z.re), EMIT_MATH(l, "Mul", z.im, z.im));
 }
 
+/* By squares in double precision, where those of float32 neither overflow nor vanish. */
+Parts parts_reciprocal(Lowering *l, Parts z) {
+  DType dtype = z.re->type.dtype;
+  Value *re = cast_to(l, z.re, DTYPE_FLOAT64), *im = cast_to(l, z.im, DTYPE_FLOAT64);
+  Value *square = EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", re, re), EMIT_MATH(l, "Mul", im, im));
+  return (Parts){cast_to(l, EMIT_MATH(l, "Div", re, square), dtype),
+                 cast_to(l, EMIT_MATH(l, "Neg", EMIT_MATH(l, "Div", im, square)), dtype)};
+}
+
 Parts conjugate_transposed(Lowering *l, Parts matrix) {
   return (Parts){transposed(l, matrix.re), matrix.im ? EMIT_MATH(l, "Neg", transposed(l, matrix.im)) : NULL};
 }

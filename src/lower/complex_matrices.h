@@ -15,7 +15,8 @@ Parts parts_difference(Lowering *l, Parts a, Parts b);
 Parts parts_where(Lowering *l, Value *condition, Parts a, Parts b);
 Parts parts_conjugate(Lowering *l, Parts z);
 Parts parts_scaled(Lowering *l, Parts z, Value *factor);
-Value *parts_square(Lowering *l, Parts z); /* |z|^2 */
+Value *parts_square(Lowering *l, Parts z);    /* |z|^2 */
+Parts parts_reciprocal(Lowering *l, Parts z); /* 1 / z */
 
 Parts conjugate_transposed(Lowering *l, Parts matrix);
 /* The symmetric or Hermitian matrix of which one triangle is given. What is imaginary on its diagonal is to be ignored.

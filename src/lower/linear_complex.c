@@ -15,25 +15,8 @@ static Parts reordered_parts(Lowering *l, Parts matrix, int64_t axis, Value *pla
   return (Parts){reordered(l, matrix.re, axis, places), reordered(l, matrix.im, axis, places)};
 }
 
-static Parts difference(Lowering *l, Parts a, Parts b) {
-  return (Parts){EMIT_MATH(l, "Sub", a.re, b.re), EMIT_MATH(l, "Sub", a.im, b.im)};
-}
-
-static Parts chosen(Lowering *l, Value *condition, Parts a, Parts b) {
-  return (Parts){EMIT_WHERE(l, condition, a.re, b.re), EMIT_WHERE(l, condition, a.im, b.im)};
-}
-
 static Parts number_parts(Lowering *l, Parts like, double number) {
   return (Parts){number_like(l, like.re, number), number_like(l, like.re, 0)};
-}
-
-/* 1 / z, by squares in double precision, where those of float32 neither overflow nor vanish. */
-static Parts reciprocal(Lowering *l, Parts z) {
-  DType dtype = z.re->type.dtype;
-  Value *re = cast_to(l, z.re, DTYPE_FLOAT64), *im = cast_to(l, z.im, DTYPE_FLOAT64);
-  Value *square = EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", re, re), EMIT_MATH(l, "Mul", im, im));
-  return (Parts){cast_to(l, EMIT_MATH(l, "Div", re, square), dtype),
-                 cast_to(l, EMIT_MATH(l, "Neg", EMIT_MATH(l, "Div", im, square)), dtype)};
 }
 
 static bool bound_empty(Lowering *l, size_t index) {
@@ -53,13 +36,13 @@ void lower_complex_cholesky(Lowering *l) {
   Value *re = EMIT_MATH(l, "Div", column.re, root), *im = EMIT_MATH(l, "Div", column.im, root);
   Parts factor = {EMIT_WHERE(l, EMIT_MATH(l, "GreaterOrEqual", rows, loop->index), re, zero),
                   EMIT_WHERE(l, EMIT_MATH(l, "Greater", rows, loop->index), im, zero)};
-  Parts after = difference(l, rest, EMIT_PRODUCT(l, factor, conjugate_transposed(l, factor)));
+  Parts after = parts_difference(l, rest, EMIT_PRODUCT(l, factor, conjugate_transposed(l, factor)));
   loop_collect(loop, factor.re, COLUMNS);
   loop_collect(loop, factor.im, COLUMNS);
   Value **results = EMIT_LOOP(loop, after.re, after.im);
   Value *sum = EMIT_ALONG(l, "ReduceSum", EMIT_ALONG(l, "ReduceSum", results[2], ROWS), COLUMNS);
   Value *failed = EMIT_MATH(l, "IsNaN", sum), *nan = number_like(l, sum, NAN);
-  bind_parts(l, 0, chosen(l, failed, (Parts){nan, nan}, (Parts){results[2], results[3]}));
+  bind_parts(l, 0, parts_where(l, failed, (Parts){nan, nan}, (Parts){results[2], results[3]}));
 }
 
 void lower_complex_triangular_solve(Lowering *l) {
@@ -75,9 +58,9 @@ void lower_complex_triangular_solve(Lowering *l) {
   Parts rest = {loop->carried[0], loop->carried[1]};
   Parts factors = slices(l, a, across, loop->index), solved = slices(l, rest, unknowns, loop->index);
   if (!param_bool_or(l->equation, "unit_diagonal", false)) {
-    solved = EMIT_PRODUCT(l, solved, reciprocal(l, slices(l, factors, unknowns, loop->index)));
+    solved = EMIT_PRODUCT(l, solved, parts_reciprocal(l, slices(l, factors, unknowns, loop->index)));
   }
-  Parts after = difference(l, rest, EMIT_PRODUCT(l, factors, solved));
+  Parts after = parts_difference(l, rest, EMIT_PRODUCT(l, factors, solved));
   loop_collect(loop, solved.re, unknowns);
   loop_collect(loop, solved.im, unknowns);
   Value **results = EMIT_LOOP(loop, after.re, after.im);
@@ -101,9 +84,9 @@ void lower_complex_lu(Lowering *l) {
   Parts pivot = slices(l, row, COLUMNS, loop->index);
   Value *zero = number_like(l, pivot.re, 0);
   Value *vanishes = EMIT_MATH(l, "And", EMIT_MATH(l, "Equal", pivot.re, zero), EMIT_MATH(l, "Equal", pivot.im, zero));
-  Parts divisor = chosen(l, vanishes, number_parts(l, pivot, 1), pivot);
-  Parts multipliers = EMIT_PRODUCT(l, column, reciprocal(l, divisor));
-  Parts after = difference(l, rest, EMIT_PRODUCT(l, multipliers, row));
+  Parts divisor = parts_where(l, vanishes, number_parts(l, pivot, 1), pivot);
+  Parts multipliers = EMIT_PRODUCT(l, column, parts_reciprocal(l, divisor));
+  Parts after = parts_difference(l, rest, EMIT_PRODUCT(l, multipliers, row));
   Value *const collected[] = {multipliers.re, multipliers.im, row.re, row.im, place};
   static const int64_t axes[] = {COLUMNS, COLUMNS, ROWS, ROWS, COLUMNS};
   for (size_t i = 0; i < 5; i++) loop_collect(loop, collected[i], axes[i]);

@@ -16,7 +16,7 @@ import pytest
 from export_check import all_nodes, check_export, op_types
 from jax.lax import linalg
 
-from jax2onnx import UnsupportedError, to_onnx
+from jax2onnx import to_onnx
 
 LOOSE = {"rtol": 2e-4, "atol": 2e-5}  # where single precision is lost to the condition of the matrix
 
@@ -292,6 +292,8 @@ def test_tridiagonal_solve_perturbs_singular_matrices():
     solve = partial(linalg.tridiagonal_solve, perturb_singular=True)
     check_export(lambda d, b: solve(d[:, 0], d[:, 1], d[:, 2], b), [diagonals, matrices(2, 3, 1)])
     check_export(lambda b: solve(*jnp.zeros((3, 3)), b), [0 * matrices(3, 2)])
+    diagonals = np.array([[0, 1, 1], [0, 0, 1], [0, 1, 0]], np.float32)
+    check_export(lambda *system: jnp.abs(solve(*system)), [*diagonals, matrices(3, 2)])
 
 
 @needs_perturbation
@@ -436,10 +438,19 @@ def test_complex_qr_with_pivoting(shape):
     check_export(lambda a: linalg.qr(a, full_matrices=False, pivoting=True), [complex_matrices(*shape)])
 
 
-def test_what_is_refused():
-    vector, right = complex_matrices(3), complex_matrices(3, 1)
-    with pytest.raises(UnsupportedError, match="complex numbers"):
-        to_onnx(lambda d, b: linalg.tridiagonal_solve(d, d, d, b), [vector, right])
+@pytest.mark.parametrize("shape", [(1, 2), (6, 3), (2, 5, 2), (0, 2)])
+def test_complex_tridiagonal_solve(shape):
+    diagonals = [complex_matrices(*shape[:-1]) + offset for offset in (0, 0.1, 0.2)]
+    check_export(linalg.tridiagonal_solve, [*diagonals, complex_matrices(*shape)], **LOOSE)
+
+
+def test_complex_tridiagonal_solve_of_a_singular_matrix():
+    diagonals = np.array([[0, 1j, 1], [0, 0, 1], [0, 1, 0]], np.complex64)
+    right = complex_matrices(3, 2)
+    check_export(linalg.tridiagonal_solve, [*diagonals, right])
+    if "perturb_singular" in inspect.signature(linalg.tridiagonal_solve).parameters:
+        solve = partial(linalg.tridiagonal_solve, perturb_singular=True)
+        check_export(lambda *system: jnp.abs(solve(*system)), [*diagonals, right])
 
 
 def test_iterative_solvers():
