@@ -139,7 +139,6 @@ static void lower_eig(Lowering *l) {
   Parts matrix = matrix_parts(l, 0);
   bool left = param_bool_or(l->equation, "compute_left_eigenvectors", true);
   bool right = param_bool_or(l->equation, "compute_right_eigenvectors", true);
-  known_size(l, matrix.re, ROWS);
   if (is_empty(matrix.re->type)) {
     for (size_t i = 0; i < l->equation->output_count; i++) {
       bind(l, i, filled(l, output_type(l, i), tensor_scalar(l, output_type(l, i).dtype, 0)));

@@ -23,26 +23,26 @@ typedef struct Split {
   Value *top, *bottom; /* int64[..., 1, 1]: the last block of more than two rows; bottom 0: there is none */
 } Split;
 
+/* int64[size]: the numbers of the rows that many further on, zero for those outside. */
+static Value *rows_from(Lowering *l, Dim size, int64_t offset) {
+  Value *rows = counted(l, size);
+  if (!offset) return rows;
+  Value *moved = EMIT_MATH(l, "Add", rows, integer_like(l, rows, offset)), *zero = integer_like(l, rows, 0);
+  Value *outside = offset < 0 ? EMIT_MATH(l, "Less", moved, zero)
+                              : EMIT_MATH(l, "GreaterOrEqual", moved, dimension_scalar(l, size, DTYPE_INT64));
+  return EMIT_WHERE(l, outside, zero, moved);
+}
+
 static Value *moved(Lowering *l, Value *column, int64_t offset) {
-  int64_t size = size_along(column, ROWS).constant;
-  int64_t *rows = arena_new_array(&l->context->arena, (size_t)size, int64_t);
-  for (int64_t i = 0; i < size; i++) rows[i] = i + offset >= 0 && i + offset < size ? i + offset : 0;
-  return rows_at(l, column, rows);
+  return rows_at(l, column, rows_from(l, size_along(column, ROWS), offset));
 }
 
 Value *of_row_before(Lowering *l, Value *column) { return moved(l, column, -1); }
 Value *of_row_after(Lowering *l, Value *column) { return moved(l, column, 1); }
 
 Value *diagonal_at(Lowering *l, Value *matrix, int64_t row, int64_t column) {
-  int64_t size = size_along(matrix, ROWS).constant;
-  int64_t *rows = arena_new_array(&l->context->arena, (size_t)size, int64_t);
-  int64_t *columns = arena_new_array(&l->context->arena, (size_t)size, int64_t);
-  for (int64_t i = 0; i < size; i++) {
-    bool inside = i + row < size && i + column < size && i + row >= 0 && i + column >= 0;
-    rows[i] = inside ? i + row : 0;
-    columns[i] = inside ? i + column : 0;
-  }
-  return entries_at(l, matrix, rows, columns);
+  Dim size = size_along(matrix, ROWS);
+  return entries_at(l, matrix, rows_from(l, size, row), rows_from(l, size, column));
 }
 
 /* bool[size, size]: the elements on a diagonal, counted to the right. */
@@ -137,13 +137,13 @@ static Value *bulge_column(Lowering *l, Split split, Shift shift) {
   return EMIT_MATH(l, "Add", twice, EMIT_MATH(l, "Mul", unit, shift.square));
 }
 
-Value *over_batch(Lowering *l, const char *op, Value *numbers, int64_t other) {
+Value *over_batch(Lowering *l, const char *op, Value *numbers, Dim other) {
   Dim count = dim_of(1);
   for (uint32_t i = 0; i < numbers->type.rank; i++) count = dim_multiply(l->context, count, numbers->type.dims[i]);
   Value *flat = reshape_to(l, numbers, &count, 1);
   Dim more = dim_add(l->context, count, dim_of(1));
   Value *all =
-      concat_at(l, VALUES(flat, constant_ints(l, &other, 1)), 2, 0, type_make(l->context, DTYPE_INT64, &more, 1));
+      concat_at(l, VALUES(flat, dimension_value(l, other)), 2, 0, type_make(l->context, DTYPE_INT64, &more, 1));
   Value *result = EMIT(l, op, type_scalar(DTYPE_INT64), all);
   node_set_int(result->producer, "keepdims", 0);
   return result;
@@ -164,11 +164,11 @@ static Reflection chase_step(Lowering *l, Split split, Value *bulge, Value *form
 
 /* Chases the bulge of every block from its top to its bottom. Rows outside all blocks are passed over. */
 static void chase(Lowering *l, Split split, Value *bulge, Value *bottom, Value **form, Value **basis) {
-  int64_t last = size_along(split.form, ROWS).constant - 1;
+  Dim last = dim_subtract(l->context, size_along(split.form, ROWS), dim_of(1));
   Value *active = EMIT_MATH(l, "Greater", split.bottom, integer_like(l, split.bottom, 0));
-  Value *tops = EMIT_WHERE(l, active, split.top, integer_like(l, split.top, last));
+  Value *tops = EMIT_WHERE(l, active, split.top, dimension_scalar(l, last, DTYPE_INT64));
   Value *top = over_batch(l, "ReduceMin", tops, last);
-  Loop *loop = LOOP_BEGIN(l, "chase", dim_of(last), split.form, *basis);
+  Loop *loop = LOOP_BEGIN(l, "chase", last, split.form, *basis);
   Value *row = EMIT_MATH(l, "Add", loop->index, top);
   Reflection reflection = chase_step(l, split, bulge, loop->carried[0], row);
   Value *next = reflected(l, reflected(l, loop->carried[0], reflection, true), reflection, false);
@@ -181,16 +181,17 @@ static void chase(Lowering *l, Split split, Value *bulge, Value *bottom, Value *
 }
 
 QuasiTriangle quasi_triangle(Lowering *l, Value *matrix) {
-  int64_t size = known_size(l, matrix, ROWS);
+  Dim size = size_along(matrix, ROWS);
   Value *scale = matrix_scale(l, (Parts){matrix, NULL}), *form = EMIT_MATH(l, "Div", matrix, scale);
-  Value *basis = identity_matrix(l, matrix->type.dtype, dim_of(size), dim_of(size));
+  Value *basis = identity_matrix(l, matrix->type.dtype, size, size);
   basis = expand_to(l, basis, matrix->type.dims, matrix->type.rank);
-  if (size > 2) {
+  if (!dim_is(size, 1) && !dim_is(size, 2)) {
     Hessenberg reduced = hessenberg_of(l, (Parts){form, NULL});
-    Loop *loop = LOOP_BEGIN(l, "schur", dim_of(SWEEPS_PER_ROW * size), reduced.form.re, reduced.basis.re);
+    Loop *loop = LOOP_BEGIN(l, "schur", dim_multiply(l->context, dim_of(SWEEPS_PER_ROW), size), reduced.form.re,
+                            reduced.basis.re);
     Split split = split_of(l, loop->carried[0]);
     Value *bulge = bulge_column(l, split, shift_for(l, split, loop->index));
-    Value *bottom = over_batch(l, "ReduceMax", split.bottom, 0);
+    Value *bottom = over_batch(l, "ReduceMax", split.bottom, dim_of(0));
     basis = loop->carried[1];
     chase(l, split, bulge, bottom, &form, &basis);
     loop->go_on = EMIT_MATH(l, "Greater", bottom, integer_like(l, bottom, 0));
@@ -273,7 +274,7 @@ static void lower_schur(Lowering *l) {
   if (param_bool_or(l->equation, "sort_eig_vals", false)) {
     unsupported(l, "the order of the eigenvalues is given by a Python function, which a model cannot call");
   }
-  if (is_empty(matrix.re->type) || known_size(l, matrix.re, ROWS) == 1) {
+  if (is_empty(matrix.re->type) || dim_is(size_along(matrix.re, ROWS), 1)) {
     bind_matrix(l, 0, matrix);
     Value *one = filled(l, matrix.re->type, tensor_scalar(l, matrix.re->type.dtype, 1));
     if (vectors) bind_matrix(l, 1, (Parts){one, matrix.im ? number_like(l, one, 0) : NULL});

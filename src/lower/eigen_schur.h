@@ -11,7 +11,7 @@ typedef struct QuasiTriangle {
   Value *scale;  /* [..., 1, 1]; NaN where the matrix is not finite or no form was found */
 } QuasiTriangle;
 
-/* Of square matrices of a known size, with at least one row. */
+/* Of square matrices with at least one row. */
 QuasiTriangle quasi_triangle(Lowering *l, Value *matrix);
 
 /* The blocks of two rows, as columns that hold for the first row of each: [[a, b], [c, d]]. */
@@ -36,14 +36,14 @@ typedef struct ComplexTriangle {
 /* Of complex matrices (eigen_schur_complex.c). */
 ComplexTriangle complex_triangle(Lowering *l, Parts matrix);
 
-/* matrix[i + row, i + column] as a column; the first element stands for those outside. */
+/* matrix[i + row, i + column] as a column; where that is outside, something of the matrix. */
 Value *diagonal_at(Lowering *l, Value *matrix, int64_t row, int64_t column);
 /* bool column: which rows are joined to the row before, by the sizes of the elements on and below the diagonal? */
 Value *joined_rows(Lowering *l, Value *sizes, Value *below);
 /* What is on and above the diagonal, and the elements just below it in the marked rows. */
 Value *almost_triangle(Lowering *l, Value *form, Value *marked);
 /* The least or greatest over the batch, which may be empty, and another number. Rank 0. */
-Value *over_batch(Lowering *l, const char *op, Value *numbers, int64_t other);
+Value *over_batch(Lowering *l, const char *op, Value *numbers, Dim other);
 /* A column moved by one row: each row gets what the row before, or the one after it, has; the last gets the first's. */
 Value *of_row_before(Lowering *l, Value *column);
 Value *of_row_after(Lowering *l, Value *column);

@@ -125,11 +125,11 @@ static ComplexReflection chase_step(Lowering *l, Split split, Parts first, Parts
 }
 
 static void chase(Lowering *l, Split split, Parts first, Value *bottom, Parts *form, Parts *basis) {
-  int64_t last = size_along(form->re, ROWS).constant - 1;
+  Dim last = dim_subtract(l->context, size_along(form->re, ROWS), dim_of(1));
   Value *active = EMIT_MATH(l, "Greater", split.bottom, integer_like(l, split.bottom, 0));
-  Value *tops = EMIT_WHERE(l, active, split.top, integer_like(l, split.top, last));
+  Value *tops = EMIT_WHERE(l, active, split.top, dimension_scalar(l, last, DTYPE_INT64));
   Value *top = over_batch(l, "ReduceMin", tops, last);
-  Loop *loop = LOOP_BEGIN(l, "chase", dim_of(last), split.form.re, split.form.im, basis->re, basis->im);
+  Loop *loop = LOOP_BEGIN(l, "chase", last, split.form.re, split.form.im, basis->re, basis->im);
   Parts matrix = {loop->carried[0], loop->carried[1]}, turned = {loop->carried[2], loop->carried[3]};
   Value *row = EMIT_MATH(l, "Add", loop->index, top);
   ComplexReflection reflection = chase_step(l, split, first, matrix, row);
@@ -143,21 +143,21 @@ static void chase(Lowering *l, Split split, Parts first, Value *bottom, Parts *f
 }
 
 ComplexTriangle complex_triangle(Lowering *l, Parts matrix) {
-  int64_t size = known_size(l, matrix.re, ROWS);
+  Dim size = size_along(matrix.re, ROWS);
   Value *scale = matrix_scale(l, matrix);
   Parts form = over_scale(l, matrix, scale), basis = identity_parts(l, matrix.re->type);
-  if (size > 2) {
+  if (!dim_is(size, 1) && !dim_is(size, 2)) {
     Hessenberg reduced = hessenberg_of(l, form);
     form = reduced.form;
     basis = reduced.basis;
   }
-  if (size > 1) {
-    Dim most = dim_of(SWEEPS_PER_ROW * size);
+  if (!dim_is(size, 1)) {
+    Dim most = dim_multiply(l->context, dim_of(SWEEPS_PER_ROW), size);
     Loop *loop = LOOP_BEGIN(l, "complex_schur", most, form.re, form.im, basis.re, basis.im);
     Split split = split_of(l, (Parts){loop->carried[0], loop->carried[1]});
     basis = (Parts){loop->carried[2], loop->carried[3]};
     Parts first = first_column(l, split, shift_for(l, split, loop->index));
-    Value *bottom = over_batch(l, "ReduceMax", split.bottom, 0);
+    Value *bottom = over_batch(l, "ReduceMax", split.bottom, dim_of(0));
     chase(l, split, first, bottom, &form, &basis);
     loop->go_on = EMIT_MATH(l, "Greater", bottom, integer_like(l, bottom, 0));
     Value **results = EMIT_LOOP(loop, form.re, form.im, basis.re, basis.im);

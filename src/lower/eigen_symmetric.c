@@ -16,16 +16,12 @@ typedef struct Pairs {
 
 /* The element of each pair: of the two that are equal but for rounding (and conjugation), both rivals take the same. */
 static Parts pair_elements(Lowering *l, const Seats *seats, Parts matrix) {
-  int64_t *rows = arena_new_array(&l->context->arena, (size_t)seats->count, int64_t);
-  int64_t *columns = arena_new_array(&l->context->arena, (size_t)seats->count, int64_t);
-  for (int64_t i = 0; i < seats->count; i++) {
-    bool before = seats->from[i] < seats->rival[i];
-    rows[i] = before ? seats->from[i] : seats->rival[i];
-    columns[i] = before ? seats->rival[i] : seats->from[i];
-  }
+  Value *rows = EMIT_MATH(l, "Min", seats->from, seats->rival),
+        *columns = EMIT_MATH(l, "Max", seats->from, seats->rival);
   Parts elements = {entries_at(l, matrix.re, rows, columns), NULL};
   if (!matrix.im) return elements;
-  elements.im = EMIT_MATH(l, "Mul", entries_at(l, matrix.im, rows, columns), leads(l, seats, matrix.im->type.dtype));
+  Value *imaginary = entries_at(l, matrix.im, rows, columns);
+  elements.im = EMIT_WHERE(l, is_first(l, seats), imaginary, EMIT_MATH(l, "Neg", imaginary));
   return elements;
 }
 
@@ -62,50 +58,36 @@ static Value *turn(Lowering *l, const Seats *seats, Value **diagonal, Parts *res
 
 /* In the order of the seats that the rows end in. */
 static Pairs diagonalized(Lowering *l, Parts matrix) {
-  Seats seats = seats_for(l, size_along(matrix.re, ROWS).constant);
-  Dim size = dim_of(seats.count);
+  Dim size = size_along(matrix.re, ROWS);
+  Seats seats = seats_for(l, size);
   Type type = matrix.re->type;
   bool complex = matrix.im != NULL;
-  int64_t *all = arena_new_array(&l->context->arena, (size_t)seats.count, int64_t);
-  for (int64_t i = 0; i < seats.count; i++) all[i] = i;
   Value *identity = identity_matrix(l, type.dtype, size, size);
   Value *off = EMIT_MATH(l, "Sub", number_like(l, identity, 1), identity);
   Value *start[] = {constant_integer(l, DTYPE_INT64, 0),
-                    entries_at(l, matrix.re, all, all),
+                    main_diagonal(l, matrix.re),
                     EMIT_MATH(l, "Mul", matrix.re, off),
                     expand_to(l, identity, type.dims, type.rank),
                     complex ? EMIT_MATH(l, "Mul", matrix.im, off) : NULL,
                     complex ? filled(l, type, tensor_scalar(l, type.dtype, 0)) : NULL};
-  Loop *loop = loop_begin(l, "jacobi", dim_of(seats.rounds * MOST_SWEEPS), false, start, complex ? 6 : 4);
+  Dim most = dim_multiply(l->context, dim_of(MOST_SWEEPS), seats.rounds);
+  Loop *loop = loop_begin(l, "jacobi", most, false, start, complex ? 6 : 4);
   Value *diagonal = loop->carried[1];
   Parts rest = {loop->carried[2], complex ? loop->carried[4] : NULL};
   Parts vectors = {loop->carried[3], complex ? loop->carried[5] : NULL};
   Value *quiet = quiet_rounds(l, loop->carried[0], turn(l, &seats, &diagonal, &rest, &vectors));
-  loop->go_on = EMIT_MATH(l, "Less", quiet, integer_like(l, quiet, seats.rounds));
+  loop->go_on = is_unfinished(l, &seats, quiet);
   Value *next[] = {quiet, diagonal, rest.re, vectors.re, rest.im, vectors.im};
   Value **results = emit_loop_end(loop, HERE, next, complex ? 6 : 4);
   return (Pairs){results[1], {results[3], complex ? results[5] : NULL}};
 }
 
-/* Which of the eigenvalues, in ascending order, are asked for; all by default. */
-static void read_subset(Lowering *l, int64_t size, int64_t *start, int64_t *limit) {
-  const Param *subset = param_find(l->equation, "subset_by_index");
-  *start = 0;
-  *limit = size;
-  if (!subset || subset->kind == PARAM_NONE) return;
-  size_t count;
-  const int64_t *bounds = param_list_ints(l->context, subset, &count);
-  require(l->context, count == 2 && bounds[0] >= 0 && bounds[0] <= bounds[1] && bounds[1] <= size);
-  *start = bounds[0];
-  *limit = bounds[1];
-}
-
 static void lower_eigh(Lowering *l) {
   Parts matrix = matrix_parts(l, 0);
   Type vector_type = output_type(l, 0), value_type = output_type(l, 1);
-  int64_t size = known_size(l, matrix.re, ROWS), start, limit, last = (int64_t)matrix.re->type.rank - 1;
-  read_subset(l, size, &start, &limit);
-  if (size == 1 || is_empty(vector_type)) {
+  int64_t last = (int64_t)matrix.re->type.rank - 1;
+  Subset subset = read_subset(l, size_along(matrix.re, ROWS));
+  if (dim_is(size_along(matrix.re, ROWS), 1) || is_empty(vector_type)) {
     Type ones = matrix.im ? part_type(vector_type) : vector_type;
     Value *one = filled(l, ones, tensor_scalar(l, ones.dtype, 1));
     bind_matrix(l, 0, (Parts){one, matrix.im ? number_like(l, one, 0) : NULL});
@@ -117,10 +99,10 @@ static void lower_eigh(Lowering *l) {
   Pairs pairs = diagonalized(l, over_scale(l, matrix, scale));
   Value *values = EMIT_MATH(l, "Mul", in_order(l, pairs.values, false, &places), scale);
   Parts vectors = spoiled_by(l, rows_in_order(l, pairs.vectors, places), scale);
-  vectors.re = part_along(l, vectors.re, ROWS, start, limit);
-  if (vectors.im) vectors.im = part_along(l, vectors.im, ROWS, start, limit);
+  vectors.re = rows_of_subset(l, vectors.re, subset);
+  if (vectors.im) vectors.im = rows_of_subset(l, vectors.im, subset);
   bind_matrix(l, 0, conjugate_transposed(l, vectors));
-  bind_as(l, 1, squeeze_at(l, part_along(l, values, ROWS, start, limit), &last, 1));
+  bind_as(l, 1, squeeze_at(l, rows_of_subset(l, values, subset), &last, 1));
 }
 
 /* clang-format off */

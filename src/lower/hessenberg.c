@@ -72,14 +72,8 @@ static Value *turned(Lowering *l, Value *matrix) { return reversed(l, reversed(l
 
 /* matrix[i + offset, i] as a column. */
 static Value *diagonal_below(Lowering *l, Value *matrix, int64_t offset) {
-  int64_t size = size_along(matrix, ROWS).constant;
-  int64_t *rows = arena_new_array(&l->context->arena, (size_t)size, int64_t);
-  int64_t *columns = arena_new_array(&l->context->arena, (size_t)size, int64_t);
-  for (int64_t i = 0; i < size; i++) {
-    rows[i] = i + offset < size ? i + offset : 0;
-    columns[i] = i;
-  }
-  return part_along(l, entries_at(l, matrix, rows, columns), ROWS, 0, size - offset);
+  Value *columns = counted(l, dim_subtract(l->context, size_along(matrix, ROWS), dim_of(offset)));
+  return entries_at(l, matrix, EMIT_MATH(l, "Add", columns, integer_like(l, columns, offset)), columns);
 }
 
 /* Results of the equation for one part of the matrix, turned back. */
@@ -99,7 +93,6 @@ static Tridiagonal part_results(Lowering *l, Value *matrix, Value *form, Value *
 static void lower_tridiagonal(Lowering *l) {
   Parts matrix = matrix_parts(l, 0);
   bool lower = param_bool_or(l->equation, "lower", true);
-  known_size(l, matrix.re, ROWS);
   if (is_empty(output_type(l, 2))) { /* of one row: what is on the diagonal is real */
     bind_matrix(l, 0, (Parts){matrix.re, matrix.im ? number_like(l, matrix.re, 0) : NULL});
     bind_as(l, 1, reshape_to(l, matrix.re, output_type(l, 1).dims, output_type(l, 1).rank));

@@ -7,80 +7,71 @@
 #include "lower/arithmetic.h"
 #include "lower/matrices.h"
 
-int64_t known_size(Lowering *l, const Value *matrix, int64_t axis) {
-  Dim size = size_along(matrix, axis);
-  if (!dim_is_constant(size)) {
-    unsupported(l, "the size of the matrix must be known at export, and it is %s; only the batch may be symbolic",
-                dim_text(l->context, size));
-  }
-  return size.constant;
+Value *counted(Lowering *l, Dim size) {
+  Value *column = numbers_along(l, ROWS, size);
+  return reshape_to(l, column, &size, 1);
 }
 
 /* A ring of an odd number of seats: i meets -i, the ring turns by one. With an even number of rows the last stays and
  * meets seat 0, which has no rival otherwise. */
-Seats seats_for(Lowering *l, int64_t count) {
-  require(l->context, count > 0);
-  int64_t ring = count % 2 ? count : count - 1;
-  int64_t *from = arena_new_array(&l->context->arena, (size_t)count, int64_t);
-  int64_t *rival = arena_new_array(&l->context->arena, (size_t)count, int64_t);
-  int64_t *place = arena_new_array(&l->context->arena, (size_t)count, int64_t);
-  for (int64_t i = 0; i < count; i++) {
-    from[i] = i < ring ? (i + 1) % ring : i;
-    rival[i] = from[i] < ring ? (ring - from[i]) % ring : 0;
-    if (from[i] == 0) rival[i] = count - ring ? ring : 0;
-    place[i] = rival[i] < ring ? (rival[i] + ring - 1) % ring : rival[i];
-  }
-  return (Seats){.count = count, .rounds = ring, .from = from, .rival = rival, .place = place};
+Seats seats_for(Lowering *l, Dim count) {
+  Dim parity = dim_binary(l->context, DIM_MOD, count, dim_of(2));
+  Dim rounds = dim_subtract(l->context, dim_add(l->context, count, parity), dim_of(1));
+  Value *ring = dimension_scalar(l, rounds, DTYPE_INT64), *size = dimension_scalar(l, count, DTYPE_INT64);
+  Value *seat = counted(l, count), *zero = integer_like(l, seat, 0), *one = integer_like(l, seat, 1);
+  Value *next = EMIT_MATH(l, "Mod", EMIT_MATH(l, "Add", seat, one), ring);
+  Value *from = EMIT_WHERE(l, EMIT_MATH(l, "Less", seat, ring), next, seat);
+  Value *across = EMIT_MATH(l, "Mod", EMIT_MATH(l, "Sub", ring, from), ring);
+  Value *outside = EMIT_MATH(l, "Mul", EMIT_MATH(l, "Sub", size, ring), ring); /* the last seat, or zero: none stays */
+  Value *rival = EMIT_WHERE(l, EMIT_MATH(l, "Less", from, ring), across, zero);
+  rival = EMIT_WHERE(l, EMIT_MATH(l, "Equal", from, zero), outside, rival);
+  Value *before = EMIT_MATH(l, "Sub", EMIT_MATH(l, "Add", rival, ring), one);
+  Value *place = EMIT_WHERE(l, EMIT_MATH(l, "Less", rival, ring), EMIT_MATH(l, "Mod", before, ring), rival);
+  return (Seats){count, rounds, from, rival, place};
 }
 
-Value *entries_at(Lowering *l, Value *matrix, const int64_t *rows, const int64_t *columns) {
-  Dim dims[MAX_RANK];
+Value *entries_at(Lowering *l, Value *matrix, Value *rows, Value *columns) {
+  Dim dims[MAX_RANK], width = size_along(matrix, COLUMNS);
   uint32_t rank = matrix->type.rank;
-  int64_t count = size_along(matrix, ROWS).constant, width = size_along(matrix, COLUMNS).constant;
-  require(l->context, dim_is_constant(size_along(matrix, ROWS)) && dim_is_constant(size_along(matrix, COLUMNS)));
   memcpy(dims, matrix->type.dims, rank * sizeof *dims);
-  dims[rank - 2] = dim_of(count * width);
+  dims[rank - 2] = dim_multiply(l->context, size_along(matrix, ROWS), width);
   dims[rank - 1] = dim_of(1);
-  int64_t *places = arena_new_array(&l->context->arena, (size_t)count, int64_t);
-  for (int64_t i = 0; i < count; i++) places[i] = rows[i] * width + columns[i];
-  Value *flat = reshape_to(l, matrix, dims, rank), *indices = constant_ints(l, places, (size_t)count);
-  Value *entries = EMIT(l, "Gather", resized(l, flat->type, ROWS, dim_of(count)), flat, indices);
-  node_set_int(entries->producer, "axis", (int64_t)rank - 2);
-  return entries;
+  Value *starts = EMIT_MATH(l, "Mul", rows, dimension_scalar(l, width, DTYPE_INT64));
+  return rows_at(l, reshape_to(l, matrix, dims, rank), EMIT_MATH(l, "Add", starts, columns));
 }
 
-/* [rows, columns] of numbers given as doubles. */
-static Value *constant_matrix(Lowering *l, DType dtype, const double *numbers, int64_t rows, int64_t columns) {
-  int64_t dims[] = {rows, columns};
-  size_t count = (size_t)(rows * columns);
-  if (dtype == DTYPE_FLOAT64) return constant(l, tensor_new(l, dtype, dims, 2, numbers, count * sizeof *numbers));
-  require(l->context, dtype == DTYPE_FLOAT32);
-  float *singles = arena_new_array(&l->context->arena, count, float);
-  for (size_t i = 0; i < count; i++) singles[i] = (float)numbers[i];
-  return constant(l, tensor_new(l, dtype, dims, 2, singles, count * sizeof *singles));
+Value *main_diagonal(Lowering *l, Value *matrix) {
+  Value *all = counted(l, size_along(matrix, ROWS));
+  return entries_at(l, matrix, all, all);
+}
+
+Value *rows_at(Lowering *l, Value *matrix, Value *rows) {
+  Value *result = EMIT(l, "Gather", resized(l, matrix->type, ROWS, rows->type.dims[0]), matrix, rows);
+  node_set_int(result->producer, "axis", (int64_t)matrix->type.rank - 2);
+  return result;
+}
+
+/* A number for each seat as a column. */
+static Value *seat_column(Lowering *l, Value *numbers) {
+  static const int64_t last[] = {1};
+  return unsqueeze_at(l, numbers, last, 1);
 }
 
 Value *rivals_mask(Lowering *l, const Seats *seats, DType dtype, bool keep_diagonal) {
-  size_t count = (size_t)seats->count;
-  double *numbers = arena_new_array(&l->context->arena, count * count, double);
-  for (size_t i = 0; i < count * count; i++) numbers[i] = 1;
-  for (size_t i = 0; i < count; i++) {
-    if (!keep_diagonal) numbers[i * count + i] = 0;
-    if (seats->place[i] != (int64_t)i) numbers[i * count + (size_t)seats->place[i]] = 0;
-  }
-  return constant_matrix(l, dtype, numbers, seats->count, seats->count);
+  Value *columns = numbers_along(l, COLUMNS, seats->count), *rows = numbers_along(l, ROWS, seats->count);
+  Value *taken = EMIT_MATH(l, "Equal", columns, seat_column(l, seats->place));
+  if (keep_diagonal) taken = EMIT_MATH(l, "And", taken, has_rival(l, seats));
+  else taken = EMIT_MATH(l, "Or", taken, EMIT_MATH(l, "Equal", columns, rows));
+  return cast_to(l, EMIT_MATH(l, "Not", taken), dtype);
 }
 
-Value *leads(Lowering *l, const Seats *seats, DType dtype) {
-  double *numbers = arena_new_array(&l->context->arena, (size_t)seats->count, double);
-  for (int64_t i = 0; i < seats->count; i++) numbers[i] = seats->from[i] < seats->rival[i] ? 1 : -1;
-  return constant_matrix(l, dtype, numbers, seats->count, 1);
+Value *is_first(Lowering *l, const Seats *seats) {
+  return EMIT_MATH(l, "Less", seat_column(l, seats->from), seat_column(l, seats->rival));
 }
 
-Value *has_rival(Lowering *l, const Seats *seats, DType dtype) {
-  double *numbers = arena_new_array(&l->context->arena, (size_t)seats->count, double);
-  for (int64_t i = 0; i < seats->count; i++) numbers[i] = seats->place[i] != i;
-  return constant_matrix(l, dtype, numbers, seats->count, 1);
+Value *has_rival(Lowering *l, const Seats *seats) {
+  Value *alone = EMIT_MATH(l, "Equal", seat_column(l, seats->from), seat_column(l, seats->rival));
+  return EMIT_MATH(l, "Not", alone);
 }
 
 /* Too small to matter in a sum but with zero. */
@@ -88,9 +79,7 @@ static const double TIE = 1e-30;
 
 /* Of two rivals, whose numbers have opposite signs, one is above zero. */
 static Value *tie_breaker(Lowering *l, const Seats *seats, DType dtype) {
-  double *numbers = arena_new_array(&l->context->arena, (size_t)seats->count, double);
-  for (int64_t i = 0; i < seats->count; i++) numbers[i] = seats->place[i] < i ? -TIE : TIE;
-  return constant_matrix(l, dtype, numbers, seats->count, 1);
+  return EMIT_WHERE(l, is_first(l, seats), constant_scalar(l, dtype, TIE), constant_scalar(l, dtype, -TIE));
 }
 
 Angle half_angle(Lowering *l, const Seats *seats, Value *opposite, Value *adjacent, double tolerance) {
@@ -109,13 +98,6 @@ Angle half_angle(Lowering *l, const Seats *seats, Value *opposite, Value *adjace
   angle.cosine = EMIT_MATH(l, "Reciprocal", EMIT_MATH(l, "Sqrt", EMIT_MATH(l, "Add", slope, one)));
   angle.sine = EMIT_MATH(l, "Mul", angle.tangent, angle.cosine);
   return angle;
-}
-
-Value *rows_at(Lowering *l, Value *matrix, const int64_t *rows) {
-  size_t count = (size_t)size_along(matrix, ROWS).constant;
-  Value *result = EMIT(l, "Gather", matrix->type, matrix, constant_ints(l, rows, count));
-  node_set_int(result->producer, "axis", (int64_t)matrix->type.rank - 2);
-  return result;
 }
 
 /* A part of a product: a.re b.re - a.im b.im, or with the first parts exchanged and a plus. */
@@ -146,10 +128,15 @@ Value *quiet_rounds(Lowering *l, Value *before, Value *turned) {
   return EMIT_WHERE(l, none, EMIT_MATH(l, "Add", before, integer_like(l, before, 1)), integer_like(l, before, 0));
 }
 
+Value *is_unfinished(Lowering *l, const Seats *seats, Value *quiet) {
+  return EMIT_MATH(l, "Less", quiet, dimension_scalar(l, seats->rounds, DTYPE_INT64));
+}
+
 Value *matrix_scale(Lowering *l, Parts parts) {
   Value *matrix = parts.re;
   if (parts.im) {
-    Type type = resized(l, matrix->type, ROWS, dim_of(2 * size_along(matrix, ROWS).constant));
+    Dim both = dim_multiply(l->context, dim_of(2), size_along(matrix, ROWS));
+    Type type = resized(l, matrix->type, ROWS, both);
     matrix = concat_at(l, VALUES(parts.re, parts.im), 2, (int64_t)type.rank - 2, type);
   }
   Value *sizes = EMIT_MATH(l, "Abs", matrix);
@@ -191,6 +178,20 @@ Value *part_along(Lowering *l, Value *matrix, int64_t axis, int64_t start, int64
   Type type = resized(l, matrix->type, axis, dim_of(limit - start));
   int64_t number = axis + matrix->type.rank;
   return slice_at(l, matrix, type, (Dim[]){dim_of(start)}, (Dim[]){dim_of(limit)}, NULL, &number, 1);
+}
+
+Subset read_subset(Lowering *l, Dim size) {
+  const Param *subset = param_find(l->equation, "subset_by_index");
+  if (!subset || subset->kind == PARAM_NONE) return (Subset){.whole = true};
+  size_t count;
+  const int64_t *bounds = param_list_ints(l->context, subset, &count);
+  require(l->context, count == 2 && bounds[0] >= 0 && bounds[0] <= bounds[1]);
+  require(l->context, !dim_is_constant(size) || bounds[1] <= size.constant);
+  return (Subset){bounds[0] == 0 && dim_is(size, bounds[1]), bounds[0], bounds[1]};
+}
+
+Value *rows_of_subset(Lowering *l, Value *matrix, Subset subset) {
+  return subset.whole ? matrix : part_along(l, matrix, ROWS, subset.start, subset.limit);
 }
 
 double spacing_of(DType dtype) { return dtype == DTYPE_FLOAT64 ? DBL_EPSILON : (double)FLT_EPSILON; }

@@ -11,30 +11,29 @@
 #include "lower/complex_matrices.h"
 
 typedef struct Seats {
-  int64_t count;
-  int64_t rounds;       /* of a sweep */
-  const int64_t *from;  /* the row that sits here after the round sat there before */
-  const int64_t *rival; /* and its rival there; the seat itself for the one without a rival */
-  const int64_t *place; /* where its rival sits after the round */
+  Dim count;
+  Dim rounds;   /* of a sweep */
+  Value *from;  /* int64[count]: the row that sits here after the round sat there before */
+  Value *rival; /* and its rival there; the seat itself for the one without a rival */
+  Value *place; /* where its rival sits after the round */
 } Seats;
 
 enum { MOST_SWEEPS = 60 }; /* ten are common; a matrix of equal singular values takes thirty */
 
-/* The size along an axis; refused where it is not known at export. */
-int64_t known_size(Lowering *l, const Value *matrix, int64_t axis);
-Seats seats_for(Lowering *l, int64_t count);
+Seats seats_for(Lowering *l, Dim count);
 
+/* int64[size]: 0, 1, … */
+Value *counted(Lowering *l, Dim size);
 /* matrix[rows[i], columns[i]] as a column. */
-Value *entries_at(Lowering *l, Value *matrix, const int64_t *rows, const int64_t *columns);
-/* matrix[rows], one for each seat. */
-Value *rows_at(Lowering *l, Value *matrix, const int64_t *rows);
+Value *entries_at(Lowering *l, Value *matrix, Value *rows, Value *columns);
+Value *main_diagonal(Lowering *l, Value *matrix);
+/* matrix[rows], as many as there are. */
+Value *rows_at(Lowering *l, Value *matrix, Value *rows);
 /* A matrix that is one but zero where rivals sit after the round, and on the diagonal unless that is kept. */
 Value *rivals_mask(Lowering *l, const Seats *seats, DType dtype, bool keep_diagonal);
-/* A column: one for the seats with a rival, zero for the one without. */
-Value *has_rival(Lowering *l, const Seats *seats, DType dtype);
-
-/* A column: one for the first of a pair, minus one for the second. */
-Value *leads(Lowering *l, const Seats *seats, DType dtype);
+/* bool columns: has the seat a rival; is its row the first of the pair? */
+Value *has_rival(Lowering *l, const Seats *seats);
+Value *is_first(Lowering *l, const Seats *seats);
 
 typedef struct Angle {
   Value *tangent;
@@ -51,8 +50,9 @@ Angle half_angle(Lowering *l, const Seats *seats, Value *opposite, Value *adjace
  * imaginary parts. */
 Parts rotated_rows(Lowering *l, const Seats *seats, Parts matrix, Parts cosine, Parts sine);
 
-/* The number of rounds in a row without a turn, after this one. */
+/* The number of rounds in a row without a turn, after this one; and whether that is less than a sweep. */
 Value *quiet_rounds(Lowering *l, Value *before, Value *turned);
+Value *is_unfinished(Lowering *l, const Seats *seats, Value *quiet);
 
 /* A power of two [..., 1, 1] near the largest element of each matrix, so that the quotients are of the order of one;
  * NaN where an element is not finite. */
@@ -64,6 +64,16 @@ Parts spoiled_by(Lowering *l, Parts matrix, Value *scale);
 /* A column in ascending or descending order; *places receives where each number stood, for rows_in_order. */
 Value *in_order(Lowering *l, Value *column, bool descending, Value **places);
 Parts rows_in_order(Lowering *l, Parts matrix, Value *places);
+
+/* Which of the values, in order, the equation asks for. */
+typedef struct Subset {
+  bool whole;
+  int64_t start, limit;
+} Subset;
+
+Subset read_subset(Lowering *l, Dim size);
+/* The rows that belong to them. */
+Value *rows_of_subset(Lowering *l, Value *matrix, Subset subset);
 /* Elements start up to limit along an axis. */
 Value *part_along(Lowering *l, Value *matrix, int64_t axis, int64_t start, int64_t limit);
 

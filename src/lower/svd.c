@@ -20,13 +20,6 @@ static Value *rotated(Lowering *l, const Seats *seats, Value *matrix, Value *cos
   return rotated_rows(l, seats, (Parts){matrix, NULL}, (Parts){cosine, NULL}, (Parts){sine, NULL}).re;
 }
 
-static Value *main_diagonal(Lowering *l, Value *matrix) {
-  int64_t size = size_along(matrix, ROWS).constant;
-  int64_t *all = arena_new_array(&l->context->arena, (size_t)size, int64_t);
-  for (int64_t i = 0; i < size; i++) all[i] = i;
-  return entries_at(l, matrix, all, all);
-}
-
 static Singular without_phases(Lowering *l, Parts diagonal, Parts left, Parts right) {
   if (diagonal.im) {
     Value *size = magnitude(l, diagonal);
@@ -44,11 +37,12 @@ static Singular without_phases(Lowering *l, Parts diagonal, Parts left, Parts ri
  * the difference of the two angles have the tangents (c + b) / (a - d) and (c - b) / (a + d). */
 static Value *turn(Lowering *l, const Seats *seats, Value **core, Value **left, Value **right) {
   DType dtype = (*core)->type.dtype;
-  const int64_t *own = seats->from, *rival = seats->rival;
+  Value *own = seats->from, *rival = seats->rival;
   Value *a = entries_at(l, *core, own, own), *b = entries_at(l, *core, own, rival);
   Value *c = entries_at(l, *core, rival, own), *d = entries_at(l, *core, rival, rival);
   Value *together = EMIT_MATH(l, "Add", c, b);
-  if (seats->count % 2) together = EMIT_MATH(l, "Mul", together, has_rival(l, seats, dtype));
+  bool even = dim_is_constant(seats->count) && seats->count.constant % 2 == 0;
+  if (!even) together = EMIT_WHERE(l, has_rival(l, seats), together, number_like(l, together, 0));
   double tolerance = spacing_of(dtype) / 2;
   Angle sum = half_angle(l, seats, together, EMIT_MATH(l, "Sub", a, d), tolerance);
   Angle difference = half_angle(l, seats, EMIT_MATH(l, "Sub", c, b), EMIT_MATH(l, "Add", a, d), tolerance);
@@ -69,24 +63,25 @@ static Value *turn(Lowering *l, const Seats *seats, Value **core, Value **left, 
 /* The diagonal that is left of a square matrix, and the rotations that led to it, with the signs or phases of the
  * diagonal taken off; in the order of the seats that the rows end in. */
 static Singular diagonalized(Lowering *l, Parts matrix) {
-  Seats seats = seats_for(l, size_along(matrix.re, ROWS).constant);
+  Dim size = size_along(matrix.re, ROWS);
+  Seats seats = seats_for(l, size);
   Type type = matrix.re->type;
   bool complex = matrix.im != NULL;
-  Dim size = dim_of(seats.count);
   Value *identity = expand_to(l, identity_matrix(l, type.dtype, size, size), type.dims, type.rank);
   Value *zeros = complex ? filled(l, type, tensor_scalar(l, type.dtype, 0)) : NULL;
   Parts core = matrix, left = {identity, zeros}, right = left;
-  if (seats.count > 1) {
+  if (!dim_is(size, 1)) {
     Value *start[] = {constant_integer(l, DTYPE_INT64, 0), matrix.re, identity, identity, matrix.im, zeros, zeros};
     size_t carried = complex ? 7 : 4;
-    Loop *loop = loop_begin(l, "kogbetliantz", dim_of(seats.rounds * MOST_SWEEPS), false, start, carried);
+    Dim most = dim_multiply(l->context, dim_of(MOST_SWEEPS), seats.rounds);
+    Loop *loop = loop_begin(l, "kogbetliantz", most, false, start, carried);
     core = (Parts){loop->carried[1], complex ? loop->carried[4] : NULL};
     left = (Parts){loop->carried[2], complex ? loop->carried[5] : NULL};
     right = (Parts){loop->carried[3], complex ? loop->carried[6] : NULL};
     Value *turned =
         complex ? complex_turn(l, &seats, &core, &left, &right) : turn(l, &seats, &core.re, &left.re, &right.re);
     Value *quiet = quiet_rounds(l, loop->carried[0], turned);
-    loop->go_on = EMIT_MATH(l, "Less", quiet, integer_like(l, quiet, seats.rounds));
+    loop->go_on = is_unfinished(l, &seats, quiet);
     Value *next[] = {quiet, core.re, left.re, right.re, core.im, left.im, right.im};
     Value **results = emit_loop_end(loop, HERE, next, carried);
     core = (Parts){results[1], complex ? results[4] : NULL};
@@ -123,8 +118,8 @@ static Parts completed(Lowering *l, Parts left, int64_t rows, int64_t columns) {
 static Singular tall_svd(Lowering *l, Parts matrix, bool full) {
   Value *scale = matrix_scale(l, matrix);
   matrix = over_scale(l, matrix, scale);
+  if (dim_equal(size_along(matrix.re, ROWS), size_along(matrix.re, COLUMNS))) return square_svd(l, matrix, scale);
   int64_t rows = size_along(matrix.re, ROWS).constant, columns = size_along(matrix.re, COLUMNS).constant;
-  if (rows == columns) return square_svd(l, matrix, scale);
   ComplexTriangularized factors = complex_triangularized(l, matrix, dim_of(columns));
   Parts upper = {triangle(l, part_along(l, factors.upper.re, ROWS, 0, columns), false, 0), NULL};
   if (matrix.im) upper.im = triangle(l, part_along(l, factors.upper.im, ROWS, 0, columns), false, 0);
@@ -137,30 +132,20 @@ static Singular tall_svd(Lowering *l, Parts matrix, bool full) {
   return result;
 }
 
-static Parts rows_between(Lowering *l, Parts matrix, int64_t start, int64_t limit) {
-  return (Parts){part_along(l, matrix.re, ROWS, start, limit),
-                 matrix.im ? part_along(l, matrix.im, ROWS, start, limit) : NULL};
+static Parts rows_of(Lowering *l, Parts matrix, Subset subset) {
+  return (Parts){rows_of_subset(l, matrix.re, subset), matrix.im ? rows_of_subset(l, matrix.im, subset) : NULL};
 }
 
-/* Those of the values that are asked for; all by default. */
 static void bind_singular(Lowering *l, Singular singular, bool vectors, bool full) {
-  const Param *subset = param_find(l->equation, "subset_by_index");
+  Subset subset = read_subset(l, size_along(singular.values, ROWS));
   int64_t last = output_type(l, 0).rank;
-  if (subset && subset->kind != PARAM_NONE) {
-    size_t count;
-    const int64_t *bounds = param_list_ints(l->context, subset, &count);
-    int64_t size = size_along(singular.values, ROWS).constant;
-    require(l->context, count == 2 && bounds[0] >= 0 && bounds[0] <= bounds[1] && bounds[1] <= size);
-    bool whole = bounds[0] == 0 && bounds[1] == size;
-    if (full && vectors && !whole) unsupported(l, "a part of the singular values goes with full_matrices=False only");
-    singular.values = part_along(l, singular.values, ROWS, bounds[0], bounds[1]);
-    if (!whole) singular.left = rows_between(l, singular.left, bounds[0], bounds[1]);
-    if (!whole) singular.right = rows_between(l, singular.right, bounds[0], bounds[1]);
+  if (full && vectors && !subset.whole) {
+    unsupported(l, "a part of the singular values goes with full_matrices=False only");
   }
-  bind_as(l, 0, squeeze_at(l, singular.values, &last, 1));
+  bind_as(l, 0, squeeze_at(l, rows_of_subset(l, singular.values, subset), &last, 1));
   if (!vectors) return;
-  bind_matrix(l, 1, conjugate_transposed(l, singular.left));
-  bind_matrix(l, 2, singular.right);
+  bind_matrix(l, 1, conjugate_transposed(l, rows_of(l, singular.left, subset)));
+  bind_matrix(l, 2, rows_of(l, singular.right, subset));
 }
 
 static void bind_nothing(Lowering *l, bool vectors, bool complex) {
@@ -178,7 +163,12 @@ static void lower_svd(Lowering *l) {
   Parts matrix = matrix_parts(l, 0);
   bool vectors = param_bool_or(l->equation, "compute_uv", true);
   bool full = param_bool_or(l->equation, "full_matrices", true);
-  bool wide = known_size(l, matrix.re, ROWS) < known_size(l, matrix.re, COLUMNS);
+  Dim rows = size_along(matrix.re, ROWS), columns = size_along(matrix.re, COLUMNS);
+  if (!dim_equal(rows, columns) && !(dim_is_constant(rows) && dim_is_constant(columns))) {
+    unsupported(l, "it must be known at export whether the matrix has more rows or more columns, and it is %s by %s",
+                dim_text(l->context, rows), dim_text(l->context, columns));
+  }
+  bool wide = !dim_equal(rows, columns) && rows.constant < columns.constant;
   if (is_empty(matrix.re->type)) {
     bind_nothing(l, vectors, matrix.im != NULL);
     return;

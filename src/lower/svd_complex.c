@@ -27,7 +27,7 @@ typedef struct Block {
   Value *turns; /* bool: is there anything to rotate? */
 } Block;
 
-static Parts part_entries(Lowering *l, Parts core, const int64_t *rows, const int64_t *columns) {
+static Parts part_entries(Lowering *l, Parts core, Value *rows, Value *columns) {
   return (Parts){entries_at(l, core.re, rows, columns), entries_at(l, core.im, rows, columns)};
 }
 
@@ -37,23 +37,21 @@ static Value *is_large(Lowering *l, Parts z, double tolerance) {
 }
 
 static Block block_of(Lowering *l, const Seats *seats, Parts core) {
-  const int64_t *own = seats->from, *rival = seats->rival;
+  Value *own = seats->from, *rival = seats->rival;
   Parts a = part_entries(l, core, own, own), b = part_entries(l, core, own, rival);
   Parts c = part_entries(l, core, rival, own), d = part_entries(l, core, rival, rival);
   DType dtype = core.re->type.dtype;
-  Value *first = parts_square(l, a), *second = parts_square(l, d), *zero = number_like(l, first, 0);
-  Value *before = EMIT_MATH(l, "Greater", leads(l, seats, dtype), zero);
-  Value *tie = EMIT_MATH(l, "And", EMIT_MATH(l, "Equal", first, second), before);
+  Value *first = parts_square(l, a), *second = parts_square(l, d);
+  Value *tie = EMIT_MATH(l, "And", EMIT_MATH(l, "Equal", first, second), is_first(l, seats));
   Value *leader = EMIT_MATH(l, "Or", EMIT_MATH(l, "Greater", first, second), tie);
   double tolerance = spacing_of(dtype) / 4;
   Value *turns = EMIT_MATH(l, "Or", is_large(l, b, tolerance), is_large(l, c, tolerance));
-  Value *paired = EMIT_MATH(l, "Greater", has_rival(l, seats, dtype), zero);
   return (Block){parts_where(l, leader, a, d),
                  parts_where(l, leader, b, c),
                  parts_where(l, leader, c, b),
                  parts_where(l, leader, d, a),
                  leader,
-                 EMIT_MATH(l, "And", turns, paired)};
+                 EMIT_MATH(l, "And", turns, has_rival(l, seats))};
 }
 
 /* What a row and its rival are multiplied by. */

@@ -10,13 +10,21 @@ import contextlib
 import jax
 import numpy as np
 import onnxruntime
+import pytest
 from export_check import check_model
 
 from jax2onnx import to_onnx
 from jax2onnx._compare import complex_as_pairs, run_session
 
 RANDOM = np.random.default_rng(0)
+_START = RANDOM.bit_generator.state
 FLOATS = [False, True]  # x64
+
+
+@pytest.fixture(autouse=True)
+def same_numbers():
+    """The numbers of a test do not depend on which tests ran before it."""
+    RANDOM.bit_generator.state = _START
 
 
 class Exported:
@@ -145,5 +153,5 @@ def check_eig(matrices, values, left, right):
         near(adjoint(u) @ (matrix / unit), (w / unit)[:, None] * adjoint(u), size)
         for vectors in (u, v):
             near(np.linalg.norm(vectors, axis=0), np.ones(size, vectors.real.dtype), size)
-            largest = np.abs(vectors).argmax(axis=0)
-            assert np.abs(vectors[largest, np.arange(size)].imag).max() < 1e-3
+            largest = np.abs(vectors) > 0.999 * np.abs(vectors).max(axis=0)  # several may be, up to rounding
+            assert np.where(largest, np.abs(vectors.imag), 1).min(axis=0).max() < 1e-3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import onnx
 import pytest
 from eigen_check import (
     FLOATS,
@@ -16,6 +17,7 @@ from eigen_check import (
     dtype_of,
     near,
     norm,
+    same_numbers,  # noqa: F401
     square_matrices,
     symmetric,
 )
@@ -37,6 +39,23 @@ def test_eigh_of_a_larger_matrix_in_few_nodes():
     exported = Exported(jnp.linalg.eigh, [matrix])
     check_eigh(matrix, *exported(matrix))
     assert len(op_types(exported.model)) < 90
+
+
+@pytest.mark.parametrize("size", [2, 3, 6, 9])
+def test_in_a_sweep_each_row_meets_each_other_once(size):
+    """The tournament of Jacobi's method, read from the model: where rows and their rivals are gathered from."""
+    model = to_onnx(jnp.linalg.eigvalsh, [(size, size)])
+    body = next(node for node in model.graph.node if node.op_type == "Loop").attribute[0].g
+    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    diagonal = body.input[3].name
+    own, rival = (
+        constants[node.input[1]] for node in body.node if node.op_type == "Gather" and node.input[0] == diagonal
+    )
+    rows, meetings = np.arange(size), np.zeros((size, size), int)
+    for _ in range(size if size % 2 else size - 1):
+        meetings[rows[own], rows[rival]] += 1
+        rows = rows[own]
+    np.testing.assert_array_equal(meetings, np.ones((size, size), int) - (0 if size % 2 else np.eye(size, dtype=int)))
 
 
 def test_eigh_with_symbolic_batch():
@@ -120,9 +139,31 @@ def test_eigh_at_other_opsets(opset):
     check_eigh(matrix, *Exported(jnp.linalg.eigh, [matrix], opset=opset)(matrix))
 
 
-def test_a_symbolic_size_is_refused():
-    with pytest.raises(UnsupportedError, match="size of the matrix must be known"):
-        to_onnx(jnp.linalg.eigh, [("N", "N")])
+@pytest.mark.parametrize("name", ["eigh", "svd", "schur"])
+def test_symbolic_sizes(name):
+    """One model for matrices of any size."""
+    fn, check = {
+        "eigh": (jnp.linalg.eigh, check_eigh),
+        "svd": (jnp.linalg.svd, check_svd),
+        "schur": (jax.lax.linalg.schur, check_schur),
+    }[name]
+    exported = Exported(fn, [("B", "N", "N")])
+    for batch, size in ((3, 4), (1, 1), (2, 2), (2, 7)):
+        matrices = RANDOM.standard_normal((batch, size, size)).astype(np.float32)
+        matrices = symmetric(matrices) if name == "eigh" else matrices
+        check(matrices, *exported(matrices))
+
+
+def test_tridiagonal_of_a_symbolic_size():
+    matrices = [RANDOM.standard_normal((size, size)) for size in (4, 2, 7)]
+    check_export(
+        jax.lax.linalg.tridiagonal, matrices[:1], specs=[("N", "N")], more_args=[[m] for m in matrices[1:]], x64=True
+    )
+
+
+def test_a_matrix_that_may_be_tall_or_wide_is_refused():
+    with pytest.raises(UnsupportedError, match="more rows or more columns, and it is N by 3"):
+        to_onnx(jnp.linalg.svd, [("N", 3)])
 
 
 @pytest.mark.parametrize("x64", FLOATS)

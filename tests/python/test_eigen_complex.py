@@ -20,6 +20,7 @@ from eigen_check import (
     joined,
     near,
     norm,
+    same_numbers,  # noqa: F401
     square_matrices,
     symmetric,
 )
@@ -86,6 +87,32 @@ def test_eig_with_symbolic_batch_and_what_is_not_finite():
         results = [joined(result) for result in exported(matrices)]
         check_eig(matrices[:2], *(result[:2] for result in results))
         assert all(np.isnan(result[2:].real).all() and np.isnan(result[2:].imag).all() for result in results)
+
+
+def test_eig_of_symbolic_sizes():
+    exported = Exported(jax.lax.linalg.eig, [("B", "N", "N")])
+    for batch, size in ((3, 4), (1, 1), (2, 2), (2, 7)):
+        matrices = RANDOM.standard_normal((batch, size, size)).astype(np.float32)
+        check_eig(matrices, *map(joined, exported(matrices)))
+
+
+@pytest.mark.parametrize("decompose", [jnp.linalg.eigh, jnp.linalg.svd, jax.lax.linalg.schur])
+def test_complex_matrices_of_symbolic_sizes(decompose):
+    def rebuilt(x):
+        if decompose is jnp.linalg.eigh:
+            values, vectors = decompose(x)
+            return (vectors * values) @ vectors.conj().T
+        if decompose is jnp.linalg.svd:
+            left, values, right = decompose(x)
+            return (left * values) @ right
+        form, basis = decompose(x)
+        return basis @ form @ basis.conj().T
+
+    exported = Exported(lambda x, y: rebuilt(x + 1j * (y - y.T) + x.T), [("N", "N")] * 2)
+    for size in (4, 1, 2, 5):
+        x, y = RANDOM.standard_normal((2, size, size)).astype(np.float32)
+        whole = (x + 1j * (y - y.T) + x.T).astype(np.complex64)
+        near(joined(exported(x, y)[0]), whole, size, norm(whole))
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3, 3), (1, 1)])
