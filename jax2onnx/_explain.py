@@ -53,6 +53,7 @@ class Found:
 
 def find_nodes(message: str, model: ModelOrigins) -> list[Found]:
     """The nodes that a message names: those named as nodes first, inner before outer, in the order of the message."""
+    message = model.without_inlining(message)
     found = _by_name(message, model) or _by_number(message, model) or _by_operator(message, model)
     # A node with a body is named on the way to the node inside that failed.
     holders = {parent for item in found if item.kind == "node" for parent in item.node.parents}

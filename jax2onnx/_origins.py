@@ -90,10 +90,19 @@ class ModelOrigins:
     inputs: list[str]
     outputs: list[str]
     initializers: list[str]
+    functions: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.by_name = {node.name: node for node in reversed(self.nodes)}
         self.producers = {value: node for node in reversed(self.nodes) for value in node.outputs if value}
+
+    def without_inlining(self, text: str) -> str:
+        """Names as the model has them: ONNX Runtime puts a function's body in place of a call, and the function's name
+        in front of the body's. What goes is replaced by blanks, so that everything else keeps its place."""
+        if not self.functions or "_inlfunc_" not in text:
+            return text
+        names = "|".join(re.escape(name) for name in sorted(self.functions, key=len, reverse=True))
+        return re.sub(rf"_inlfunc_(?:{names})_(?:token_\d+_)?", lambda match: " " * len(match[0]), text)
 
     @property
     def has_places(self) -> bool:
@@ -124,7 +133,7 @@ def read_origins(path: str | os.PathLike[str]) -> ModelOrigins:
         nodes += _graph_nodes(function["body"], (function["name"],))
         initializers += _initializers(function["body"])
     names = [[value["name"] for value in graph[key]] for key in ("inputs", "outputs")]
-    return ModelOrigins(path, nodes, *names, initializers)
+    return ModelOrigins(path, nodes, *names, initializers, [function["name"] for function in document["functions"]])
 
 
 def _bodies(node: dict[str, Any]) -> list[dict[str, Any]]:

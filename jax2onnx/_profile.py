@@ -170,7 +170,7 @@ class _Parts:
         return self._known[key]
 
     def _find(self, name: str, op: str) -> list[NodeOrigin]:
-        node = self._model.by_name.get(name)
+        node = self._model.by_name.get(self._model.without_inlining(name).strip())
         if node is not None and node.op == op:
             return [node]
         kernel = self._optimised.by_name.get(name) if self._optimised else None

@@ -100,6 +100,31 @@ def test_verify_finds_the_call_that_parts(files, tmp_path, capsys):
     assert "stack" in capsys.readouterr().out
 
 
+def test_explain_and_profile_see_through_the_inlining_of_the_runtime(tmp_path, capsys):
+    @onnx_function(unique=True)
+    def joined(x, y):
+        return jnp.sin(x) + y
+
+    def twice(x, y):
+        return joined(joined(x * 2, y), y)
+
+    path = to_onnx(
+        twice, [("A", 3), ("A", 3)], return_mode="file", output_path=tmp_path / "m.onnx", stacktrace_metadata="full"
+    )
+    settings = onnxruntime.SessionOptions()
+    settings.log_severity_level = 4
+    session = onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
+    with pytest.raises(Exception, match="_inlfunc_") as error:
+        session.run(None, {"in_0": np.ones((2, 3), np.float32), "in_1": np.ones((5, 3), np.float32)})
+    (tmp_path / "message.txt").write_text(str(error.value))
+    assert main(["explain", path, str(tmp_path / "message.txt"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["found"]
+    assert (found[0]["node"], found[0]["place"]["source"]) == ("Add_0", "return jnp.sin(x) + y")
+    assert main(["profile", path, "--json"]) == 0
+    lines = json.loads(capsys.readouterr().out)["lines"]
+    assert {line["line"]["source"] for line in lines} == {"return jnp.sin(x) + y", "return joined(joined(x * 2, y), y)"}
+
+
 def test_a_function_of_the_model_inlined_by_the_standard_computes_the_same(files):
     inlined = onnx.inliner.inline_local_functions(onnx.load(files["full"]))
     assert not inlined.functions
