@@ -95,7 +95,9 @@ coverage: build
 
 # The same with the number of tests for each primitive counted anew: runs the suite.
 coverage-count: build
-	@$(PY) tools/coverage.py --count --write
+	@rm -f build/primitives.txt
+	@COUNT_PRIMITIVES=$(abspath build/primitives.txt) $(PY) -m pytest -n $(JOBS) --tb=no tests/python || true
+	@$(PY) tools/coverage.py --count build/primitives.txt --write
 
 clean:
 	rm -rf build .matrix jax2onnx/_core*.so

@@ -1,7 +1,8 @@
 """What becomes of every primitive that the installed JAX can lower.
 
-Usage: coverage.py [--count] [--write]. With --count the test suite runs, and each primitive is shown with the number of
-tests that export it; the numbers are kept in tests/primitive_counts.json. With --write docs/primitives.md is written.
+Usage: coverage.py [--count RECORD] [--write]. RECORD is what test runs with COUNT_PRIMITIVES=RECORD wrote: each
+primitive is shown with the number of tests that export it; the numbers are kept in tests/primitive_counts.json. With
+--write docs/primitives.md is written.
 """
 
 from __future__ import annotations
@@ -10,11 +11,8 @@ import argparse
 import contextlib
 import importlib
 import json
-import os
 import pkgutil
-import subprocess
 import sys
-import tempfile
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -82,14 +80,10 @@ def table() -> list[Row]:
     return rows
 
 
-def count_by_tests() -> dict[str, int]:
-    """How many tests export each primitive: the suite writes a line "test primitive…" per export."""
-    with tempfile.NamedTemporaryFile("r", suffix=".txt") as record:
-        environment = {**os.environ, "COUNT_PRIMITIVES": record.name}
-        command = [sys.executable, "-m", "pytest", "-q", "-n", os.environ.get("JOBS", "2"), "tests/python"]
-        subprocess.run(command, cwd=ROOT, env=environment, stdout=sys.stderr, check=False)
-        pairs = {(test, name) for line in record for test, *names in [line.rstrip("\n").split("\t")] for name in names}
-    counts = Counter(name for _, name in pairs)
+def count_by_tests(record: Path) -> dict[str, int]:
+    """How many tests export each primitive: a test run wrote lines "test primitive…"."""
+    lines = [line.split("\t") for line in record.read_text().splitlines()]
+    counts = Counter(name for _, name in {(test, name) for test, *names in lines for name in names})
     COUNTS.write_text(json.dumps(dict(sorted(counts.items())), indent=1) + "\n")
     return counts
 
@@ -119,10 +113,10 @@ def page(rows: list[Row], counts: dict[str, int]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", action="store_true", help="run the test suite to count")
+    parser.add_argument("--count", type=Path, metavar="RECORD", help="count anew, from what test runs wrote")
     parser.add_argument("--write", action="store_true", help="write docs/primitives.md")
     options = parser.parse_args()
-    counts = count_by_tests() if options.count else stored_counts()
+    counts = count_by_tests(options.count) if options.count else stored_counts()
     rows = table()
     for row in rows:
         print(f"{row.primitive:40} {row.kind:30} {counts.get(row.primitive, ''):>5}  {row.reason}")

@@ -20,6 +20,9 @@ MESSAGES = pathlib.Path(__file__).resolve().parents[1] / "data" / "messages"
 sys.path.insert(0, str(MESSAGES))
 import make  # noqa: E402
 
+sys.path.remove(str(MESSAGES))
+del sys.modules["program"]  # the random programs have a module of that name, too
+
 SOURCE = MESSAGES / "program.py"
 
 # The message, and the text of the line that it shall lead to first.
