@@ -13,6 +13,7 @@
 
 #include "passes/attention.h"
 #include "passes/bounds.h"
+#include "passes/positions.h"
 #include "program/numbers.h"
 
 static const double lowest_kept = -1e9; /* what is added below this leaves nothing of a score beside another */
@@ -107,22 +108,6 @@ static MaskUse use_of_constant(const Tensor *mask, bool inverted, Type scores) {
   return causal ? MASK_CAUSAL : inverted ? MASK_ADDED : MASK_AS_IT_IS;
 }
 
-/* The numbers 0, 1, 2, ... along the only axis that is not of size 1, counted from the end. */
-static bool counts_along(const Value *value, uint32_t from_end, Dim size) {
-  Type type = value->type;
-  double first, step;
-  for (uint32_t i = 1; i <= type.rank; i++) {
-    if (!dim_equal(type.dims[type.rank - i], i == from_end ? size : dim_of(1))) return false;
-  }
-  while (value->producer && (node_is(value->producer, "Reshape") || node_is(value->producer, "Unsqueeze") ||
-                             node_is(value->producer, "Squeeze"))) {
-    value = node_input(value->producer, 0);
-  }
-  const Node *range = value->producer;
-  return type.rank >= from_end && range && node_is(range, "Range") && uniform_number(node_input(range, 0), &first) &&
-         uniform_number(node_input(range, 2), &step) && first == 0 && step == 1;
-}
-
 /* Is it computed that the query's position is not before the key's? */
 static bool is_causal_at_run_time(const Value *mask, bool inverted, Type scores) {
   static const struct {
@@ -134,8 +119,8 @@ static bool is_causal_at_run_time(const Value *mask, bool inverted, Type scores)
   if (!node || !dim_equal(scores.dims[2], scores.dims[3])) return false;
   for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
     if (!node_is(node, forms[i].op) || forms[i].inverted != inverted) continue;
-    return counts_along(node_input(node, forms[i].queries), 2, scores.dims[2]) &&
-           counts_along(node_input(node, 1 - forms[i].queries), 1, scores.dims[3]);
+    return counts_positions(node_input(node, forms[i].queries), 2, scores.dims[2]) &&
+           counts_positions(node_input(node, 1 - forms[i].queries), 1, scores.dims[3]);
   }
   return false;
 }

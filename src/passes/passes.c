@@ -33,6 +33,7 @@ const Pass all_passes[] = {
     {"fuse_attention", "finds Attention", fuse_attention},
     {"fuse_selection", "finds Gather where one position is picked", fuse_selection},
     {"fuse_split", "finds Split where Slices lie side by side", fuse_split},
+    {"fuse_triangles", "finds Trilu", fuse_triangles},
     {"fuse_rotary", "finds RotaryEmbedding", fuse_rotary},
     {"fuse_recurrent", "finds LSTM, GRU and RNN in loops", fuse_recurrent},
     {"fuse_resize", "finds images that are enlarged or reduced", fuse_resize, .late = true},

@@ -58,6 +58,7 @@ bool fuse_attention(Model *model);
 bool fuse_recurrent(Model *model);
 bool fuse_selection(Model *model);
 bool fuse_split(Model *model);
+bool fuse_triangles(Model *model);
 bool fuse_rotary(Model *model);
 bool fuse_integers(Model *model);
 bool decide_by_ranges(Model *model);
