@@ -272,6 +272,21 @@ def test_blocks_of_a_symbolic_batch():
     check_export(jnp.linalg.inv, [batches[0]], specs=[("B", 260, 260)], more_args=[[batches[1]]], x64=True)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("factor", [linalg.cholesky, linalg.lu, partial(linalg.qr, pivoting=True)])
+def test_narrow_types_are_computed_in_single_precision(factor, dtype):
+    def reference(a):
+        wide = factor(a.astype(jnp.float32))
+        return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, wide)
+
+    matrix = positive_definite(3, 3).astype(jnp.dtype(dtype))
+    try:
+        jax.make_jaxpr(factor)(matrix)
+    except TypeError:
+        pytest.skip("this JAX factors single and double precision only")
+    check_export(factor, [matrix], reference=reference)
+
+
 needs_perturbation = pytest.mark.skipif(
     "perturb_singular" not in inspect.signature(linalg.tridiagonal_solve).parameters,
     reason="JAX has no such option yet",
