@@ -70,20 +70,20 @@ Parts complex_product(Lowering *l, Parts a, Parts b) {
 
 static Value *square_of(Lowering *l, Value *x) { return EMIT_MATH(l, "Mul", x, x); }
 
-/* Norms are taken in double precision: squares of float32 neither overflow nor vanish there. */
+/* In double precision, where squares and reciprocals of float32 neither overflow nor vanish. */
 ComplexReflection complex_reflection_of(Lowering *l, Parts column, Value *rows, Value *index) {
   if (!column.im) {
     Reflection real = reflection_of(l, column.re, rows, index);
     return (ComplexReflection){{real.vector, NULL}, {real.tau, NULL}};
   }
   DType dtype = column.re->type.dtype, wide = DTYPE_FLOAT64;
-  Value *below = EMIT_MATH(l, "Greater", rows, index), *nought = number_like(l, column.re, 0);
-  Parts tail = {EMIT_WHERE(l, below, column.re, nought), EMIT_WHERE(l, below, column.im, nought)};
-  Parts head = {cast_to(l, slice_of(l, column.re, ROWS, index), wide),
-                cast_to(l, slice_of(l, column.im, ROWS, index), wide)};
-  Value *zero = number_like(l, head.re, 0), *one = number_like(l, head.re, 1);
-  Value *square = EMIT_MATH(l, "Add", EMIT_ALONG(l, "ReduceSumSquare", cast_to(l, tail.re, wide), ROWS),
-                            EMIT_ALONG(l, "ReduceSumSquare", cast_to(l, tail.im, wide), ROWS));
+  column = (Parts){cast_to(l, column.re, wide), cast_to(l, column.im, wide)};
+  Value *zero = number_like(l, column.re, 0), *one = number_like(l, column.re, 1);
+  Value *below = EMIT_MATH(l, "Greater", rows, index);
+  Parts tail = parts_where(l, below, column, (Parts){zero, zero});
+  Parts head = {slice_of(l, column.re, ROWS, index), slice_of(l, column.im, ROWS, index)};
+  Value *square = EMIT_MATH(l, "Add", EMIT_ALONG(l, "ReduceSumSquare", tail.re, ROWS),
+                            EMIT_ALONG(l, "ReduceSumSquare", tail.im, ROWS));
   square = EMIT_MATH(l, "Add", square, square_of(l, head.im));
   Value *nothing = EMIT_MATH(l, "Equal", square, zero);
   Value *norm = EMIT_MATH(l, "Sqrt", EMIT_MATH(l, "Add", square, square_of(l, head.re)));
@@ -93,12 +93,12 @@ ComplexReflection complex_reflection_of(Lowering *l, Parts column, Value *rows, 
   Parts tau = {EMIT_WHERE(l, nothing, zero, real), EMIT_MATH(l, "Neg", EMIT_MATH(l, "Div", head.im, length))};
   Parts divisor = {EMIT_WHERE(l, nothing, one, EMIT_MATH(l, "Sub", head.re, length)), head.im};
   Value *size = parts_square(l, divisor);
-  Parts factor = {cast_to(l, EMIT_MATH(l, "Div", divisor.re, size), dtype),
-                  cast_to(l, EMIT_MATH(l, "Neg", EMIT_MATH(l, "Div", divisor.im, size)), dtype)};
+  Parts factor = {EMIT_MATH(l, "Div", divisor.re, size), EMIT_MATH(l, "Neg", EMIT_MATH(l, "Div", divisor.im, size))};
   Parts vector = EMIT_PRODUCT(l, tail, factor);
   Value *own = EMIT_MATH(l, "Equal", rows, index);
-  vector.re = EMIT_WHERE(l, own, number_like(l, column.re, 1), vector.re);
-  return (ComplexReflection){vector, {cast_to(l, tau.re, dtype), cast_to(l, tau.im, dtype)}};
+  vector.re = EMIT_WHERE(l, own, one, vector.re);
+  return (ComplexReflection){{cast_to(l, vector.re, dtype), cast_to(l, vector.im, dtype)},
+                             {cast_to(l, tau.re, dtype), cast_to(l, tau.im, dtype)}};
 }
 
 Parts complex_reflected(Lowering *l, Parts matrix, ComplexReflection by, bool left) {

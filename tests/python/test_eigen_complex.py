@@ -169,6 +169,11 @@ def test_schur_of_every_kind_of_complex_matrix(size, x64):
     check_schur(matrices, *map(joined, Exported(jax.lax.linalg.schur, [matrices], x64)(matrices)))
 
 
+def test_schur_of_a_complex_matrix_with_elements_that_have_no_reciprocal():
+    matrices = (np.triu(RANDOM.integers(1, 3, (8, 4, 4))) + random_complex((8, 4, 4)) * 1e-39).astype(np.complex64)
+    check_schur(matrices, *map(joined, Exported(jax.lax.linalg.schur, [matrices])(matrices)))
+
+
 def test_schur_of_a_complex_matrix_that_is_not_finite():
     matrices = random_complex((3, 4, 4))
     matrices[1, 2, 2] = complex(0, np.nan)
