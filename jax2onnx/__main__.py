@@ -161,7 +161,7 @@ def _call_arguments(options: argparse.Namespace) -> dict[str, Any]:
         if name is None:
             raise UsageError(f"--param {text!r} needs the argument's name: NAME:{text}")
     for _, _, dtype in () if options.x64 else (*inputs, *params):
-        if dtype.endswith("64"):
+        if dtype == "complex128" or (dtype.endswith("64") and dtype != "complex64"):
             raise UsageError(f"{dtype} needs --x64; without it JAX computes with 32 bits")
     return {
         "inputs": [(shape, dtype) for _, shape, dtype in inputs],

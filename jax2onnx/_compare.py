@@ -97,7 +97,7 @@ def complex_as_pairs(array: np.ndarray) -> np.ndarray:
 
 def pairs_as_complex(array: np.ndarray, like: np.ndarray) -> np.ndarray:
     """What a model gave for an array of JAX's, in the type of that where it is complex."""
-    if like.dtype.kind != "c" or array.shape != (*like.shape, 2) or array.dtype.kind != "f":
+    if like.dtype.kind != "c" or array.ndim != like.ndim + 1 or array.shape[-1] != 2 or array.dtype.kind != "f":
         return array
     wide = np.complex64 if array.dtype.itemsize == 4 else np.complex128
     return np.ascontiguousarray(array).view(wide)[..., 0]

@@ -17,7 +17,7 @@ _INPUT = re.compile(r"(?:(?P<name>[^:\[\]]+):)?(?P<dtype>[a-z]+[0-9]*)(?:\[(?P<d
 _SHORT = {"f": "float", "i": "int", "u": "uint", "bf": "bfloat", "c": "complex"}
 _DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "bfloat16", "float32", "float64"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
 )
 
 
@@ -100,7 +100,7 @@ def parse_input(text: str) -> tuple[str | None, tuple[int | str, ...], str]:
     if not match or not dtype:
         raise UsageError(
             f"{text!r} is not an input; expected [NAME:]TYPE[DIMENSIONS] such as f32[2], x:i32[B,128] or bool[], "
-            "with TYPE one of bool, i8…i64, u8…u64, f16, bf16, f32, f64"
+            "with TYPE one of bool, i8…i64, u8…u64, f16, bf16, f32, f64, c64, c128"
         )
     dims = [size.strip() for size in (match["dims"] or "").split(",")]
     if dims == [""]:

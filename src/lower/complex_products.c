@@ -76,6 +76,14 @@ static void lower_convolution(Lowering *l) {
   bind_parts(l, 0, (Parts){re, im});
 }
 
+/* What is linear does the same to both parts. */
+static void lower_linear(Lowering *l) {
+  Parts z = array_parts(l, 0);
+  Type type = part_type(output_type(l, 0));
+  Value *re = APPLY(l, l->equation->primitive, type, z.re);
+  bind_parts(l, 0, (Parts){re, APPLY(l, l->equation->primitive, type, z.im)});
+}
+
 /* Part of the positions along an axis. */
 static Value *cut(Lowering *l, Value *part, int64_t axis, int64_t from, int64_t to) {
   Dim *dims = arena_copy(&l->context->arena, part->type.dims, part->type.rank * sizeof *dims);
@@ -214,6 +222,7 @@ const Plugin complex_product_plugins[] = {
     PLUGIN("reduce_max", lower_reduce_extreme, NULL, false),
     PLUGIN("reduce_min", lower_reduce_extreme, NULL, true),
     PLUGIN("reduce_prod", lower_reduce_prod, NULL),
+    PLUGIN("reduce_window_sum", lower_linear, NULL),
     {0},
 };
 /* clang-format on */

@@ -342,6 +342,10 @@ def test_convolution_of_images():
     check_export(fn, [numbers(2, 6, 5, 3), numbers(3, 3, 3, 4)])
 
 
+def test_window_sums():
+    check_export(lambda z: lax.reduce_window(z, np.complex64(0), lax.add, (2, 3), (1, 2), "SAME"), [numbers(5, 6)])
+
+
 # Library functions
 
 
@@ -478,11 +482,22 @@ def test_a_chain_is_not_taken_apart_in_between():
     assert "Concat" not in op_types(model)
 
 
-def test_layout_of_complex_images():
-    z = numbers(2, 3, 5, 4)
-    model = to_onnx(lambda z: z * 2, [z], inputs_as_nchw=[0], outputs_as_nchw=[0])
-    shapes = [[dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in model.graph.input]
-    assert shapes == [[2, 4, 3, 5, 2]]
+def test_layout_of_complex_images(tmp_path):
+    def fn(z):
+        return z * jnp.arange(4)
+
+    z, path, layout = numbers(2, 3, 5, 4), tmp_path / "model.onnx", {"inputs_as_nchw": [0], "outputs_as_nchw": [0]}
+    to_onnx(fn, [z], return_mode="file", output_path=path, **layout)
+    (value,) = onnx.load(path).graph.input
+    assert [dim.dim_value for dim in value.type.tensor_type.shape.dim] == [2, 4, 3, 5, 2]
+    assert allclose(fn, path, [z], **layout)[0]
+
+
+def test_command_line_takes_complex_inputs(tmp_path):
+    path = str(tmp_path / "model.onnx")
+    assert main(["export", f"{__file__}:oscillate", "--input", "c64[B,4]", "-o", path]) == OK
+    (value,) = onnx.load(path).graph.input
+    assert [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim] == ["B", 4, 2]
 
 
 def test_allclose_feeds_and_compares_complex_arrays(tmp_path):
@@ -545,8 +560,9 @@ def test_real_programs_are_as_before():
 
 def test_what_is_not_supported_is_named_at_once():
     def fn(z):
-        return jnp.linalg.cholesky(z @ jnp.conj(z).T), lax.reduce_window(z, 0j, lax.add, (2, 2), (1, 1), "VALID")
+        return lax.reduce(z, np.complex64(0), lambda a, b: a * b + b, (0,)), z.at[0].multiply(z[1])
 
-    with pytest.raises(UnsupportedError, match="complex numbers") as error:
+    with pytest.raises(UnsupportedError, match="not supported on complex numbers") as error:
         to_onnx(fn, [numbers(4, 4)])
+    assert [item[0].replace("_", "-") for item in error.value.items] == ["reduce", "scatter-mul"]
     assert all(item[2] == __file__ for item in error.value.items)
