@@ -11,18 +11,16 @@ from jax import lax
 from jax.experimental import hijax, sparse
 from jax.lax import linalg
 
-from jax2onnx import to_onnx
+from jax2onnx import _core, to_onnx
 from jax2onnx._expansions import defining_function
 
 MATRIX = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
 
 
 def test_linear_algebra():
-    factor = np.linalg.cholesky(MATRIX @ MATRIX.T).T.copy()
-    check_export(lambda a: (linalg.lu(a), jnp.linalg.det(a)), [MATRIX], rtol=1e-4)
-    check_export(lambda a, x: linalg.cholesky_update(a, x), [factor, MATRIX[0]], rtol=1e-4)
+    assert not {"qr", "symmetric_product"} & set(_core.plugins())
+    check_export(lambda a: linalg.qr(a), [MATRIX], rtol=1e-4)
     check_export(lambda a: linalg.symmetric_product(a, a + a.T, alpha=2.0, beta=0.5, symmetrize_output=True), [MATRIX])
-    check_export(lambda d, b: linalg.tridiagonal_solve(d, d + 4, d, b), [MATRIX[0], MATRIX])
 
 
 def test_a_ragged_product():
