@@ -49,7 +49,7 @@ def _edges(dtype: np.dtype) -> np.ndarray:
         return np.array(edges + ([] if dtype.kind == "u" else [-1]), dtype)
     # Large, but far from overflow: whether a sum overflows is decided by its order, and whether a half float does, by
     # the runtime, which may compute it in single precision. Infinities there are anyway. What ONNX Runtime's Sigmoid
-    # takes for 0 below -18 must not become large again.
-    largest = 24.0 if dtype == np.float16 else 1e4
+    # is not good for, below -10, must not become large again.
+    largest = 24.0 if dtype == np.float16 else 100.0
     edges = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0, 0.5, 2.5, 10.0, -10.0, largest, -largest]
     return np.array(edges, np.float64).astype(dtype)
