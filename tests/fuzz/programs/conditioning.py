@@ -27,7 +27,7 @@ import numpy as np
 
 from program import Printer, Program, Statement, load
 
-RUNS = 8
+RUNS = 24
 # Units in the last place by which an operand or a result is moved.
 ULPS = 4
 # A result may be this many times further away than the runs lie apart.
