@@ -7,6 +7,7 @@
 #include "onnx/schema.h"
 #include "passes/affine.h"
 #include "passes/pattern.h"
+#include "passes/positions.h"
 
 enum {
   MOST_GATES = 4,
@@ -553,9 +554,47 @@ static void pick_state(Rewriter *rewriter, Node *node) {
   if (!steps->uses) steps->producer->outputs[0] = NULL;
 }
 
+/* ---- steps turned around ---- */
+
+static bool is_recurrent(const Node *node) {
+  return node && (node_is(node, "LSTM") || node_is(node, "GRU") || node_is(node, "RNN"));
+}
+
+static bool reads_reversed(const Node *recurrent) {
+  int64_t axis;
+  const Node *slice = node_input(recurrent, 0)->producer;
+  const Attribute *direction = node_attribute(recurrent, "direction");
+  if (direction && strcmp(direction->string, "bidirectional") == 0) return false;
+  return reverses_axis(slice, &axis) && axis == 0 && slice->graph == recurrent->graph;
+}
+
+/* The operator itself goes the other way, over the steps as they were. */
+static void turn_around(Rewriter *rewriter, Node *recurrent) {
+  const Attribute *direction = node_attribute(recurrent, "direction");
+  bool reverse = direction && strcmp(direction->string, "reverse") == 0;
+  Node *slice = node_input(recurrent, 0)->producer;
+  use_set(&recurrent->inputs[0], node_input(slice, 0));
+  node_set_string(recurrent, "direction", reverse ? "forward" : "reverse");
+  rewrite_hand_over(rewriter, recurrent, slice);
+  rewrite_drop_unused(rewriter, slice, recurrent);
+  rewriter->changed = true;
+}
+
+/* Steps that are turned around before and after need not be. */
+static void turn_steps(Rewriter *rewriter, Node *node) {
+  int64_t axis;
+  Value *source = node_input(node, 0), *steps = steps_of(source);
+  if (!steps || !reverses_axis(node, &axis) || axis != 0 || steps->graph != node->graph) return;
+  if (source->uses->next || steps->uses->next || !reads_reversed(steps->producer)) return;
+  turn_around(rewriter, steps->producer);
+  rewrite_replace(rewriter, node, source);
+}
+
 static void visit(Rewriter *rewriter, Node *node) {
   if (node_is(node, "Scan")) fuse_scan(rewriter, node);
   else if (node_is(node, "Gather")) pick_state(rewriter, node);
+  else if (node_is(node, "Slice")) turn_steps(rewriter, node);
+  else if (is_recurrent(node) && !is_used(node->outputs[0]) && reads_reversed(node)) turn_around(rewriter, node);
 }
 
 bool fuse_recurrent(Model *model) {

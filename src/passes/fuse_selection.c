@@ -1,6 +1,7 @@
 /* One position of an axis: a Slice of one element whose axis is then dropped is a Gather, and it picks the position
  * before a Transpose rather than after it, so that only what is picked is moved. */
 #include "passes/pattern.h"
+#include "passes/positions.h"
 
 enum { SOURCE, SLICE };
 
@@ -64,12 +65,27 @@ static bool fuse_before_transpose(Match *match) {
   return true;
 }
 
+/* The other end of an axis that was turned around. */
+static bool fuse_before_reversal(Match *match) {
+  const Value *turned = match->values[SLICE], *index = node_input(match->root, 1);
+  int64_t axis = node_int_or(match->root, "axis", 0), reversed, number;
+  if (axis < 0) axis += turned->type.rank;
+  if (!reverses_axis(turned->producer, &reversed) || reversed != axis) return false;
+  Dim size = turned->type.dims[axis];
+  if (index->type.rank != 0 || !only_integer(index, &number) || !dim_is_constant(size)) return false;
+  if (number < 0) number += size.constant;
+  Value *other = scalar_index(match, size.constant - 1 - number);
+  node_set_int(EMIT_MATCH(match, "Gather", match->values[SOURCE], other), "axis", axis);
+  return true;
+}
+
 #define SLICED OP_AT(SLICE, "Slice", ANY(SOURCE))
 
 static const FusionRule rules[] = {
     {OP("Squeeze", SLICED), "Gather", fuse_slice},
     {OP("Reshape", SLICED), "Gather", fuse_slice},
     {OP("Gather", OP_AT(SLICE, "Transpose", ANY(SOURCE))), "Gather", fuse_before_transpose},
+    {OP("Gather", SLICED), "Gather", fuse_before_reversal},
 };
 
 bool fuse_selection(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

@@ -7,6 +7,7 @@
 
 #include "onnx/schema.h"
 #include "passes/passes.h"
+#include "passes/positions.h"
 #include "passes/rewrite.h"
 #include "program/numbers.h"
 
@@ -262,9 +263,14 @@ static bool keep_axes(Rewriter *rewriter, Node *node) {
 
 /* ---- Slice, Concat ---- */
 
-/* With steps forward, a slice as long as its input is the input. */
+/* With steps forward, a slice as long as its input is the input; turned around twice it is as it was. */
 static void simplify_slice(Rewriter *rewriter, Node *node) {
+  int64_t axis, other;
   if (!same_type(input_type(node, 0), output_type(node))) return;
+  if (reverses_axis(node, &axis) && reverses_axis(producer(node, 0), &other) && axis == other) {
+    cancel(rewriter, node, producer(node, 0));
+    return;
+  }
   const Value *steps = node_input(node, 4);
   if (steps) {
     const Tensor *tensor = constant_of(steps);

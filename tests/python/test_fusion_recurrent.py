@@ -247,11 +247,36 @@ def test_weights_known_only_at_run_time():
     assert "Scan" in op_types(check_export(fn, [X, RECURRENT[:, :4]]))
 
 
-def test_steps_in_one_direction_and_results_in_the_other():
-    def fn(x):
-        return scanned(lstm_cell, (zeros(x), zeros(x)), x[::-1])[1][::-1]
+def direction(model):
+    node = next(node for node in model.graph.node if node.op_type == "LSTM")
+    return [attribute.s for attribute in node.attribute if attribute.name == "direction"]
 
-    assert "Scan" not in op_types(check_export(fn, [X]))
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_steps_turned_around_before_and_after(reverse):
+    def fn(x):
+        return scanned(lstm_cell, (zeros(x), zeros(x)), x[::-1], reverse=reverse)[1][::-1]
+
+    model = check_export(fn, [X])
+    assert op_types(model) == ["LSTM", "Squeeze"] and direction(model) == [b"forward" if reverse else b"reverse"]
+
+
+def test_the_last_of_steps_turned_around():
+    model = check_export(lambda x: scanned(lstm_cell, (zeros(x), zeros(x)), x[::-1])[0], [X])
+    assert sorted(op_types(model)) == ["LSTM", "Squeeze", "Squeeze"] and direction(model) == [b"reverse"]
+    model = check_export(lambda x: scanned(lstm_cell, (zeros(x), zeros(x)), x, reverse=True)[1][::-1][-1], [X])
+    assert op_types(model) == ["LSTM", "Squeeze"]
+
+
+def test_steps_turned_around_only_once():
+    model = check_export(lambda x: scanned(lstm_cell, (zeros(x), zeros(x)), x[::-1])[1], [X])
+    assert sorted(op_types(model)) == ["LSTM", "Slice", "Squeeze"] and direction(model) == []
+
+    def both(x):
+        steps = scanned(lstm_cell, (zeros(x), zeros(x)), x[::-1])[1]
+        return steps, steps[::-1]
+
+    assert "Slice" in op_types(check_export(both, [X]))
 
 
 def test_it_names_all_its_lines():

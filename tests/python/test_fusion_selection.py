@@ -24,6 +24,13 @@ def test_it_picks_before_a_transpose():
     assert op_types(check_export(lambda x: x.transpose(2, 1, 0)[0], [X])) == ["Transpose", "Gather"]
 
 
+def test_it_picks_before_an_axis_is_turned_around():
+    assert op_types(check_export(lambda x: x[:, ::-1][:, 0], [X])) == ["Gather"]
+    assert op_types(check_export(lambda x: x[:, ::-1][0], [X])) == ["Slice", "Gather"]
+    assert op_types(check_export(lambda x: jnp.sin(x[::-1][::-1]), [X])) == ["Sin"]
+    assert op_types(check_export(lambda x: jnp.sin(x[::-1][:, ::-1]), [X])).count("Slice") == 2
+
+
 @pytest.mark.parametrize("fn", [lambda x: x[:, 1:2], lambda x: x[:, ::2], lambda x: x[:, 1:3].reshape(4, 4)])
 def test_near_misses_stay_slices(fn):
     assert "Gather" not in op_types(check_export(fn, [X]))
