@@ -8,7 +8,7 @@
 #include "passes/pattern.h"
 #include "passes/permute_axes.h"
 
-enum { SOURCE, PADDED, TURNED, POOLED, SIZE, DIVISOR, COUNTED, ONES };
+enum { SOURCE, PADDED, TURNED, POOLED, SIZE, DIVISOR };
 
 /* ---- padding ---- */
 
@@ -152,14 +152,14 @@ static bool fuse_padding(Match *match) {
 
 /* ---- averages ---- */
 
-static bool emit_average(Match *match, bool count_padding) {
+static Node *emit_average(Match *match, bool count_padding) {
   const Node *pool = match->values[POOLED]->producer;
   const Attribute *attributes = pool->attributes.items;
   size_t count = pool->attributes.count;
   Node *node = EMIT_MATCH(match, "AveragePool", match->values[SOURCE]);
   for (size_t i = 0; i < count; i++) array_push(match->rewriter->context, &node->attributes, attributes[i]);
   node_set_int(node, "count_include_pad", count_padding);
-  return true;
+  return node;
 }
 
 /* The average times the size of the window, over that size. */
@@ -168,7 +168,8 @@ static bool fuse_average(Match *match) {
   if (node_is(match->root, "Mul")) divisor = 1 / divisor;
   if (!type_equal(match_type(match), match->values[POOLED]->type)) return false;
   if (!near_number(match_type(match).dtype, divisor, size)) return false;
-  return emit_average(match, node_int_or(match->values[POOLED]->producer, "count_include_pad", 0) != 0);
+  emit_average(match, node_int_or(match->values[POOLED]->producer, "count_include_pad", 0) != 0);
+  return true;
 }
 
 static bool same_attribute(const Node *a, const Node *b, const char *name) {
@@ -188,12 +189,25 @@ static bool counts_elements(Type ones, Type pooled) {
   return true;
 }
 
+/* The AveragePool of ones that the value is, times its size; else NULL. It may serve several. */
+static Node *window_counter(const Value *value, double size) {
+  Node *product = value->producer;
+  double factor, one;
+  if (!product || !node_is(product, "Mul") || !uniform_number(node_input(product, 1), &factor) || factor != size)
+    return NULL;
+  Node *pool = node_input(product, 0)->producer;
+  if (!pool || !node_is(pool, "AveragePool")) return NULL;
+  const Value *ones = node_input(pool, 0);
+  if (ones->producer && node_is(ones->producer, "Expand")) ones = node_input(ones->producer, 0);
+  return uniform_number(ones, &one) && one == 1 ? pool : NULL;
+}
+
 /* A window's sum over how many elements it has, which the same window says of ones. */
 static bool fuse_counted_average(Match *match) {
   static const char *const names[] = {"kernel_shape", "strides", "pads", "dilations", "auto_pad"};
-  const Node *pool = match->values[POOLED]->producer, *counter = match->values[COUNTED]->producer;
-  if (match_number(match, ONES) != 1 || !type_equal(match_type(match), match->values[POOLED]->type)) return false;
-  if (match_number(match, SIZE) != match_number(match, DIVISOR)) return false;
+  const Node *pool = match->values[POOLED]->producer;
+  Node *counter = window_counter(match->values[DIVISOR], match_number(match, SIZE));
+  if (!counter || !type_equal(match_type(match), match->values[POOLED]->type)) return false;
   if (!counts_elements(node_input(counter, 0)->type, match->values[SOURCE]->type)) return false;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     if (!same_attribute(pool, counter, names[i])) return false;
@@ -201,14 +215,15 @@ static bool fuse_counted_average(Match *match) {
   if (node_attribute(pool, "dilations") || node_int_or(pool, "ceil_mode", 0) || node_int_or(counter, "ceil_mode", 0))
     return false;
   if (!node_int_or(pool, "count_include_pad", 0) || !node_int_or(counter, "count_include_pad", 0)) return false;
-  return emit_average(match, false);
+  Node *average = emit_average(match, false);
+  rewrite_hand_over(match->rewriter, average, match->values[DIVISOR]->producer);
+  rewrite_hand_over(match->rewriter, average, counter);
+  return true;
 }
 
 #define PAD OP_AT(PADDED, "Pad", ANY(SOURCE))
 #define TRANSPOSED_PAD OP_AT(TURNED, "Transpose", PAD)
 #define WINDOW_SUM OP("Mul", OP_AT(POOLED, "AveragePool", ANY(SOURCE)), UNIFORM(SIZE))
-#define ONE EITHER(UNIFORM(ONES), OP("Expand", UNIFORM(ONES)))
-#define WINDOW_COUNT OP("Mul", OP_AT(COUNTED, "AveragePool", ONE), UNIFORM(DIVISOR))
 
 static const FusionRule rules[] = {
     {OP("Conv", PAD), NULL, fuse_padding},
@@ -219,7 +234,7 @@ static const FusionRule rules[] = {
     {OP("AveragePool", TRANSPOSED_PAD), NULL, fuse_padding},
     {OP("Div", WINDOW_SUM, UNIFORM(DIVISOR)), NULL, fuse_average},
     {OP("Mul", WINDOW_SUM, UNIFORM(DIVISOR)), NULL, fuse_average},
-    {OP("Div", WINDOW_SUM, WINDOW_COUNT), NULL, fuse_counted_average},
+    {OP("Div", WINDOW_SUM, ANY(DIVISOR)), NULL, fuse_counted_average},
 };
 
 bool fuse_pooling(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }
