@@ -87,7 +87,8 @@ ComplexReflection complex_reflection_of(Lowering *l, Parts column, Value *rows, 
   square = EMIT_MATH(l, "Add", square, square_of(l, head.im));
   Value *nothing = EMIT_MATH(l, "Equal", square, zero);
   Value *norm = EMIT_MATH(l, "Sqrt", EMIT_MATH(l, "Add", square, square_of(l, head.re)));
-  Value *length = EMIT_WHERE(l, EMIT_MATH(l, "Less", head.re, zero), norm, EMIT_MATH(l, "Neg", norm));
+  Value *negative = EMIT_MATH(l, "Less", EMIT_MATH(l, "Reciprocal", head.re), zero); /* -0 counts as negative */
+  Value *length = EMIT_WHERE(l, negative, norm, EMIT_MATH(l, "Neg", norm));
   length = EMIT_WHERE(l, nothing, one, length);
   Value *real = EMIT_MATH(l, "Div", EMIT_MATH(l, "Sub", length, head.re), length);
   Parts tau = {EMIT_WHERE(l, nothing, zero, real), EMIT_MATH(l, "Neg", EMIT_MATH(l, "Div", head.im, length))};

@@ -152,7 +152,9 @@ def test_qr_of_columns_with_nothing_to_reflect():
 
 
 def test_qr_takes_the_sign_of_a_negative_zero():
-    check_export(linalg.qr, [np.array([[[-0.0, 1], [2, 3]], [[0.0, 1], [2, 3]]], np.float32)])
+    matrix = np.array([[[-0.0, 1], [2, 3]], [[0.0, 1], [2, 3]]], np.float32)
+    check_export(linalg.qr, [matrix])
+    check_export(linalg.qr, [matrix.astype(np.complex64)])
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
