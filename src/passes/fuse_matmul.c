@@ -1,6 +1,6 @@
 /* Products of matrices: MatMul with a bias is Gemm, and the transpose of a product is the product of the transposes,
- * which of constants cost nothing. A bias after a product over three axes stays an Add: measured with ONNX Runtime, Gemm
- * between two Reshapes takes as long. */
+ * which of constants cost nothing. A bias after a product over three axes stays an Add: measured with ONNX Runtime,
+ * Gemm between two Reshapes takes as long. */
 #include "passes/pattern.h"
 
 enum { LEFT, RIGHT, PRODUCT, BIAS, SPLIT };
@@ -106,6 +106,44 @@ static bool fuse_transposed_times_vector(Match *match) {
   return EMIT_MATCH(match, "MatMul", vector, cast ? cast_as(match, cast, matrix) : matrix);
 }
 
+/* The first axis to the place before the last, the others in order. */
+static bool moves_first_axis(const Node *node) {
+  const Attribute *order = node_attribute(node, "perm");
+  uint32_t rank = node->outputs[0]->type.rank;
+  if (!order || order->count != rank || rank < 3 || rank > MAX_RANK) return false;
+  for (uint32_t i = 0; i < rank; i++) {
+    int64_t moved = i + 2 < rank ? i + 1 : i + 2 == rank ? 0 : i;
+    if (order->integers[i] != moved) return false;
+  }
+  return true;
+}
+
+/* Leading axes may as well be transposed after a product with a matrix. In half precision they must be: ONNX Runtime
+ * would make the Transpose a part of the product, and crashes. */
+static bool fuse_moved_leading_axis(Match *match) {
+  Value *left = match->values[LEFT], *right = match->values[RIGHT];
+  Node *transpose = left->producer;
+  if (left->type.dtype != DTYPE_FLOAT16 || !is_matrix(right) || !transpose) return false;
+  if (!node_is(transpose, "Transpose") || transpose->graph != match->root->graph || !moves_first_axis(transpose))
+    return false;
+  Value *inputs[] = {node_input(transpose, 0), right};
+  Type type = inputs[0]->type;
+  if (type.dtype != DTYPE_FLOAT16 || match->node_count == MATCH_NODES) return false;
+  Dim dims[MAX_RANK];
+  memcpy(dims, type.dims, type.rank * sizeof *dims);
+  dims[type.rank - 1] = right->type.dims[1];
+  type = type_make(match->rewriter->context, type.dtype, dims, type.rank);
+  const Origin *origin = match->root->origin;
+  if (origin)
+    origin = origin_with_emitter(match->rewriter->model->provenance, origin, REWRITE_EMITTER(match->rewriter));
+  Node *product = graph_node(match->root->graph, origin, "MatMul", "", inputs, 2, &type, 1, match->root);
+  const Attribute *order = node_attribute(transpose, "perm");
+  match->nodes[match->node_count++] = transpose;
+  Node *moved = EMIT_MATCH(match, "Transpose", product->outputs[0]);
+  node_set_ints(moved, "perm", order->integers, order->count);
+  return true;
+}
+
 /* A bias over axes that a Reshape split off the last one: it is added before them, where it is one row again. */
 static bool fuse_bias_before_reshape(Match *match) {
   Value *product = match->values[PRODUCT], *split = match->values[SPLIT];
@@ -140,6 +178,7 @@ static const FusionRule rules[] = {
     {OP("Add", OP_AT(PRODUCT, "MatMul", ANY(LEFT), ANY(RIGHT)), ANY(BIAS)), "Gemm", fuse_gemm},
     {OP("Transpose", OP("MatMul", ANY(LEFT), ANY(RIGHT))), "MatMul", fuse_transposed_product},
     {OP("MatMul", ANY(LEFT), ANY(RIGHT)), "MatMul", fuse_transposed_times_vector},
+    {OP("MatMul", ANY(LEFT), ANY(RIGHT)), "Transpose", fuse_moved_leading_axis},
 };
 
 bool fuse_matmul(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

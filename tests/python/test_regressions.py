@@ -113,3 +113,16 @@ def test_an_empty_array_backwards_is_empty():
     a, b = np.zeros((1, 0), np.float32), np.ones((1, 1), np.float32)
     check_export(lambda a, b: jnp.sort(a + b, axis=1, descending=True), [a, b])
     check_export(lambda a, b: (a + b)[:, ::-1], [a, b])
+
+
+def test_a_leading_axis_is_moved_after_a_product_in_half_precision():
+    """ONNX Runtime crashed when it made such a Transpose a part of the product."""
+    x, w, b = np.ones((2, 3, 4), np.float16), np.ones((4, 5), np.float16), np.arange(5).astype(np.float16)
+
+    def dense(x, w):
+        return jnp.swapaxes(x, 0, 1) @ w + b
+
+    assert op_types(check_export(dense, [x, w])) == ["MatMul", "Transpose", "Add"]
+    check_export(lambda x, w: jnp.transpose(x[None], (1, 2, 0, 3)) @ w + b, [x, w])
+    single = check_export(lambda x, w: jnp.swapaxes(x, 0, 1) @ w + b.astype(x.dtype), [x.astype("f"), w.astype("f")])
+    assert op_types(single) == ["Transpose", "MatMul", "Add"]
