@@ -12,9 +12,10 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
+import inspect
 import types
 from builtins import type as class_of
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
@@ -33,6 +34,7 @@ class _Settings:
     name: str
     namespace: str
     unique: bool
+    is_class: bool = False
 
 
 @overload
@@ -112,7 +114,9 @@ def _decorate(target: Any, *, unique: bool, namespace: str | None, name: str | N
         known.unique = unique
         return target
     _any_decorated = True
-    settings = _Settings(name or _default_name(target), namespace or DEFAULT_NAMESPACE, unique)
+    settings = _Settings(
+        name or _default_name(target), namespace or DEFAULT_NAMESPACE, unique, isinstance(target, class_of)
+    )
     if not isinstance(target, class_of):
         return _wrapped(target, settings)
     # A class whose base is decorated is a function instead of its base, not around it.
@@ -184,20 +188,42 @@ class _Callable:
 def _marked_call(function: Any, settings: _Settings, args: Any, kwargs: Any) -> Any:
     from jax2onnx import _function_marks
 
-    name, namespace, unique = settings.name, settings.namespace, settings.unique
-    token = _function_marks.begin(_tracers(args, kwargs), name=name, namespace=namespace, unique=unique)
-    return _with_tracers(function(*args, **kwargs), lambda tracers: _function_marks.end(token, tracers))
+    tracers, names = _tracers(_named_arguments(function, settings.is_class, args, kwargs))
+    token = _function_marks.begin(
+        tracers, name=settings.name, namespace=settings.namespace, unique=settings.unique, inputs=names
+    )
+    return _with_tracers(function(*args, **kwargs), lambda results: _function_marks.end(token, results))
 
 
-def _tracers(args: Any, kwargs: Any) -> list[Any]:
-    """The traced values among the arguments, which give the function's inputs their order."""
+def _tracers(arguments: Iterable[tuple[str, Any]]) -> tuple[list[Any], tuple[str, ...]]:
+    """The traced values among the arguments, which give the function's inputs their order, and what they are called."""
     import jax
 
+    from jax2onnx._inputs import path_text
+
+    tracers, names = [], []
+    for name, value in arguments:
+        try:
+            leaves, _ = jax.tree_util.tree_flatten_with_path(value)
+        except (TypeError, ValueError):  # JAX cannot take it apart: its values are found by their use
+            continue
+        for path, leaf in leaves:
+            if isinstance(leaf, jax.core.Tracer):
+                tracers.append(leaf)
+                names.append(".".join(filter(None, (name, path_text(path)))).removesuffix(".value"))
+    return tracers, tuple(names)
+
+
+def _named_arguments(function: Any, is_class: bool, args: Any, kwargs: Any) -> Iterator[tuple[str, Any]]:
+    """The arguments and their names, a method's own object last and without one."""
     try:
-        leaves = jax.tree.leaves((args, kwargs))
-    except (TypeError, ValueError):  # an argument that JAX cannot take apart: its values are found by their use
-        return []
-    return [leaf for leaf in leaves if isinstance(leaf, jax.core.Tracer)]
+        named = list(inspect.signature(function).bind(*args, **kwargs).arguments.items())
+    except (TypeError, ValueError):  # no signature, or arguments that do not fit it: the call itself will tell
+        named = [("", value) for value in (*args, *kwargs.values())]
+    has_self = bool(named) and (is_class or named[0][0] == "self")
+    yield from named[has_self:]
+    if has_self:
+        yield "", named[0][1]
 
 
 def _is_kept_whole(item: Any) -> bool:

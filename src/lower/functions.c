@@ -21,12 +21,21 @@ static Str text_param(Lowering *l, const char *name) {
   return param->text;
 }
 
+/* What the function calls its argument, or NULL. */
+static Str input_name(Lowering *l, uint32_t index) {
+  const Param *names = param_find(l->equation, "inputs");
+  if (!names || names->kind != PARAM_LIST || index >= names->list.count) return NULL;
+  const Param *name = &names->list.items[index];
+  return name->kind == PARAM_STRING && name->text[0] ? name->text : NULL;
+}
+
 /* Constants among the arguments are constants of the body, or captured as parameters: never its first inputs. */
 static Value **body_arguments(Lowering *l, Call *call, Value *const *outer, uint32_t count) {
   Value **inner = arena_new_array(&l->context->arena, count, Value *);
   for (uint32_t i = 0; i < count; i++) {
     if (outer[i]->tensor) continue;
     inner[i] = graph_input(call->scope.graph, outer[i]->type, NULL);
+    inner[i]->name = input_name(l, i);
     array_push(l->context, &call->outer_inputs, outer[i]);
   }
   for (uint32_t i = 0; i < count; i++) {

@@ -22,6 +22,7 @@ typedef struct Region {
   Map defined;                   /* Var -> set when an equation of the region gives it */
   Map renamed;                   /* Var -> the Var that takes its place inside */
   ARRAY(Var *) inputs, outside;  /* the function's, and what each stands for */
+  Map names;                     /* Var outside -> Param, a string: what the function calls it */
   ARRAY(Var *) outputs, results; /* likewise, for those who read them behind it */
   ARRAY(Var *) escaping;         /* what is read behind the function without being its result */
 } Region;
@@ -119,8 +120,13 @@ static void define_inputs(Outliner *outliner, Region *region, const Equation *be
   for (uint32_t i = 1; i < end->input_count; i++) {
     *map_slot_pointer(outliner->context, &read, end->inputs[i]) = region;
   }
+  const Param *names = param_find(begin, "inputs");
+  bool named = names && names->kind == PARAM_LIST && names->list.count == begin->input_count;
   for (uint32_t i = 0; i < begin->input_count; i++) {
-    if (map_get_pointer(&read, begin->inputs[i])) read_inside(outliner, region, begin->inputs[i]);
+    if (!map_get_pointer(&read, begin->inputs[i])) continue;
+    read_inside(outliner, region, begin->inputs[i]);
+    void **slot = map_slot_pointer(outliner->context, &region->names, begin->inputs[i]);
+    if (named && !*slot) *slot = &names->list.items[i];
   }
   for (size_t i = 0; i < region->equations.count; i++) {
     Equation *equation = region->equations.items[i];
@@ -147,6 +153,18 @@ static void link_again(Jaxpr *jaxpr) {
   jaxpr_link(jaxpr);
 }
 
+/* One name for each input; None where the function has none for it. */
+static Param input_names(Outliner *outliner, const Region *region) {
+  Param names = {.kind = PARAM_LIST, .name = str_intern(outliner->context, "inputs")};
+  names.list.count = region->outside.count;
+  names.list.items = arena_new_array(&outliner->context->arena, names.list.count, Param);
+  for (size_t i = 0; i < names.list.count; i++) {
+    const Param *name = map_get_pointer(&region->names, region->outside.items[i]);
+    if (name) names.list.items[i] = *name;
+  }
+  return names;
+}
+
 static Equation *function_equation(Outliner *outliner, const Region *region, const Equation *begin) {
   Arena *arena = &outliner->context->arena;
   Jaxpr *jaxpr = arena_new(arena, Jaxpr);
@@ -166,7 +184,10 @@ static Equation *function_equation(Outliner *outliner, const Region *region, con
                          .param_count = begin->param_count + 1,
                          .trace = begin->trace};
   equation->params = arena_new_array(arena, equation->param_count, Param);
-  if (begin->param_count) memcpy(equation->params, begin->params, begin->param_count * sizeof *begin->params);
+  for (uint32_t p = 0; p < begin->param_count; p++) {
+    const Param *param = &begin->params[p];
+    equation->params[p] = strcmp(param->name, "inputs") == 0 ? input_names(outliner, region) : *param;
+  }
   Str name = str_intern(outliner->context, "jaxpr");
   equation->params[begin->param_count] = (Param){.kind = PARAM_JAXPR, .name = name, .jaxpr = jaxpr};
   for (size_t i = 0; i < jaxpr->equation_count; i++) equation->has_effects |= jaxpr->equations[i]->has_effects;

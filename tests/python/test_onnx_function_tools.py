@@ -64,7 +64,7 @@ def test_strip_compact_and_expand(files, tmp_path):
 def test_inspect_shows_functions_with_their_types(files):
     out = tool("inspect", files["full"])
     assert "WEIGHT) -> stack_0 f32[B,16]" in out
-    assert "function custom.layer (in f32[B,16]" in out
+    assert "function custom.layer (x f32[B,16]" in out
     assert "at layer:" in out
     document = json.loads(tool("inspect", "--json", files["full"]))
     assert [function["name"] for function in document["functions"]] == ["layer", "stack"]

@@ -158,7 +158,7 @@ def test_nested_functions():
     assert [node.op_type for node in functions(exported)["outer"].node if node.domain] == ["Block", "scaled", "Block_2"]
     weights = [list(node.input)[1:] for node in exported.graph.node]
     assert sorted(weights[0]) == ["layers.0.bias", "layers.0.kernel", "outer.scaled.WEIGHT"]
-    assert sorted(functions(exported)["outer"].input)[:2] == ["bias", "in"]
+    assert sorted(functions(exported)["outer"].input)[:2] == ["bias", "kernel"]
 
 
 def test_several_results_of_every_kind():
@@ -190,6 +190,31 @@ def test_arguments_are_inputs_in_their_order_and_unused_ones_are_none():
     exported = check_export(lambda a, b: picky(a, b, 2.0, c=1.0), [X, X + 1])
     (call,) = [node for node in exported.graph.node if node.domain]
     assert list(call.input) == ["in_0"]
+
+
+def test_inputs_are_called_as_the_function_calls_them():
+    @onnx_function
+    def several(x, pair, *more, scale, **others):
+        return x * pair[0]["a"] + pair[1] + more[0] * scale + others["other"]
+
+    def model(a, b, c, d, e, f):
+        return several(a, ({"a": b}, c), d, scale=e, other=f)
+
+    (function,) = check_export(model, [X] * 6).functions
+    assert list(function.input) == ["x", "pair.0.a", "pair.1", "more.0", "scale", "others.other"]
+    layer = nnx.Linear(3, 3, rngs=nnx.Rngs(0))
+    graph, state = nnx.split(layer)
+
+    @onnx_function
+    class Held(nnx.Module):
+        def __init__(self, held):
+            self.held = held
+
+        def __call__(this, x):
+            return this.held(x)
+
+    exported = to_onnx(lambda x, state: Held(nnx.merge(graph, state))(x), [X, jax.tree.map(np.asarray, state)])
+    assert list(exported.functions[0].input) == ["x", "held.bias", "held.kernel"]
 
 
 def test_a_function_without_traced_arguments():
@@ -285,11 +310,12 @@ def test_nnx_modules():
     net = NnxNet(nnx.Rngs(0))
     exported = check_export(net, [X], specs=[("B", 3)], more_args=[[np.ones((5, 3), np.float32)]])
     assert calls(exported) == ["NnxBlock"] * 3
-    assert sorted(functions(exported)["NnxBlock"].input)[1:] == [
+    assert sorted(functions(exported)["NnxBlock"].input) == [
         "linear.bias",
         "linear.kernel",
         "norm.bias",
         "norm.scale",
+        "x",
     ]
     assert "blocks.1.linear.kernel" in {tensor.name for tensor in exported.graph.initializer}
 
