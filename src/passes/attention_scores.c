@@ -274,7 +274,8 @@ bool fuse_causal_mask(Match *match) {
   double kept, fill;
   Value *added = node_input(old, 3);
   if (!added || node_int_or(old, "is_causal", 0)) return false;
-  Node *choice = match_take(match, added, "Where");
+  Node *choice = added->producer && node_is(added->producer, "Where") ? added->producer : NULL;
+  match_take(match, added, "Where"); /* unless others need it */
   if (!choice || !uniform_number(node_input(choice, 1), &kept) || !uniform_number(node_input(choice, 2), &fill))
     return false;
   Type query = node_input(old, 0)->type, keys = node_input(old, 1)->type;

@@ -131,8 +131,7 @@ static bool read_layout(Rotation *rotation) {
   if (!dim_equal(cosine[positions], x.dims[positions]) || !dim_is(cosine[heads], 1)) return false;
   if (!rotation->heads_first && !dim_is_constant(x.dims[heads])) return false;
   rotation->batched = dim_equal(cosine[0], x.dims[0]);
-  if (rotation->batched) return rotation->cosine->type.rank == 4 || dim_is(x.dims[0], 1);
-  return dim_is_constant(x.dims[positions]);
+  return !rotation->batched || rotation->cosine->type.rank == 4 || dim_is(x.dims[0], 1);
 }
 
 /* Cosines that are given for both halves, once: constants are cut, and what was doubled is taken as it was before. */
@@ -198,22 +197,9 @@ static Value *ints(Match *match, const int64_t *numbers, size_t count) {
   return rewrite_constant_ints(match->rewriter, match->root, numbers, count, match->root->origin);
 }
 
-/* By batch, position and feature, or by position and feature. */
-static Value *as_cache(const Rotation *rotation, Value *angles) {
-  Match *match = rotation->match;
-  Type x = rotation->x->type;
-  if (rotation->twice) angles = half_of(match, angles);
-  Dim positions = x.dims[rotation->heads_first ? 2 : 1], features = dim_of(x.dims[3].constant / 2);
-  const Dim dims[] = {x.dims[0], positions, features};
-  if (!rotation->batched || angles->type.rank != 4) {
-    uint32_t first = rotation->batched ? 0 : 1;
-    const int64_t numbers[] = {1, positions.constant, features.constant};
-    Type type = type_make(match->rewriter->context, DTYPE_FLOAT32, dims + first, 3 - first);
-    return EMIT_BEFORE(match, "Reshape", type, angles, ints(match, numbers + first, 3 - first))->outputs[0];
-  }
-  const int64_t heads = rotation->heads_first ? 1 : 2;
-  Type type = type_make(match->rewriter->context, DTYPE_FLOAT32, dims, 3);
-  return EMIT_BEFORE(match, "Squeeze", type, angles, ints(match, &heads, 1))->outputs[0];
+/* Over positions whose number is known only at run time, cosines are spread over the batch. */
+static bool is_spread(const Rotation *rotation) {
+  return !rotation->batched && !dim_is_constant(rotation->x->type.dims[rotation->heads_first ? 2 : 1]);
 }
 
 /* A value and an axis of it whose size is the same at run time: the model's inputs serve all that ask. */
@@ -231,6 +217,60 @@ static Value *sized_like(const Rotation *rotation, Dim size, int64_t *axis) {
   return rotation->x;
 }
 
+/* The size of the batch and then `numbers`, as a shape. */
+static Value *batch_shape(const Rotation *rotation, const int64_t *numbers, size_t count) {
+  Match *match = rotation->match;
+  Context *context = match->rewriter->context;
+  int64_t axis;
+  Value *like = sized_like(rotation, rotation->x->type.dims[0], &axis);
+  const Dim one = dim_of(1), all = dim_of((int64_t)count + 1);
+  Node *size = EMIT_BEFORE(match, "Shape", type_make(context, DTYPE_INT64, &one, 1), like);
+  node_set_int(size, "start", axis);
+  node_set_int(size, "end", axis + 1);
+  Value *rest = ints(match, numbers, count);
+  Node *shape = EMIT_BEFORE(match, "Concat", type_make(context, DTYPE_INT64, &all, 1), size->outputs[0], rest);
+  node_set_int(shape, "axis", 0);
+  return shape->outputs[0];
+}
+
+/* Positions and features, the axes of size 1 dropped, once for each element of the batch. */
+static Value *spread(const Rotation *rotation, Value *angles) {
+  Match *match = rotation->match;
+  Type type = angles->type, x = rotation->x->type;
+  uint32_t positions = type.rank - (rotation->heads_first ? 2 : 3), count = 0;
+  int64_t axes[4];
+  for (uint32_t i = 0; i + 1 < type.rank; i++) {
+    if (i != positions) axes[count++] = i;
+  }
+  const Dim dims[] = {x.dims[0], type.dims[positions], type.dims[type.rank - 1]};
+  Context *context = match->rewriter->context;
+  if (count) {
+    Type flat = type_make(context, DTYPE_FLOAT32, dims + 1, 2);
+    angles = EMIT_BEFORE(match, "Squeeze", flat, angles, ints(match, axes, count))->outputs[0];
+  }
+  Value *shape = batch_shape(rotation, (const int64_t[]){1, 1}, 2);
+  return EMIT_BEFORE(match, "Expand", type_make(context, DTYPE_FLOAT32, dims, 3), angles, shape)->outputs[0];
+}
+
+/* By batch, position and feature, or by position and feature. */
+static Value *as_cache(const Rotation *rotation, Value *angles) {
+  Match *match = rotation->match;
+  Type x = rotation->x->type;
+  if (rotation->twice) angles = half_of(match, angles);
+  if (is_spread(rotation)) return spread(rotation, angles);
+  Dim positions = x.dims[rotation->heads_first ? 2 : 1], features = dim_of(x.dims[3].constant / 2);
+  const Dim dims[] = {x.dims[0], positions, features};
+  if (!rotation->batched || angles->type.rank != 4) {
+    uint32_t first = rotation->batched ? 0 : 1;
+    const int64_t numbers[] = {1, positions.constant, features.constant};
+    Type type = type_make(match->rewriter->context, DTYPE_FLOAT32, dims + first, 3 - first);
+    return EMIT_BEFORE(match, "Reshape", type, angles, ints(match, numbers + first, 3 - first))->outputs[0];
+  }
+  const int64_t heads = rotation->heads_first ? 1 : 2;
+  Type type = type_make(match->rewriter->context, DTYPE_FLOAT32, dims, 3);
+  return EMIT_BEFORE(match, "Squeeze", type, angles, ints(match, &heads, 1))->outputs[0];
+}
+
 /* 0, 1, 2, ... for each element of the batch. */
 static Value *position_numbers(const Rotation *rotation) {
   Match *match = rotation->match;
@@ -246,23 +286,16 @@ static Value *position_numbers(const Rotation *rotation) {
   tensor->dims = arena_copy(&context->arena, dims, sizeof dims);
   Value *known = match_constant(match, tensor);
   if (dim_is_constant(x.dims[0])) return known;
-  int64_t axis;
-  Value *like = sized_like(rotation, x.dims[0], &axis);
-  const Dim one = dim_of(1), two = dim_of(2), all[] = {x.dims[0], dim_of(count)};
-  Node *size = EMIT_BEFORE(match, "Shape", type_make(context, DTYPE_INT64, &one, 1), like);
-  node_set_int(size, "start", axis);
-  node_set_int(size, "end", axis + 1);
-  Value *parts = ints(match, &count, 1);
-  Node *shape = EMIT_BEFORE(match, "Concat", type_make(context, DTYPE_INT64, &two, 1), size->outputs[0], parts);
-  node_set_int(shape, "axis", 0);
-  return EMIT_BEFORE(match, "Expand", type_make(context, DTYPE_INT64, all, 2), known, shape->outputs[0])->outputs[0];
+  const Dim all[] = {x.dims[0], dim_of(count)};
+  Value *shape = batch_shape(rotation, &count, 1);
+  return EMIT_BEFORE(match, "Expand", type_make(context, DTYPE_INT64, all, 2), known, shape)->outputs[0];
 }
 
 static bool emit(Rotation *rotation) {
   Match *match = rotation->match;
   Type x = rotation->x->type;
   Value *inputs[] = {rotation->x, as_cache(rotation, rotation->cosine), as_cache(rotation, rotation->sine), NULL};
-  if (!rotation->batched) inputs[3] = position_numbers(rotation);
+  if (!rotation->batched && !is_spread(rotation)) inputs[3] = position_numbers(rotation);
   size_t count = inputs[3] ? 4 : 3;
   Node *node;
   if (rotation->heads_first) {

@@ -332,15 +332,20 @@ static const NeutralRow neutrals[] = {
     {"Min", NONE, HIGHEST, true},
 };
 
-/* What is spread over more axes is what it was before. */
-static const Value *before_expand(const Value *value) {
-  while (value && value->producer && node_is(value->producer, "Expand")) value = node_input(value->producer, 0);
+/* What is spread over more axes, or has them in another order, has the elements that it had before. */
+static const Value *before_spread(const Value *value) {
+  enum { DEEPEST = 4 };
+  for (int depth = 0; depth < DEEPEST && value && value->producer; depth++) {
+    const Node *node = value->producer;
+    if (!node_is(node, "Expand") && !keeps_order(node) && !node_is(node, "Transpose")) break;
+    value = node_input(node, 0);
+  }
   return value;
 }
 
 static bool is_neutral(const Value *value, Neutral neutral) {
   uint64_t bits;
-  value = before_expand(value);
+  value = before_spread(value);
   if (!uniform_bits(value, &bits)) return false;
   DType dtype = constant_of(value)->dtype;
   if (dtype >= DTYPE_COMPLEX64) return false;

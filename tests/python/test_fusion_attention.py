@@ -331,3 +331,15 @@ def test_grouped_queries_by_hand():
 )
 def test_other_groups_stay_as_they_are(fn):
     assert "Attention" not in op_types(check_export(fn, [rows(4), rows(2), rows(2)]))
+
+
+def test_a_causal_mask_that_several_layers_share():
+    def fn(q, k, v):
+        for _ in range(2):
+            q = jax.nn.dot_product_attention(q, k, v, is_causal=True)
+        return q
+
+    args = [rows(4), rows(2), rows(2)]
+    specs = [("B", "T", heads, FEATURES) for heads in (4, 2, 2)]
+    found = op_types(check_export(fn, args, specs=specs, more_args=[[value[:1, :3] for value in args]]))
+    assert found.count("Attention") == 2 and not {"Where", "Range", "GreaterOrEqual"} & set(found)

@@ -104,6 +104,19 @@ def test_a_symbolic_batch_with_positions_in_order():
     assert found == ["Shape", "Concat", "Expand", "RotaryEmbedding"]
 
 
+@pytest.mark.parametrize("heads_first", [True, False])
+def test_as_many_positions_in_order_as_there_are(heads_first):
+    def fn(x):
+        angle = angles(jnp.arange(x.shape[2 if heads_first else 1]))
+        angle = angle if heads_first else angle[:, None]
+        return halves(x, jnp.cos(angle), jnp.sin(angle))
+
+    x, shape = (HEADS_FIRST, ("B", HEADS, "T", WIDTH)) if heads_first else (HEADS_LAST, ("B", "T", HEADS, WIDTH))
+    small = x[:1, :, :1] if heads_first else x[:1, :1]
+    found = op_types(check_export(fn, [x], specs=[shape], more_args=[[small]]))
+    assert found.count("RotaryEmbedding") == 1 and not {"Sub", "Split"} & set(found)
+
+
 def test_queries_and_keys_of_attention():
     def fn(x, positions):
         angle = angles(positions)[:, :, None]

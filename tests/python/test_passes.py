@@ -74,6 +74,8 @@ def test_neutral_elements_that_are_larger_than_what_they_leave_alone():
     assert exported(lambda m, x: jnp.where(m & everything(), x, 0.5), row, X) == ["Where"]
     assert exported(lambda m, x: jnp.where((m & nothing()) | m, x, 0.5), row, X) == ["Where"]
     assert exported(lambda m: m & everything(), row) == ["And"]
+    spread = exported(lambda x: x - jnp.zeros((x.shape[0], 3))[:, ::1], specs=[("B", 3)])
+    assert spread == ["Identity"]
     uneven = np.array([[True, True, True], [True, False, True]])
     assert exported(lambda m, x: jnp.where(m & uneven, x, 0.5), row, X) == ["And", "Where"]
 
