@@ -130,3 +130,9 @@ def triangular_system(a, b):
 @golden(("B", 3, 3))
 def eigenvalues(x):
     return jnp.linalg.eigvalsh(x)
+
+
+@golden(np.zeros((2, 8), np.complex64), np.zeros((2,), np.float32))
+def rotated_spectrum(z, angle):
+    turned = z * jnp.exp(1j * angle)[:, None]
+    return jnp.fft.fft(turned), jnp.abs(turned)
