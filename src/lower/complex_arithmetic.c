@@ -32,6 +32,16 @@ static void lower_sum(Lowering *l) {
   bind_parts(l, 0, (Parts){EMIT_ROW_MATH(l, op, x.re, y.re), EMIT_ROW_MATH(l, op, x.im, y.im)});
 }
 
+static void lower_neg(Lowering *l) {
+  Value *pairs = input(l, 0);
+  if (!has_known_parts(l, pairs)) {
+    bind(l, 0, EMIT_MATH(l, "Neg", pairs));
+    return;
+  }
+  Parts z = parts_of(l, pairs);
+  bind_parts(l, 0, (Parts){EMIT_MATH(l, "Neg", z.re), EMIT_MATH(l, "Neg", z.im)});
+}
+
 Parts multiply_parts(Lowering *l, Here here, Parts a, Parts b) {
   Value *re = emit_math(l, here, "Mul", VALUES(a.re, b.re), 2), *im = emit_math(l, here, "Mul", VALUES(a.re, b.im), 2);
   Value *minus = emit_math(l, here, "Mul", VALUES(a.im, b.im), 2);
@@ -206,6 +216,7 @@ const Plugin complex_arithmetic_plugins[] = {
     PLUGIN("min", lower_max_min, "Less"),
     PLUGIN("mul", lower_mul, NULL),
     PLUGIN("ne", lower_equality, NULL),
+    PLUGIN("neg", lower_neg, NULL),
     PLUGIN("polynomial", lower_polynomial, NULL),
     PLUGIN("sign", lower_sign, NULL),
     PLUGIN("square", lower_square, NULL),

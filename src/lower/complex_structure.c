@@ -9,10 +9,27 @@ static bool moves_keys(Lowering *l) { return output_type(l, 0).dtype == DTYPE_UI
 
 static int64_t element_size(Lowering *l) { return moves_keys(l) ? 4 : 2; }
 
+/* Lowers the equation, and where the parts of its operand are at hand, the same on each of them: whoever reads the
+ * result takes the form that it needs, and the other is dead code. A part that is one number stays it. */
+static void lower_moved(Lowering *l, Here here, Equation *equation) {
+  Value *operand = input(l, 0);
+  lower_as_real(l, here, equation);
+  if (operand->tensor || !has_known_parts(l, operand)) return;
+  Parts parts = parts_of(l, operand);
+  Type before = part_type(input_type(l, 0)), after = part_type(output_type(l, 0));
+  const char *primitive = l->equation->primitive;
+  if (parts.re->type.rank == before.rank) parts.re = apply_real(l, here, primitive, after, &parts.re, 1);
+  if (parts.im->type.rank == before.rank) parts.im = apply_real(l, here, primitive, after, &parts.im, 1);
+  Value *result = l->values[l->equation->outputs[0]->id];
+  if (result != operand) remember_parts(l, result, parts);
+}
+
+static void lower_unedited(Lowering *l) { lower_moved(l, HERE, real_equation(l)); }
+
 static void lower_transpose(Lowering *l) {
   Equation *equation = real_equation(l);
   append_int(l, edit_param(l, equation, "permutation"), input_type(l, 0).rank - 1);
-  lower_as_real(l, HERE, equation);
+  lower_moved(l, HERE, equation);
 }
 
 static bool same_constant(const Value *a, const Value *b) {
@@ -20,17 +37,17 @@ static bool same_constant(const Value *a, const Value *b) {
          memcmp(a->tensor->data, b->tensor->data, a->tensor->size) == 0;
 }
 
-/* Of one number, the parts stay at hand; where they are equal, as in 0, it is a real one that is spread. */
+/* A constant whose parts are equal, as those of 0 are, is a real one that is spread. */
 static void lower_broadcast_in_dim(Lowering *l) {
   Equation *equation = real_equation(l);
-  bool known = input_type(l, 0).rank == 1 && has_known_parts(l, input(l, 0));
-  Parts parts = {NULL, NULL};
-  if (known) parts = input_parts(l, 0);
-  if (known && same_constant(parts.re, parts.im)) equation->inputs[0] = real_operand(l, parts.re);
+  Value *operand = input(l, 0);
+  bool scalar = operand->tensor && operand->type.rank == 1;
+  Parts parts = scalar ? parts_of(l, operand) : (Parts){NULL, NULL};
+  if (scalar && same_constant(parts.re, parts.im)) equation->inputs[0] = real_operand(l, parts.re);
   else append_int(l, edit_param(l, equation, "broadcast_dimensions"), output_type(l, 0).rank - 1);
-  lower_as_real(l, HERE, equation);
+  lower_moved(l, HERE, equation);
   Value *result = l->values[equation->outputs[0]->id];
-  if (known && !result->tensor) remember_parts(l, result, parts);
+  if (scalar && !result->tensor) remember_parts(l, result, parts);
 }
 
 static void lower_slice(Lowering *l) {
@@ -39,7 +56,7 @@ static void lower_slice(Lowering *l) {
   append_int(l, edit_param(l, equation, "limit_indices"), element_size(l));
   Param *strides = edit_param(l, equation, "strides");
   if (strides->kind == PARAM_LIST) append_int(l, strides, 1);
-  lower_as_real(l, HERE, equation);
+  lower_moved(l, HERE, equation);
 }
 
 /* Starts are operands, one per axis. */
@@ -185,6 +202,8 @@ const Plugin complex_structure_plugins[] = {
     PLUGIN("gather", lower_gather, NULL),
     PLUGIN("iota", lower_iota, NULL),
     PLUGIN("pad", lower_pad, NULL),
+    PLUGIN("reshape", lower_unedited, NULL),
+    PLUGIN("rev", lower_unedited, NULL),
     PLUGIN("scatter", lower_scatter, NULL),
     PLUGIN("scatter-add", lower_scatter, NULL),
     PLUGIN("scatter_add", lower_scatter, NULL),
@@ -193,6 +212,7 @@ const Plugin complex_structure_plugins[] = {
     PLUGIN("select_n", lower_select_n, NULL),
     PLUGIN("slice", lower_slice, NULL),
     PLUGIN("sort", lower_sort, NULL),
+    PLUGIN("squeeze", lower_unedited, NULL),
     PLUGIN("tile", lower_tile, NULL),
     PLUGIN("transpose", lower_transpose, NULL),
     {0},

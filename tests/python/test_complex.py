@@ -482,6 +482,14 @@ def test_a_chain_is_not_taken_apart_in_between():
     assert "Concat" not in op_types(model)
 
 
+def test_parts_are_moved_where_parts_are_read():
+    model = to_onnx(lambda z: jnp.abs(jnp.exp(z)[None].T[::2].reshape(-1)), [A])
+    assert op_types(model).count("Split") == 1
+    assert "Concat" not in op_types(model)
+    model = to_onnx(lambda z: jnp.exp(z).T, [A])
+    assert op_types(model).count("Transpose") == 1
+
+
 def test_layout_of_complex_images(tmp_path):
     def fn(z):
         return z * jnp.arange(4)
