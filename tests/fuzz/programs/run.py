@@ -128,6 +128,8 @@ class Run:
         if answer["kind"] == "refused":
             self.reasons[answer["detail"]] += 1
         if answer["kind"] in NO_FAILURE:
+            if answer["kind"] not in ("passed", "refused"):
+                print(f"{name}: {answer['kind']}", flush=True)
             return
         self.failures.append(name)
         program = self._program(answer, request)
