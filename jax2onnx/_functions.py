@@ -144,7 +144,7 @@ def _default_name(target: Any) -> str:
     while isinstance(target, functools.partial):
         target = target.func
     words = getattr(target, "__qualname__", class_of(target).__qualname__).split(".")
-    name = words[-2] if words[-1] == "__call__" and len(words) > 1 else words[-1]
+    name = words[-2] if words[-1] == "__call__" and len(words) > 1 else words[-1].strip("<>")
     return "".join(letter if letter.isalnum() or letter == "_" else "_" for letter in name)
 
 
@@ -182,7 +182,9 @@ class _Callable:
         return getattr(self.__wrapped__, name)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        return self.__qualname__
+        """By name where it has one, as functions are pickled; else as the wrapper of its target."""
+        name = getattr(self, "__qualname__", None)
+        return name or (_wrapped, (self.__wrapped__, getattr(self, _SETTINGS)))
 
 
 def _marked_call(function: Any, settings: _Settings, args: Any, kwargs: Any) -> Any:
@@ -228,14 +230,18 @@ def _named_arguments(function: Any, is_class: bool, args: Any, kwargs: Any) -> I
 
 def _is_kept_whole(item: Any) -> bool:
     """Containers without an identity of their own are made anew around their values; anything else is not touched."""
-    frozen = dataclasses.is_dataclass(item) and getattr(item, "__dataclass_params__").frozen  # noqa: B009
+    frozen = dataclasses.is_dataclass(item) and getattr(getattr(item, "__dataclass_params__", None), "frozen", False)
     return not (item is None or isinstance(item, (tuple, list, dict)) or frozen)
 
 
 def _with_tracers(result: Any, through: Callable[[list[Any]], list[Any]]) -> Any:
     import jax
 
-    leaves, structure = jax.tree.flatten(result, is_leaf=_is_kept_whole)
+    try:
+        leaves, structure = jax.tree.flatten(result, is_leaf=_is_kept_whole)
+    except (TypeError, ValueError):  # JAX cannot take it apart: what is in it leaves the function all the same
+        through([])
+        return result
     places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, jax.core.Tracer)]
     if not places:
         return result

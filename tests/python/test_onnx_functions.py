@@ -177,6 +177,14 @@ def test_several_results_of_every_kind():
     assert len(functions(exported)["several"].input) == 2
 
 
+def test_results_that_jax_cannot_take_apart_and_functions_without_a_name():
+    exported = check_export(lambda x: onnx_function(lambda y: {1: jnp.sin(y), "a": y + 1})(x)[1], [X])
+    assert calls(exported) == ["lambda"]
+    scaling = onnx_function(Stack(Layer))
+    assert calls(check_export(lambda x: scaling(x), [X])) == ["Stack"]
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(scaling))(X), scaling(X))
+
+
 def test_arguments_are_inputs_in_their_order_and_unused_ones_are_none():
     @onnx_function
     def picky(a, unused, b, *, c):
