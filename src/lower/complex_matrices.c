@@ -85,7 +85,7 @@ ComplexReflection complex_reflection_of(Lowering *l, Parts column, Value *rows, 
   Value *square = EMIT_MATH(l, "Add", EMIT_ALONG(l, "ReduceSumSquare", tail.re, ROWS),
                             EMIT_ALONG(l, "ReduceSumSquare", tail.im, ROWS));
   square = EMIT_MATH(l, "Add", square, square_of(l, head.im));
-  Value *nothing = EMIT_MATH(l, "Equal", square, zero);
+  Value *nothing = EMIT_MATH(l, "Less", square, number_like(l, square, least_square(dtype)));
   Value *norm = EMIT_MATH(l, "Sqrt", EMIT_MATH(l, "Add", square, square_of(l, head.re)));
   Value *negative = EMIT_MATH(l, "Less", EMIT_MATH(l, "Reciprocal", head.re), zero); /* -0 counts as negative */
   Value *length = EMIT_WHERE(l, negative, norm, EMIT_MATH(l, "Neg", norm));

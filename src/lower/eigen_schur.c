@@ -75,7 +75,7 @@ Value *joined_rows(Lowering *l, Value *sizes, Value *below) {
   DType dtype = sizes->type.dtype;
   Value *rows = numbers_along(l, ROWS, size_along(sizes, ROWS));
   Value *sum = EMIT_MATH(l, "Add", sizes, of_row_before(l, sizes));
-  Value *least = EMIT_MATH(l, "Max", sum, number_like(l, sizes, dtype == DTYPE_FLOAT64 ? 1e-130 : 1e-10));
+  Value *least = EMIT_MATH(l, "Max", sum, number_like(l, sizes, dtype == DTYPE_FLOAT64 ? 1e-60 : 1e-10));
   Value *none = EMIT_MATH(l, "Equal", sum, number_like(l, sizes, 0));
   Value *bound = EMIT_WHERE(l, none, number_like(l, sizes, 1), least);
   bound = EMIT_MATH(l, "Mul", bound, number_like(l, sizes, spacing_of(dtype)));
@@ -246,11 +246,20 @@ static Turn turn_to_equal(Lowering *l, Blocks blocks) {
   return (Turn){EMIT_WHERE(l, equal, one, cosine), EMIT_WHERE(l, equal, zero, sine)};
 }
 
+/* Is the discriminant below zero by more than rounding can make of it? Two eigenvalues that are equal as far as one can
+ * tell are real. */
+static Value *is_surely_complex(Lowering *l, Blocks blocks) {
+  Value *product = EMIT_MATH(l, "Abs", EMIT_MATH(l, "Mul", blocks.b, blocks.c));
+  Value *sum = EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", blocks.half, blocks.half), product);
+  Value *error = EMIT_MATH(l, "Mul", sum, number_like(l, sum, -4 * spacing_of(sum->type.dtype)));
+  return EMIT_MATH(l, "Less", blocks.discriminant, error);
+}
+
 /* Blocks with real eigenvalues become triangular; the others get equal elements on the diagonal, as in LAPACK. */
 static void standardize(Lowering *l, QuasiTriangle *schur) {
   Blocks blocks = blocks_of(l, *schur);
   Value *zero = number_like(l, blocks.half, 0), *one = number_like(l, blocks.half, 1);
-  Value *complex = EMIT_MATH(l, "Less", blocks.discriminant, zero);
+  Value *complex = is_surely_complex(l, blocks);
   Turn equal = turn_to_equal(l, blocks), triangle = turn_to_triangle(l, blocks);
   Value *cosine = EMIT_WHERE(l, complex, equal.cosine, triangle.cosine);
   Value *sine = EMIT_WHERE(l, complex, equal.sine, triangle.sine);

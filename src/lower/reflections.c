@@ -7,6 +7,8 @@
 #include "lower/loops.h"
 #include "lower/matrices.h"
 
+double least_square(DType dtype) { return dtype == DTYPE_FLOAT64 ? 1e-305 : 1e-75; }
+
 /* Norms are taken in double precision: squares of float32 neither overflow nor vanish there. */
 Reflection reflection_of(Lowering *l, Value *column, Value *rows, Value *index) {
   DType dtype = column->type.dtype;
@@ -14,7 +16,7 @@ Reflection reflection_of(Lowering *l, Value *column, Value *rows, Value *index) 
   Value *head = cast_to(l, slice_of(l, column, ROWS, index), DTYPE_FLOAT64);
   Value *square = EMIT_ALONG(l, "ReduceSumSquare", cast_to(l, tail, DTYPE_FLOAT64), ROWS);
   Value *zero = number_like(l, square, 0), *one = number_like(l, square, 1);
-  Value *nothing = EMIT_MATH(l, "Equal", square, zero);
+  Value *nothing = EMIT_MATH(l, "Less", square, number_like(l, square, least_square(dtype)));
   Value *norm = EMIT_MATH(l, "Sqrt", EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", head, head), square));
   Value *length = EMIT_MATH(l, "Add", EMIT_MATH(l, "Abs", head), norm);
   Value *tau = EMIT_WHERE(l, nothing, zero, EMIT_MATH(l, "Div", length, norm));

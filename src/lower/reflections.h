@@ -10,6 +10,9 @@ typedef struct Reflection {
   Value *tau;    /* [..., 1, 1] */
 } Reflection;
 
+/* Columns whose squares sum up to less count as zero: a reflection made of them would not be orthogonal, as their
+ * quotients or squares have lost their digits. */
+double least_square(DType dtype);
 /* The reflection that maps a column to zeros below its row `index`; rows are numbers_along the column. */
 Reflection reflection_of(Lowering *l, Value *column, Value *rows, Value *index);
 /* The matrix reflected: from the left, or its rows from the right. */

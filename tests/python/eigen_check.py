@@ -104,6 +104,14 @@ def square_matrices(size, dtype):
         full * 1e30,
         full * 1e-30,
     ]
+    smallest = np.log10(float(np.finfo(dtype).tiny))
+    for _ in range(4):  # digits are lost where squares or quotients are below the smallest number
+        kinds += [
+            full * 10 ** RANDOM.uniform(smallest, 0, (size, size)),
+            np.triu(full) + full * 10 ** (smallest / 2 + 1),
+            RANDOM.integers(0, 2, (size, size)) * 10 ** RANDOM.uniform(smallest, 0, (size, 1)),
+        ]
+        kinds[-1][0, 0] = kinds[-3][0, 0] = 1
     if np.dtype(dtype).kind == "c":
         other = RANDOM.standard_normal((size, size))
         kinds += [full + 1j * other, 1j * np.eye(size), np.linalg.qr(full + 1j * other)[0], low * (1 + 2j)]
