@@ -260,6 +260,33 @@ static bool fuse_batch(Match *match) {
   return true;
 }
 
+/* May the scale of x be that of a normalisation which other rules know, now or once all of it is found? */
+static bool may_be_normalised(const Value *x) {
+  static const char *const names[] = {"Reshape", "Sub", "Mul", "Div", NULL};
+  const Node *node = x->producer;
+  if (!node) return false;
+  for (const char *const *name = names; *name; name++) {
+    if (node_is(node, *name)) return true;
+  }
+  return strstr(node->op, "Normalization") != NULL;
+}
+
+/* x * scale + bias with constants by channel of an image: what is left of a batch normalisation whose mean was put into
+ * the bias. */
+static bool fuse_batch_scale(Match *match) {
+  Type type = match_type(match), channel = {.dtype = type.dtype, .rank = 1, .dims = type.dims + 1};
+  const Value *scale = match->values[SCALE], *bias = match->values[BIAS];
+  if (!match_keeps_type(match) || !is_accurate(match) || type.rank < 4 || dim_is(type.dims[1], 1)) return false;
+  if (may_be_normalised(match->values[X_SLOT])) return false;
+  if (scale->type.dtype != type.dtype || bias->type.dtype != type.dtype) return false;
+  if (!varies_by_channel(scale->type, type) || !varies_by_channel(bias->type, type)) return false;
+  Value *inputs[] = {match->values[X_SLOT], shaped(match, match->values[SCALE], channel),
+                     shaped(match, match->values[BIAS], channel), filled(match, channel, 0), filled(match, channel, 1)};
+  if (!inputs[1] || !inputs[2] || !inputs[3] || !inputs[4]) return false;
+  node_set_float(match_emit(match, "BatchNormalization", inputs, 5, REWRITE_EMITTER(match->rewriter)), "epsilon", 0);
+  return true;
+}
+
 static const FusionRule rules[] = {
     {OP("Mul", DIFFERENCE_TO_MEAN, OP("Reciprocal", DEVIATION_OF_X)), "LayerNormalization", fuse_unscaled},
     {OP("Div", DIFFERENCE_TO_MEAN, DEVIATION_OF_X), "LayerNormalization", fuse_unscaled},
@@ -275,6 +302,7 @@ static const FusionRule rules[] = {
     {OP("Add", OP_AT(INNER, "InstanceNormalization", X), CONSTANT(BIAS)), "InstanceNormalization", fuse_instance_bias},
     {OP("Add", OP("Mul", OP("Sub", X, CONSTANT(MEAN)), CONSTANT(SCALE)), CONSTANT(BIAS)), "BatchNormalization",
      fuse_batch},
+    {OP("Add", OP("Mul", X, CONSTANT(SCALE)), CONSTANT(BIAS)), "BatchNormalization", fuse_batch_scale},
 };
 
 bool fuse_normalization(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

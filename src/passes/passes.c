@@ -36,9 +36,9 @@ const Pass all_passes[] = {
     {"fuse_rotary", "finds RotaryEmbedding", fuse_rotary},
     {"fuse_recurrent", "finds LSTM, GRU and RNN in loops", fuse_recurrent},
     {"fuse_resize", "finds images that are enlarged or reduced", fuse_resize, .late = true},
-    {"sink_reshapes", "moves a Reshape down to the next one", sink_reshapes, .late = true},
     {"cancel_transposes", "gives operators the order of axes that needs the fewest Transposes", cancel_transposes,
      .late = true},
+    {"sink_reshapes", "moves a Reshape down to the next one", sink_reshapes, .late = true},
     {NULL, NULL, NULL},
 };
 /* clang-format on */

@@ -108,6 +108,20 @@ def test_batch_normalization():
     assert op_types(native) == ["BatchNormalization"]
 
 
+def test_batch_normalization_without_a_mean():
+    images = RNG.standard_normal((2, 3, 4, 4)).astype(np.float32)
+    scale, bias = (RNG.standard_normal((3, 1, 1)).astype(np.float32) for _ in range(2))
+    assert op_types(check_export(lambda x: x * scale + bias, [images])) == ["BatchNormalization"]
+    for near_miss in (
+        lambda x: x * scale + bias[0],
+        lambda x: x * scale[:1] + bias,
+        lambda x: x * scale + bias.reshape(3, 1),
+        lambda x: x[0] * scale + bias,
+    ):
+        images = RNG.standard_normal((2, 3, 3, 4)).astype(np.float32)
+        assert "BatchNormalization" not in op_types(check_export(near_miss, [images]))
+
+
 @pytest.mark.parametrize("fn", [*LAYERS, root_mean_square, batch_normalization([0.1, -0.2, 0.3])])
 def test_decomposed_when_asked_for(fn):
     x = RNG.standard_normal((2, 3, 8, 8)).astype(np.float32)
