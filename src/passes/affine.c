@@ -82,7 +82,7 @@ static bool collect_gemm(Affine *sum, const Node *node, Place at) {
   Value *bias = node_input(node, 2);
   bool transposed = node_int_or(node, "transB", 0) != 0;
   if (!collect_product(sum, node_input(node, 0), constant_of(node_input(node, 1)), transposed, at)) return false;
-  return !bias || (constant_of(bias) && collect_bias(sum, constant_of(bias), at));
+  return !bias || collect(sum, bias, at); /* one row may come from the input */
 }
 
 static bool same_axis(const Node *node, int64_t axis, const Place *at) {

@@ -22,11 +22,33 @@ static bool shares_data(const Node *node) { return is_only_moved(node) && !node_
 
 static bool only_use(const Value *value) { return value->uses && !value->uses->next; }
 
+/* Does the node take a part of a constant, known at export? */
+static bool takes_part(const Node *node, const Value *whole) {
+  if (!node || (!node_is(node, "Slice") && !node_is(node, "Gather")) || node_input(node, 0) != whole) return false;
+  for (uint32_t i = 1; i < node->input_count; i++) {
+    if (node->inputs[i].value && !constant_of(node->inputs[i].value)) return false;
+  }
+  return true;
+}
+
+/* Bytes that go with the constant, as this use's share: all of them for its only use; where all uses take parts of it,
+ * as stacked weights are taken apart, an equal part. */
+static size_t share_of(const Value *value) {
+  enum { MOST_PARTS = 16 };
+  const Tensor *tensor = constant_of(value);
+  size_t count = 0;
+  if (!tensor) return 0;
+  if (only_use(value)) return tensor->size;
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (++count > MOST_PARTS || !takes_part(use->node, value)) return 0;
+  }
+  return tensor->size / count;
+}
+
 static size_t largest_result(const Node *node) {
   size_t replaced = SMALL_RESULT;
   for (uint32_t i = 0; i < node->input_count; i++) {
-    const Value *value = node->inputs[i].value;
-    if (value && only_use(value) && constant_of(value)) replaced += constant_of(value)->size;
+    if (node->inputs[i].value) replaced += share_of(node->inputs[i].value);
   }
   size_t bound = shares_data(node) ? SIZE_MAX : is_only_moved(node) ? LARGEST_TRANSPOSED : LARGEST_RESULT;
   return replaced < bound ? replaced : bound;

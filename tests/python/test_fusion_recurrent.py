@@ -56,6 +56,11 @@ def test_zeros_to_begin_with_are_left_out():
     assert op_types(model) == ["LSTM", "Squeeze"]
 
 
+def test_a_batch_of_one():
+    model = check_export(lambda x: scanned(lstm_cell, (zeros(x), zeros(x)), x)[1], [X[:, :1]])
+    assert op_types(model) == ["LSTM", "Squeeze"]
+
+
 def test_only_the_last_memory():
     model = check_export(lambda x: scanned(lstm_cell, (zeros(x), zeros(x)), x)[0][1], [X])
     assert op_types(model) == ["LSTM", "Squeeze"] and list(model.graph.node[0].output)[:2] == ["", ""]

@@ -151,6 +151,14 @@ def test_large_constants_are_not_stored_in_place_of_small_ones():
     assert len(model.SerializeToString()) < 10_000
 
 
+def test_stacked_weights_are_stored_apart():
+    stacked = jnp.asarray(np.random.default_rng(0).standard_normal((2, 40, 40)), jnp.float32)
+    x = np.ones((3, 40), np.float32)
+    assert exported(lambda x: jnp.sin(x @ stacked[0]) @ stacked[1], x) == ["MatMul", "MatMul", "Sin"]
+    kept = exported(lambda x: (jnp.sin(x @ stacked[0]) @ stacked[1], stacked * x[0]), x)
+    assert kept.count("Gather") >= 2
+
+
 def test_a_transposed_weight_is_stored_transposed():
     weight = np.arange(50_000, dtype=np.float32).reshape(250, 200)
     model = check_export(lambda x: x @ jnp.transpose(weight), [np.ones((2, 200), np.float32)])
