@@ -164,11 +164,19 @@ bool affine_read(const Node *scan, Value *value, int64_t offset, int64_t length,
   return collect(sum, value, at);
 }
 
-float affine_element(const AffineTerm *term, int64_t input, int64_t feature) {
-  const Tensor *matrix = term->matrix;
-  const float *data = matrix->data;
-  if (!term->source) return data[matrix->size == sizeof *data ? 0 : term->offset + feature];
-  int64_t row = term->transposed ? term->offset + feature : input;
-  int64_t column = term->transposed ? input : term->offset + feature;
-  return data[row * matrix->dims[1] + column];
+void affine_copy(const AffineTerm *term, float *to, int64_t features, int64_t inputs) {
+  int64_t columns = term->matrix->dims[1];
+  const float *data = term->matrix->data;
+  const float *from = data + (term->transposed ? term->offset * columns : term->offset);
+  int64_t by_feature = term->transposed ? columns : 1, by_input = term->transposed ? 1 : columns;
+  for (int64_t feature = 0; feature < features; feature++) {
+    const float *row = from + feature * by_feature;
+    for (int64_t input = 0; input < inputs; input++) *to++ = row[input * by_input];
+  }
+}
+
+void affine_add(const AffineTerm *term, float *to, int64_t features) {
+  const float *from = term->matrix->data;
+  bool same = term->matrix->size == sizeof *from;
+  for (int64_t i = 0; i < features; i++) to[i] += from[same ? 0 : term->offset + i];
 }

@@ -29,7 +29,9 @@ typedef struct Affine {
  * it is anything but an affine sum. */
 bool affine_read(const Node *scan, Value *value, int64_t offset, int64_t length, Affine *sum);
 
-/* Element `feature` of the sum, for `input` of the source (of a bias: 0). Of float32. */
-float affine_element(const AffineTerm *term, int64_t input, int64_t feature);
+/* Copies the term's matrix, features of the sum first: `features` rows of `inputs` numbers. Of float32. */
+void affine_copy(const AffineTerm *term, float *to, int64_t features, int64_t inputs);
+/* Adds the term, a bias, to `features` numbers. */
+void affine_add(const AffineTerm *term, float *to, int64_t features);
 
 #endif

@@ -329,9 +329,7 @@ static Value *pack_matrices(Cell *cell, bool state) {
     for (size_t i = 0; i < sum->count; i++) {
       if (!is_product_with(cell, &sum->terms[i], state)) continue;
       used[count++] = &sum->terms[i];
-      for (int64_t j = 0; j < width; j++) {
-        for (int64_t k = 0; k < columns; k++) data[(row + j) * columns + k] = affine_element(&sum->terms[i], k, j);
-      }
+      affine_copy(&sum->terms[i], data + row * columns, width, columns);
     }
   }
   return packed(cell, tensor, used, count, state ? "recurrent" : "input");
@@ -350,7 +348,7 @@ static Value *pack_biases(Cell *cell) {
     for (size_t i = 0; i < sum->count; i++) {
       if (sum->terms[i].source) continue;
       used[count++] = &sum->terms[i];
-      for (int64_t j = 0; j < width; j++) data[row + j] += affine_element(&sum->terms[i], 0, j);
+      affine_add(&sum->terms[i], data + row, width);
     }
   }
   return count ? packed(cell, tensor, used, count, "bias") : NULL;
