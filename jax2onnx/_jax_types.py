@@ -25,9 +25,9 @@ def _contiguous(array: Any) -> np.ndarray:
     if not isinstance(getattr(array, "dtype", None), np.dtype) and jax.dtypes.issubdtype(
         array.dtype, jax.dtypes.prng_key
     ):
-        # A key of two words is one uint64 to the core.
+        # A key of threefry2x32's is one uint64 to the core.
         words = np.asarray(jax.random.key_data(array), order="C")
-        return words.view(np.uint64)[..., 0] if words.shape[-1] == 2 else words
+        return words.view(np.uint64)[..., 0] if array.dtype.name == "key<fry>" else words
     return np.asarray(array, order="C")
 
 

@@ -25,15 +25,6 @@ Type pairs_type(Lowering *l, Type parts) {
   return type_make(l->context, parts.dtype, dims, parts.rank + 1);
 }
 
-/* Random keys of four words are moved as complex numbers are. */
-static Type words_type(Lowering *l, Type keys) {
-  Dim dims[MAX_RANK];
-  if (keys.rank >= MAX_RANK) fail(l->context, ERROR_UNSUPPORTED, "an array of keys has %d dimensions", MAX_RANK);
-  if (keys.rank) memcpy(dims, keys.dims, keys.rank * sizeof *dims);
-  dims[keys.rank] = dim_of(4);
-  return type_make(l->context, DTYPE_UINT32, dims, keys.rank + 1);
-}
-
 Type part_type(Type pairs) { return (Type){.dtype = pairs.dtype, .rank = pairs.rank - 1, .dims = pairs.dims}; }
 
 /* The data of a complex array are pairs already. */
@@ -55,9 +46,9 @@ static const Tensor *pairs_of_tensor(Lowering *l, ComplexProgram *complex, const
 static void convert_vars(Lowering *l, ComplexProgram *complex, Var *const *vars, size_t count) {
   for (size_t i = 0; i < count; i++) {
     Var *var = vars[i];
-    if (var->type.dtype == DTYPE_KEY128) {
-      complex->complex[var->id] = true;
-      var->type = words_type(l, var->type);
+    if (var->type.dtype == DTYPE_KEY_WORDS) {
+      complex->complex[var->id] = true; /* moved as complex numbers are */
+      var->type.dtype = DTYPE_UINT32;
     }
     if (dtype_kind(var->type.dtype) != KIND_COMPLEX) continue;
     complex->complex[var->id] = true;

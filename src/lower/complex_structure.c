@@ -4,10 +4,13 @@
 #include "lower/complex.h"
 #include "program/numbers.h"
 
-/* Random keys of four words have an axis of their own, too. */
+/* The words of random keys have an axis of their own, too. */
 static bool moves_keys(Lowering *l) { return output_type(l, 0).dtype == DTYPE_UINT32; }
 
-static int64_t element_size(Lowering *l) { return moves_keys(l) ? 4 : 2; }
+static int64_t element_size(Lowering *l) {
+  Type type = output_type(l, 0);
+  return type.dims[type.rank - 1].constant;
+}
 
 /* Lowers the equation, and where the parts of its operand are at hand, the same on each of them: whoever reads the
  * result takes the form that it needs, and the other is dead code. A part that is one number stays it. */

@@ -128,7 +128,7 @@ static void hash_counts(Lowering *l, Value *key, const Dim *shape, uint32_t rank
 
 static void require_key(Lowering *l, Type type) {
   if (type.dtype != DTYPE_UINT64)
-    unsupported(l, "its keys are neither threefry2x32 keys nor of four words, and others cannot be exported");
+    unsupported(l, "its keys are not threefry2x32 keys, and nobody says what is done with them");
   if (l->options->sequential_bits) {
     unsupported(l, "with jax_threefry_partitionable=False JAX makes other bits; turn it on to export");
   }
@@ -177,7 +177,7 @@ static void lower_random_seed(Lowering *l) {
   bind(l, 0, wide ? join_words(l, high_word(l, seed), low_word(l, seed)) : join_words(l, NULL, seed));
 }
 
-/* Keys of four words are their words. */
+/* Keys that are not threefry2x32 keys are their words. */
 static void lower_random_wrap(Lowering *l) {
   if (output_type(l, 0).dtype != DTYPE_UINT32) require_key(l, output_type(l, 0));
   bind(l, 0, output_type(l, 0).dtype == DTYPE_UINT32 ? input(l, 0) : key_from_words(l, input(l, 0)));

@@ -33,7 +33,7 @@ static const char *element_name(DType dtype) {
     case DTYPE_NONE:
     case DTYPE_FLOAT0:
     case DTYPE_KEY:
-    case DTYPE_KEY128: return NULL; /* ONNX has no such type */
+    case DTYPE_KEY_WORDS: return NULL; /* ONNX has no such type */
     default: return dtype_name(dtype);
   }
 }

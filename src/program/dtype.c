@@ -35,7 +35,7 @@ static const DTypeRow rows[DTYPE_COUNT] = {
     [DTYPE_FLOAT0] = {"float0", "float0", KIND_OTHER, 0},
     [DTYPE_KEY] = {"key", "key", KIND_OTHER, 0},
     [DTYPE_STRING] = {"string", "string", KIND_OTHER, 0},
-    [DTYPE_KEY128] = {"key128", "key128", KIND_OTHER, 0},
+    [DTYPE_KEY_WORDS] = {"key_words", "key_words", KIND_OTHER, 0},
 };
 
 const char *dtype_name(DType dtype) { return rows[dtype].name; }

@@ -29,10 +29,10 @@ typedef enum DType {
   DTYPE_FLOAT8_E4M3FNUZ,
   DTYPE_FLOAT8_E5M2,
   DTYPE_FLOAT8_E5M2FNUZ,
-  DTYPE_FLOAT0, /* JAX's type of tangents that do not exist; no data */
-  DTYPE_KEY,    /* a random key; its data are two uint32 words */
-  DTYPE_STRING, /* only in models that we read */
-  DTYPE_KEY128, /* a random key of four words */
+  DTYPE_FLOAT0,    /* JAX's type of tangents that do not exist; no data */
+  DTYPE_KEY,       /* a random key; its data are two uint32 words */
+  DTYPE_STRING,    /* only in models that we read */
+  DTYPE_KEY_WORDS, /* a word of a random key of another kind: the last axis is the key's */
   DTYPE_COUNT
 } DType;
 

@@ -17,7 +17,7 @@ Var *program_var(Program *program, Type type) {
   Var *var = arena_new(&program->context->arena, Var);
   var->id = program->var_count++;
   var->type = type;
-  if (dtype_kind(type.dtype) == KIND_COMPLEX || type.dtype == DTYPE_KEY128) program->has_complex = true;
+  if (dtype_kind(type.dtype) == KIND_COMPLEX || type.dtype == DTYPE_KEY_WORDS) program->has_complex = true;
   return var;
 }
 

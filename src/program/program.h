@@ -107,7 +107,7 @@ typedef struct Program {
   Str *input_names;  /* one per main input; NULL entries get a default */
   Str *output_names; /* one per main output; NULL entries get a default */
   uint32_t var_count;
-  bool has_complex;     /* a variable is complex, or a key of four words */
+  bool has_complex;     /* a variable is complex, or the words of a key */
   const Trace *root;    /* the traced function's definition: for nodes that no equation made */
   Frame **entry_frames; /* the user's frames that called to_onnx, outermost first */
   size_t entry_count;

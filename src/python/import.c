@@ -48,14 +48,6 @@ static void keep_alive(Importer *in, PyObject *object) {
   if (PyList_Append(in->kept, object) != 0) import_fail(in);
 }
 
-/* Keys of two words are those of one algorithm; what is done with others is asked of JAX. */
-static DType import_key_dtype(Importer *in, PyObject *object, Str name) {
-  if (strcmp(name, "key<fry>") == 0) return DTYPE_KEY;
-  PyObject *shape = attribute(in, attribute(in, object, in->names[NAME_impl]), in->names[NAME_key_shape]);
-  bool four = PyTuple_Check(shape) && PyTuple_GET_SIZE(shape) == 1 && PyLong_AsLong(PyTuple_GET_ITEM(shape, 0)) == 4;
-  return four ? DTYPE_KEY128 : DTYPE_NONE;
-}
-
 /* Element types: NumPy's dtype objects are few, so they are looked up by address after the first time. */
 DType import_dtype(Importer *in, PyObject *object) {
   void *known = map_get_pointer(&in->dtypes, object);
@@ -69,11 +61,23 @@ DType import_dtype(Importer *in, PyObject *object) {
     own(in, name_object);
     if (PyUnicode_Check(name_object)) {
       Str name = import_text(in, name_object);
-      dtype = strncmp(name, "key<", 4) == 0 ? import_key_dtype(in, object, name) : dtype_from_name(name);
+      dtype = strcmp(name, "key<fry>") == 0   ? DTYPE_KEY
+              : strncmp(name, "key<", 4) == 0 ? DTYPE_KEY_WORDS
+                                              : dtype_from_name(name);
     }
   }
   *map_slot_pointer(in->context, &in->dtypes, object) = (void *)((uintptr_t)dtype + 1);
   return dtype;
+}
+
+/* How many words a key has that is not one of threefry's. */
+static Dim import_key_size(Importer *in, PyObject *aval) {
+  PyObject *impl = attribute(in, attribute(in, aval, in->names[NAME_dtype]), in->names[NAME_impl]);
+  PyObject *shape = attribute(in, impl, in->names[NAME_key_shape]);
+  if (!PyTuple_Check(shape) || PyTuple_GET_SIZE(shape) != 1) {
+    fail(in->context, ERROR_UNSUPPORTED, "a random key of this kind has more than one axis of words");
+  }
+  return import_dim(in, PyTuple_GET_ITEM(shape, 0));
 }
 
 static Type import_aval(Importer *in, PyObject *aval) {
@@ -89,8 +93,10 @@ static Type import_aval(Importer *in, PyObject *aval) {
     fail(in->context, ERROR_UNSUPPORTED, "an array has more than %d dimensions", MAX_RANK);
   }
   type.rank = (uint32_t)PyTuple_GET_SIZE(shape);
-  Dim *dims = type.rank ? arena_new_array(&in->context->arena, type.rank, Dim) : NULL;
+  Dim *dims = arena_new_array(&in->context->arena, type.rank + 1, Dim);
   for (uint32_t i = 0; i < type.rank; i++) dims[i] = import_dim(in, PyTuple_GET_ITEM(shape, i));
+  if (type.dtype == DTYPE_KEY_WORDS) dims[type.rank++] = import_key_size(in, aval);
+  if (type.rank > MAX_RANK) fail(in->context, ERROR_UNSUPPORTED, "an array of keys has %d dimensions", MAX_RANK);
   type.dims = dims;
   disown_to(in, mark);
   return type;
@@ -183,9 +189,9 @@ static const Tensor *import_literal(Importer *in, PyObject *value, Type type) {
       value = own(in, PyObject_CallFunctionObjArgs(in->as_array, value, dtype_name_object, NULL));
     }
     const Tensor *tensor = import_tensor(in, value);
-    bool key = type.dtype == DTYPE_KEY && tensor->dtype == DTYPE_UINT64;
+    bool key = type.dtype == DTYPE_KEY ? tensor->dtype == DTYPE_UINT64
+                                       : type.dtype == DTYPE_KEY_WORDS && tensor->dtype == DTYPE_UINT32;
     if ((tensor->dtype == type.dtype || key) && tensor->rank == type.rank) return tensor;
-    if (type.dtype == DTYPE_KEY128 && tensor->dtype == DTYPE_UINT32 && tensor->rank == type.rank + 1) return tensor;
     fail(in->context, ERROR_INTERNAL, "a literal of type %s where %s is expected", dtype_name(tensor->dtype),
          dtype_name(type.dtype));
   }

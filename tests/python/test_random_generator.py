@@ -55,6 +55,14 @@ def test_opset_17_has_no_bitwise_operators():
         to_onnx(lambda state: lax.rng_bit_generator(state, (4,))[1], [STATE], opset=17)
 
 
+def is_known(algorithm):
+    """Whether this JAX has it."""
+    try:
+        return bool(jr.key_data(jr.key(0, impl=algorithm)).size)
+    except ValueError:
+        return False
+
+
 def shuffled(keys):
     return jnp.concatenate([keys.reshape(2, 2).T.reshape(4)[::-1], jnp.broadcast_to(keys[1], (2,))])
 
@@ -78,14 +86,29 @@ KEYS = {
 }
 
 
+WORDS = {"rbg": 4, "unsafe_rbg": 4, "threefry4x32": 4, "philox2x32": 1, "philox4x32": 2}  # of a key
+HERE = [algorithm for algorithm in WORDS if is_known(algorithm)]
+
+
 @pytest.mark.parametrize("algorithm", ["rbg", "unsafe_rbg"])
 @pytest.mark.parametrize("name", KEYS)
 def test_keys_of_four_words(algorithm, name):
     check_export(lambda words, i: KEYS[name](jr.wrap_key_data(words, impl=algorithm), i), [STATE, np.int32(1)])
 
 
-@pytest.mark.parametrize("algorithm", ["rbg", "unsafe_rbg"])
-def test_seeds_and_constants_of_four_words(algorithm):
+@pytest.mark.parametrize("algorithm", [algorithm for algorithm in HERE if "rbg" not in algorithm])
+def test_keys_of_other_algorithms(algorithm):
+    def fn(words, i):
+        key = jr.wrap_key_data(words, impl=algorithm)
+        return [
+            KEYS[name](key, i) for name in ("bits", "split", "fold", "fold many", "index by several", "select many")
+        ]
+
+    check_export(fn, [STATE[: WORDS[algorithm]], np.int32(1)])
+
+
+@pytest.mark.parametrize("algorithm", HERE)
+def test_seeds_and_constants(algorithm):
     constant = jr.split(jr.key(7, impl=algorithm), 3)
 
     def fn(seeds, i):
