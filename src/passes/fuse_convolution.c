@@ -4,6 +4,7 @@
  * scale * (W x + b) + shift = (scale W) x + (scale b + shift), computed in double and rounded once. A weight that
  * others use too is not scaled: there would be two of it.
  */
+#include <float.h>
 #include <math.h>
 
 #include "onnx/schema.h"
@@ -145,6 +146,26 @@ static bool store(Tensor *tensor, int64_t at, double number) {
   return isfinite(number_decode(tensor->dtype, place));
 }
 
+/* Some elements times a factor, rounded once; false when one is not finite. Weights are large: float32 has a way of its
+ * own. */
+static bool scale_run(Tensor *to, const Tensor *from, int64_t start, int64_t count, double factor) {
+  bool finite = true;
+  if (from->dtype == DTYPE_FLOAT32) {
+    const float *source = (const float *)from->data + start;
+    float *target = (float *)(uintptr_t)to->data + start;
+    for (int64_t i = 0; i < count; i++) {
+      target[i] = (float)((double)source[i] * factor);
+      finite &= fabsf(target[i]) <= FLT_MAX;
+    }
+    return finite;
+  }
+  size_t width = dtype_bytes(from->dtype, 1);
+  for (int64_t i = start; finite && i < start + count; i++) {
+    finite = store(to, i, number_decode(from->dtype, (const char *)from->data + (size_t)i * width) * factor);
+  }
+  return finite;
+}
+
 /* The weight times the scale; NULL when it cannot be. */
 static Value *scaled_weight(Match *match, const Node *inner, const Affine *affine) {
   Value *value = match->values[WEIGHT];
@@ -153,14 +174,12 @@ static Value *scaled_weight(Match *match, const Node *inner, const Affine *affin
   bool shared = value->uses && value->uses->next;
   if (weight->rank < 2 || weight->size > (shared ? SMALL_WEIGHT : LARGEST_WEIGHT)) return NULL;
   WeightLayout layout = weight_layout(inner, weight);
-  size_t width = dtype_bytes(weight->dtype, 1);
-  int64_t count = (int64_t)(weight->size / width);
+  int64_t count = (int64_t)(weight->size / dtype_bytes(weight->dtype, 1));
   Tensor *scaled = like(match, weight, "scaled");
-  for (int64_t i = 0; i < count; i++) {
-    int64_t channel = i / layout.inner % layout.channels + i / layout.group * layout.channels;
+  for (int64_t start = 0; start < count; start += layout.inner) {
+    int64_t channel = start / layout.inner % layout.channels + start / layout.group * layout.channels;
     if (channel >= affine->channels) return NULL;
-    double number = number_decode(weight->dtype, (const char *)weight->data + (size_t)i * width);
-    if (!store(scaled, i, number * affine->scale[channel])) return NULL;
+    if (!scale_run(scaled, weight, start, layout.inner, affine->scale[channel])) return NULL;
   }
   return match_constant(match, scaled);
 }
