@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import onnxruntime
 import pytest
 from export_check import all_nodes, check_export, metadata
 from jax import lax
@@ -127,3 +128,11 @@ def test_the_bits_are_named_by_the_users_line():
     model = check_export(fn, [STATE])
     lines = {metadata(node)["pkg.jax2onnx.callsite"].rsplit(":", 1)[1] for node in all_nodes(model)}
     assert lines <= {str(fn.__code__.co_firstlineno + line) for line in (1, 2)}
+
+
+def test_keys_that_are_inputs_and_outputs_are_words():
+    key = jr.key(3, impl="rbg")
+    model = to_onnx(lambda key: jr.split(key, 3), [key])
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (words,) = session.run(None, {"in_0": np.asarray(jr.key_data(key))})
+    np.testing.assert_array_equal(words, jr.key_data(jr.split(key, 3)))
