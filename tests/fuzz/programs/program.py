@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax2onnx import onnx_function
 """
 SYMBOL = "B"  # the size that is known only at run time
 

@@ -1,4 +1,5 @@
-"""Statements that hold functions: jit, scan, cond, while, fori, map, vmap, grad, checkpoint, custom derivatives."""
+"""Statements that hold functions: jit, ONNX functions, scan, cond, while, fori, map, vmap, grad, checkpoint, custom
+derivatives."""
 
 from __future__ import annotations
 
@@ -14,6 +15,15 @@ def jit(s: Scope):
     body, _ = s.body([s.types[a], s.types[b]])
     wrapper = s.choice(["jax.jit({f0})", "jax.checkpoint({f0})", "jax.jit({f0}, inline=True)", "{f0}"])
     return draft(f"{wrapper}({{0}}, {{1}})", a, b, bodies=[body])
+
+
+def onnx_function(s: Scope):
+    """A function of the model, called once or from inside something else."""
+    a = s.pick()
+    body, _ = s.body([s.types[a]], wanted=s.types[a])
+    function = f"onnx_function({{f0}}, unique={s.chance(0.5)})"
+    forms = ["{f}({{0}})", "{f}({f}({{0}}))", "jax.jit({f})({{0}})", "lax.fori_loop(0, 2, lambda _, t: {f}(t), {{0}})"]
+    return draft(s.choice(forms).format(f=function), a, bodies=[body])
 
 
 def twice(s: Scope):
@@ -128,6 +138,7 @@ def _integer(s: Scope):
 FAMILY = (
     jit,
     jit,
+    onnx_function,
     twice,
     scan,
     scan,
