@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from models.gpt import Block
 
 BATCH, LENGTH, WIDTH, HEADS, LAYERS, VOCABULARY = 2, 32, 64, 4, 2, 96
 
@@ -19,15 +20,8 @@ for _op in ONCE:
     EXPERT[_op] = EXPERT.get(_op, 0) + 1
 
 
-class Block(nnx.Module):
-    def __init__(self, width: int, heads: int, rngs: nnx.Rngs):
-        self.heads = heads
-        self.norm_1 = nnx.LayerNorm(width, epsilon=1e-5, rngs=rngs)
-        self.qkv = nnx.Linear(width, 3 * width, rngs=rngs)
-        self.out = nnx.Linear(width, width, rngs=rngs)
-        self.norm_2 = nnx.LayerNorm(width, epsilon=1e-5, rngs=rngs)
-        self.up = nnx.Linear(width, 4 * width, rngs=rngs)
-        self.down = nnx.Linear(4 * width, width, rngs=rngs)
+class CachedBlock(Block):
+    """The same weights; keys and values come from the caches, which it hands on."""
 
     def __call__(self, x, position, keys, values):
         batch, _, width = x.shape
@@ -45,7 +39,7 @@ class Decoder(nnx.Module):
     def __init__(self, rngs: nnx.Rngs):
         self.tokens = nnx.Embed(VOCABULARY, WIDTH, rngs=rngs)
         self.positions = nnx.Embed(LENGTH, WIDTH, rngs=rngs)
-        self.blocks = nnx.List([Block(WIDTH, HEADS, rngs) for _ in range(LAYERS)])
+        self.blocks = nnx.List([CachedBlock(WIDTH, HEADS, rngs) for _ in range(LAYERS)])
         self.norm = nnx.LayerNorm(WIDTH, epsilon=1e-5, rngs=rngs)
         self.head = nnx.Linear(WIDTH, VOCABULARY, use_bias=False, rngs=rngs)
 

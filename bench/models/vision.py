@@ -141,7 +141,7 @@ def group_norm(features, rngs):
 
 RESNET = {"MaxPool": 1, "ReduceMean": 1, "Gemm": 1, "Transpose": 1}
 UNET = {"Relu": 10, "MaxPool": 2, "Concat": 2, "Sigmoid": 1, "Transpose": 2}
-# ONNX Runtime takes GroupNormalization apart into some twenty nodes, and an InstanceNormalization of the groups is twice
+# ONNX Runtime takes GroupNormalization apart into some twenty nodes; an InstanceNormalization of the groups is twice
 # as fast: Reshape, InstanceNormalization, Reshape, Mul, Add.
 GROUP_NORMS = {"Reshape": 20, "InstanceNormalization": 10, "Mul": 10, "Add": 10}
 RESIZING = {**UNET, **GROUP_NORMS, "Conv": 13, "Resize": 2}

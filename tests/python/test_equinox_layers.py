@@ -145,4 +145,4 @@ def test_layer(name):
 def test_parameters_are_named_by_their_path():
     model = check_case(LAYERS["Sequential"])
     names = {tensor.name for tensor in model.graph.initializer}
-    assert {"0.weight", "2.weight", "3.bias"} <= names
+    assert {"layers.0.weight", "layers.2.weight", "layers.3.bias"} <= names

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import onnx
@@ -34,7 +35,7 @@ def with_weights(x):
 
 
 def unsupported(x):
-    return jnp.linalg.eigh(x)
+    return jax.pure_callback(lambda x: x, x, x)
 
 
 def export(fn, path, inputs=((1000,),), **options):

@@ -201,7 +201,7 @@ def test_function(name):
 def test_parameters_are_named_by_their_path():
     model = check_case(LAYERS["Sequential"])
     names = {tensor.name for tensor in model.graph.initializer}
-    assert {"0.kernel", "2.scale", "3.bias"} <= names
+    assert {"layers.0.kernel", "layers.2.scale", "layers.3.bias"} <= names
 
 
 def test_a_function_of_jax_itself_stands_for_the_users_line():
