@@ -88,9 +88,8 @@ Node *rewrite_replace(Rewriter *rewriter, Node *node, Value *replacement) {
   if (!rewrite_can_replace(old, replacement)) {
     bool moved = move_inner_uses(old, replacement);
     rewriter->changed = rewriter->changed || moved;
-    if (!node_is(node, "Identity")) return keep_output(rewriter, node, replacement);
     if (moved) rewrite_hand_over(rewriter, replacement->producer, node);
-    return node;
+    return node_is(node, "Identity") ? node : keep_output(rewriter, node, replacement);
   }
   if (old->name_fixed) {
     replacement->name = old->name;

@@ -126,3 +126,14 @@ def test_a_leading_axis_is_moved_after_a_product_in_half_precision():
     check_export(lambda x, w: jnp.transpose(x[None], (1, 2, 0, 3)) @ w + b, [x, w])
     single = check_export(lambda x, w: jnp.swapaxes(x, 0, 1) @ w + b.astype(x.dtype), [x.astype("f"), w.astype("f")])
     assert op_types(single) == ["Transpose", "MatMul", "Add"]
+
+
+def test_an_output_that_is_read_too_hands_its_sites_to_both():
+    """Of two equal values that are both outputs, the second stayed as an Identity; who read it lost its line."""
+
+    def fn(x):
+        first = jnp.sin(x) * 2
+        second = jnp.sin(x) * 2
+        return second, second, first
+
+    check_export(fn, [X])
