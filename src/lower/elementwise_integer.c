@@ -147,7 +147,7 @@ static void lower_shift_right_logical(Lowering *l) {
 
 /* x shifted right by a known amount, rounded to minus infinity as the arithmetic shift does. */
 static Value *shift_right_signed(Lowering *l, Value *x, uint64_t amount) {
-  if (amount + 1 >= dtype_bits(x->type.dtype)) {
+  if (amount >= dtype_bits(x->type.dtype) - 1) {
     Value *negative = EMIT_MATH(l, "Less", x, integer_like(l, x, 0));
     return EMIT_MATH(l, "Neg", cast_to(l, negative, x->type.dtype));
   }

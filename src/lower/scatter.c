@@ -119,15 +119,11 @@ static Value *scatter_one(Lowering *l, Scatter *s) {
 
 /* An update that changes nothing. */
 static Value *identity_of(Lowering *l, Combiner combiner, DType dtype) {
-  bool real = dtype_is_float(dtype);
-  unsigned bits = dtype_bits(dtype);
-  int64_t most = dtype_is_unsigned(dtype) ? -1 : (int64_t)(~(uint64_t)0 >> (65 - bits));
-  int64_t least = dtype_is_unsigned(dtype) ? 0 : -most - 1;
   switch (combiner) {
     case COMBINE_MUL: return constant_integer(l, dtype, 1);
-    case COMBINE_MIN: return real ? constant_scalar(l, dtype, (double)INFINITY) : constant_integer(l, dtype, most);
-    case COMBINE_MAX: return real ? constant_scalar(l, dtype, -(double)INFINITY) : constant_integer(l, dtype, least);
-    default: return real ? constant_scalar(l, dtype, -0.0) : constant_integer(l, dtype, 0);
+    case COMBINE_MIN: return constant(l, reduction_identity(l, "ReduceMin", dtype));
+    case COMBINE_MAX: return constant(l, reduction_identity(l, "ReduceMax", dtype));
+    default: return dtype_is_float(dtype) ? constant_scalar(l, dtype, -0.0) : constant_integer(l, dtype, 0);
   }
 }
 

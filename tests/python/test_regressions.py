@@ -137,3 +137,19 @@ def test_an_output_that_is_read_too_hands_its_sites_to_both():
         return second, second, first
 
     check_export(fn, [X])
+
+
+@pytest.mark.parametrize("amount", [-1, -2, 0, 31, 32])
+def test_shifts_by_amounts_out_of_range(amount):
+    x = np.array([-(2**31), -5, -1, 0, 1, 2**31 - 1], np.int32)
+    for shift in (lax.shift_right_arithmetic, lax.shift_right_logical, lax.shift_left):
+        check_export(lambda x, shift=shift: shift(x, np.int32(amount)), [x])
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int16"])
+@pytest.mark.parametrize("method", ["max", "min"])
+def test_updates_out_of_bounds_change_nothing(dtype, method):
+    indices = np.array([5, -7], np.int32)
+    for old, new in ((0, 1), (1, 0)):
+        x, update = np.full(2, old, dtype), np.full(2, new, dtype)
+        check_export(lambda x, i, u: getattr(x.at[i], method)(u, mode="drop"), [x, indices, update])
