@@ -1,5 +1,5 @@
 /* Softmax, LogSoftmax and ReduceLogSumExp, as JAX writes them: shifted by the largest element so that exp does not
- * overflow. ONNX Runtime shifts as well, and gives the same for NaN and for rows of infinities. */
+ * overflow. ONNX Runtime shifts as well, and gives the same for NaN and for rows of infinities, but for one case. */
 #include <math.h>
 
 #include "onnx/schema.h"
@@ -82,10 +82,13 @@ static bool fuse_log_sum_exp(Match *match) {
 /* jax.nn.logsumexp takes the absolute value, for its signed form. */
 #define LOG_OF(total) OP("Log", EITHER(OP("Abs", total), total))
 
+/* In double precision ONNX Runtime adds 1e-20 to the sum, and makes numbers of what is NaN. */
+static bool fuse_log_softmax(Match *match) { return match_dtype(match) != DTYPE_FLOAT64 && fuse_single_axis(match); }
+
 static const FusionRule rules[] = {
     {OP("Div", ANY(EXP), RESHAPED(TOTAL, TOTAL_OF(LARGEST_OF_X))), "Softmax", fuse_single_axis},
-    {OP("Sub", ANY(DIFFERENCE), LOG_TOTAL), "LogSoftmax", fuse_single_axis},
-    {OP("Sub", ANY(DIFFERENCE), RESHAPED(TOTAL, OP("Log", TOTAL_OF(LARGEST_OF_X)))), "LogSoftmax", fuse_single_axis},
+    {OP("Sub", ANY(DIFFERENCE), LOG_TOTAL), "LogSoftmax", fuse_log_softmax},
+    {OP("Sub", ANY(DIFFERENCE), RESHAPED(TOTAL, OP("Log", TOTAL_OF(LARGEST_OF_X)))), "LogSoftmax", fuse_log_softmax},
     {OP("Add", LOG_OF(TOTAL_OF(FINITE_OR_0)), ANY(SHIFT)), "ReduceLogSumExp", fuse_log_sum_exp},
 };
 

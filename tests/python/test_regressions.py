@@ -153,3 +153,10 @@ def test_updates_out_of_bounds_change_nothing(dtype, method):
     for old, new in ((0, 1), (1, 0)):
         x, update = np.full(2, old, dtype), np.full(2, new, dtype)
         check_export(lambda x, i, u: getattr(x.at[i], method)(u, mode="drop"), [x, indices, update])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_log_softmax_in_double_precision_keeps_nan(axis):
+    x = np.array([[1, np.inf, 2], [np.nan, 3, 4]])
+    model = check_export(lambda x: jax.nn.log_softmax(x, axis=axis), [x], x64=True)
+    assert "LogSoftmax" not in op_types(model)
