@@ -15,12 +15,6 @@ bool same_dims(Type a, Type b, uint32_t first, uint32_t count);
  * becomes part of the match. */
 Node *match_take(Match *match, Value *value, const char *op);
 
-/* A node before the match's root, with its origin. */
-#define EMIT_BEFORE(match, op, type, ...)                            \
-  match_node_before((match), (op), (type), (Value *[]){__VA_ARGS__}, \
-                    sizeof((Value *[]){__VA_ARGS__}) / sizeof(Value *), REWRITE_EMITTER((match)->rewriter))
-Node *match_node_before(Match *match, const char *op, Type type, Value *const *inputs, size_t count, Emitter emitter);
-
 /* Attention with other inputs in place of the match, whose root is an Attention: with the root's attributes. */
 Node *match_emit_like(Match *match, Value *const *inputs, size_t count);
 

@@ -39,12 +39,6 @@ Node *match_take(Match *match, Value *value, const char *op) {
   return node;
 }
 
-Node *match_node_before(Match *match, const char *op, Type type, Value *const *inputs, size_t count, Emitter emitter) {
-  const Origin *origin = match->root->origin;
-  if (origin) origin = origin_with_emitter(match->rewriter->model->provenance, origin, emitter);
-  return graph_node(match->root->graph, origin, op, "", inputs, count, &type, 1, match->root);
-}
-
 Node *match_emit_like(Match *match, Value *const *inputs, size_t count) {
   ARRAY(Attribute) attributes = {0};
   Context *context = match->rewriter->context;

@@ -175,16 +175,6 @@ static AxisOrder channels_first(uint32_t rank) {
   return order;
 }
 
-/* A node before the root, with its origin. */
-#define EMIT_BEFORE(match, op, type, ...)                                                                       \
-  new_node((match), (op), (Value *[]){__VA_ARGS__}, sizeof((Value *[]){__VA_ARGS__}) / sizeof(Value *), (type), \
-           REWRITE_EMITTER((match)->rewriter))
-static Node *new_node(Match *match, const char *op, Value *const *inputs, size_t count, Type type, Emitter emitter) {
-  const Origin *origin = match->root->origin;
-  if (origin) origin = origin_with_emitter(match->rewriter->model->provenance, origin, emitter);
-  return graph_node(match->root->graph, origin, op, "", inputs, count, &type, 1, match->root);
-}
-
 typedef struct Normalization {
   Grouping grouping;
   Value *scale, *bias; /* by channel; NULL: ones and zeros */

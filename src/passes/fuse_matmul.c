@@ -1,6 +1,7 @@
 /* Products of matrices: MatMul with a bias is Gemm, and the transpose of a product is the product of the transposes,
  * which of constants cost nothing. A bias after a product over three axes stays an Add: measured with ONNX Runtime,
  * Gemm between two Reshapes takes as long. */
+#include "onnx/schema.h"
 #include "passes/pattern.h"
 
 enum { LEFT, RIGHT, PRODUCT, BIAS, SPLIT };
@@ -47,11 +48,7 @@ static Value *transposed(Match *match, Value *value) {
   const int64_t order[] = {1, 0};
   const Dim dims[] = {value->type.dims[1], value->type.dims[0]};
   Type type = type_make(match->rewriter->context, value->type.dtype, dims, 2);
-  const Origin *origin = match->root->origin;
-  if (origin) {
-    origin = origin_with_emitter(match->rewriter->model->provenance, origin, REWRITE_EMITTER(match->rewriter));
-  }
-  Node *node = graph_node(match->root->graph, origin, "Transpose", "", &value, 1, &type, 1, match->root);
+  Node *node = EMIT_BEFORE(match, "Transpose", type, value);
   node_set_ints(node, "perm", order, 2);
   return node->outputs[0];
 }
@@ -79,14 +76,10 @@ static bool swaps_last_axes(const Node *node) {
   return true;
 }
 
-static Value *cast_as(Match *match, const Node *cast, Value *value) {
-  Type type = type_with(value->type, cast->outputs[0]->type.dtype);
-  const Origin *origin = match->root->origin;
-  if (origin) {
-    origin = origin_with_emitter(match->rewriter->model->provenance, origin, REWRITE_EMITTER(match->rewriter));
-  }
-  Node *node = graph_node(match->root->graph, origin, "Cast", "", &value, 1, &type, 1, match->root);
-  node_set_int(node, "to", node_int_or(cast, "to", 0));
+static Value *cast_to(Match *match, Value *value, DType dtype) {
+  if (value->type.dtype == dtype) return value;
+  Node *node = EMIT_BEFORE(match, "Cast", type_with(value->type, dtype), value);
+  node_set_int(node, "to", onnx_dtype(dtype));
   return node->outputs[0];
 }
 
@@ -103,44 +96,57 @@ static bool fuse_transposed_times_vector(Match *match) {
   if (transpose->graph != match->root->graph || (cast && cast->graph != match->root->graph)) return false;
   if (cast) match->nodes[match->node_count++] = cast;
   match->nodes[match->node_count++] = transpose;
-  return EMIT_MATCH(match, "MatMul", vector, cast ? cast_as(match, cast, matrix) : matrix);
+  return EMIT_MATCH(match, "MatMul", vector, cast_to(match, matrix, left->type.dtype));
 }
 
-/* The first axis to the place before the last, the others in order. */
+/* Is the first axis moved to the last place or the one before it, the others in order? */
 static bool moves_first_axis(const Node *node) {
   const Attribute *order = node_attribute(node, "perm");
-  uint32_t rank = node->outputs[0]->type.rank;
+  uint32_t rank = node->outputs[0]->type.rank, to = 0;
   if (!order || order->count != rank || rank < 3 || rank > MAX_RANK) return false;
+  while (to < rank && order->integers[to] != 0) to++;
   for (uint32_t i = 0; i < rank; i++) {
-    int64_t moved = i + 2 < rank ? i + 1 : i + 2 == rank ? 0 : i;
-    if (order->integers[i] != moved) return false;
+    if (i != to && order->integers[i] != (i < to ? (int64_t)i + 1 : (int64_t)i)) return false;
   }
-  return true;
+  return to + 2 >= rank && to < rank;
 }
 
-/* Leading axes may as well be transposed after a product with a matrix. In half precision they must be: ONNX Runtime
- * would make the Transpose a part of the product, and crashes. */
-static bool fuse_moved_leading_axis(Match *match) {
-  Value *left = match->values[LEFT], *right = match->values[RIGHT];
-  Node *transpose = left->producer;
-  if (left->type.dtype != DTYPE_FLOAT16 || !is_matrix(right) || !transpose) return false;
-  if (!node_is(transpose, "Transpose") || transpose->graph != match->root->graph || !moves_first_axis(transpose))
-    return false;
-  Value *inputs[] = {node_input(transpose, 0), right};
-  Type type = inputs[0]->type;
-  if (type.dtype != DTYPE_FLOAT16 || match->node_count == MATCH_NODES) return false;
-  Dim dims[MAX_RANK];
-  memcpy(dims, type.dims, type.rank * sizeof *dims);
-  dims[type.rank - 1] = right->type.dims[1];
-  type = type_make(match->rewriter->context, type.dtype, dims, type.rank);
-  const Origin *origin = match->root->origin;
-  if (origin)
-    origin = origin_with_emitter(match->rewriter->model->provenance, origin, REWRITE_EMITTER(match->rewriter));
-  Node *product = graph_node(match->root->graph, origin, "MatMul", "", inputs, 2, &type, 1, match->root);
-  const Attribute *order = node_attribute(transpose, "perm");
+/* The operand with its Cast before its Transpose, in single precision; NULL: it is no such operand. */
+static Value *cast_first(Match *match, Value *operand) {
+  Node *cast = operand->producer && node_is(operand->producer, "Cast") ? operand->producer : NULL;
+  Node *transpose = cast ? node_input(cast, 0)->producer : operand->producer;
+  if (!transpose || !node_is(transpose, "Transpose") || !moves_first_axis(transpose)) return NULL;
+  if (transpose->graph != match->root->graph || (cast && cast->graph != match->root->graph)) return NULL;
+  Value *source = node_input(transpose, 0);
+  if (source->type.dtype == DTYPE_FLOAT32 || source->type.dtype == DTYPE_NONE) return NULL;
+  if (!cast && source->type.dtype != DTYPE_FLOAT16) return NULL;
+  if (match->node_count + 2 > MATCH_NODES) return NULL;
+  if (cast) match->nodes[match->node_count++] = cast;
   match->nodes[match->node_count++] = transpose;
-  Node *moved = EMIT_MATCH(match, "Transpose", product->outputs[0]);
+  DType dtype = cast ? operand->type.dtype : DTYPE_FLOAT32;
+  const Attribute *order = node_attribute(transpose, "perm");
+  Value *wide = cast_to(match, source, dtype);
+  Node *moved = EMIT_BEFORE(match, "Transpose", type_with(operand->type, dtype), wide);
   node_set_ints(moved, "perm", order->integers, order->count);
+  return moved->outputs[0];
+}
+
+/* ONNX Runtime makes a Transpose a part of the product, also through a Cast, and crashes on one that moves the first
+ * axis when the other operand is a matrix. Half precision it casts itself, so that there the Cast is written out. */
+static bool fuse_cast_before_transpose(Match *match) {
+  Value *left = match->values[LEFT], *right = match->values[RIGHT];
+  if (left->type.dtype == DTYPE_NONE || right->type.dtype == DTYPE_NONE) return false;
+  if (!is_matrix(left) && !is_matrix(right)) return false;
+  Value *first = is_matrix(left) ? NULL : cast_first(match, left);
+  Value *second = is_matrix(right) ? NULL : cast_first(match, right);
+  if (!first && !second) return false;
+  DType dtype = (first ? first : second)->type.dtype;
+  first = first ? first : cast_to(match, left, dtype);
+  second = second ? second : cast_to(match, right, dtype);
+  if (dtype == match_type(match).dtype) return EMIT_MATCH(match, "MatMul", first, second);
+  Value *product = EMIT_BEFORE(match, "MatMul", type_with(match_type(match), dtype), first, second)->outputs[0];
+  Node *narrow = EMIT_MATCH(match, "Cast", product);
+  node_set_int(narrow, "to", onnx_dtype(match_type(match).dtype));
   return true;
 }
 
@@ -165,11 +171,8 @@ static bool fuse_bias_before_reshape(Match *match) {
   Tensor *row = arena_copy(&context->arena, bias, sizeof *bias);
   row->rank = 1;
   row->dims = arena_copy(&context->arena, &count, sizeof count);
-  Value *inputs[] = {product, rewrite_constant(match->rewriter, match->root, row, match->values[BIAS]->origin)};
-  const Origin *origin = match->root->origin;
-  if (origin)
-    origin = origin_with_emitter(match->rewriter->model->provenance, origin, REWRITE_EMITTER(match->rewriter));
-  Node *sum = graph_node(match->root->graph, origin, "Add", "", inputs, 2, &from, 1, match->root);
+  Value *flat = rewrite_constant(match->rewriter, match->root, row, match->values[BIAS]->origin);
+  Node *sum = EMIT_BEFORE(match, "Add", from, product, flat);
   return EMIT_MATCH(match, "Reshape", sum->outputs[0], node_input(split->producer, 1));
 }
 
@@ -178,7 +181,7 @@ static const FusionRule rules[] = {
     {OP("Add", OP_AT(PRODUCT, "MatMul", ANY(LEFT), ANY(RIGHT)), ANY(BIAS)), "Gemm", fuse_gemm},
     {OP("Transpose", OP("MatMul", ANY(LEFT), ANY(RIGHT))), "MatMul", fuse_transposed_product},
     {OP("MatMul", ANY(LEFT), ANY(RIGHT)), "MatMul", fuse_transposed_times_vector},
-    {OP("MatMul", ANY(LEFT), ANY(RIGHT)), "Transpose", fuse_moved_leading_axis},
+    {OP("MatMul", ANY(LEFT), ANY(RIGHT)), "Transpose", fuse_cast_before_transpose},
 };
 
 bool fuse_matmul(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

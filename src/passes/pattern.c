@@ -174,6 +174,12 @@ void match_replace(Match *match, Value *value) {
   rewriter->changed = true;
 }
 
+Node *match_node_before(Match *match, const char *op, Type type, Value *const *inputs, size_t count, Emitter emitter) {
+  const Origin *origin = match->root->origin;
+  if (origin) origin = origin_with_emitter(match->rewriter->model->provenance, origin, emitter);
+  return graph_node(match->root->graph, origin, op, "", inputs, count, &type, 1, match->root);
+}
+
 Node *match_emit(Match *match, const char *op, Value *const *inputs, size_t input_count, Emitter emitter) {
   Node *root = match->root;
   const Origin *origin = root->origin;

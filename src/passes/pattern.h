@@ -76,6 +76,12 @@ Node *match_emit(Match *match, const char *op, Value *const *inputs, size_t inpu
 /* The same for a value that was computed before the root by several nodes; its node gets the sites. */
 void match_replace(Match *match, Value *value);
 
+/* A node before the root, with the root's origin: a step on the way to what takes the place of the match. */
+#define EMIT_BEFORE(match, op, type, ...)                            \
+  match_node_before((match), (op), (type), (Value *[]){__VA_ARGS__}, \
+                    sizeof((Value *[]){__VA_ARGS__}) / sizeof(Value *), REWRITE_EMITTER((match)->rewriter))
+Node *match_node_before(Match *match, const char *op, Type type, Value *const *inputs, size_t count, Emitter emitter);
+
 /* What rules ask about a match. */
 static inline Type match_type(const Match *match) { return match->root->outputs[0]->type; }
 static inline DType match_dtype(const Match *match) { return match->values[0]->type.dtype; }
