@@ -27,7 +27,7 @@ from shrink import shrink  # noqa: E402
 
 from program import Printer, Program  # noqa: E402
 
-TIME_LIMIT = 120  # seconds for one program
+TIME_LIMIT = 60  # seconds for one program
 RENEW = 400  # programs after which a worker is renewed: JAX keeps what it has compiled
 
 
