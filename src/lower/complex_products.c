@@ -114,18 +114,9 @@ static Parts product_by_halves(Lowering *l, Parts z, int64_t axis, int64_t size)
   return (Parts){squeeze_at(l, z.re, &axis, 1), squeeze_at(l, z.im, &axis, 1)};
 }
 
-static Type without_axis(Lowering *l, Type type, int64_t axis) {
-  Dim *dims = arena_new_array(&l->context->arena, type.rank, Dim);
-  uint32_t rank = 0;
-  for (uint32_t i = 0; i < type.rank; i++) {
-    if ((int64_t)i != axis) dims[rank++] = type.dims[i];
-  }
-  return type_make(l->context, type.dtype, dims, rank);
-}
-
 /* Along an axis of any size, in order: the last product, or every one. */
 static Parts product_by_scan(Lowering *l, Parts z, int64_t axis, bool every, bool reverse) {
-  Type element = without_axis(l, z.re->type, axis);
+  Type element = type_without_axis(l, z.re->type, axis);
   Value *one = expand_to(l, number_like(l, z.re, 1), element.dims, element.rank);
   Value *zero = expand_to(l, number_like(l, z.re, 0), element.dims, element.rank);
   Graph *outer = subgraph_begin(l, "product");

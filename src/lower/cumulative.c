@@ -45,19 +45,9 @@ static Value *run_by_doubling(Lowering *l, const char *op, Value *value, int64_t
   return value;
 }
 
-/* The type of one element along the axis. */
-static Type without_axis(Lowering *l, Type type, int64_t axis) {
-  Dim *dims = arena_new_array(&l->context->arena, type.rank, Dim);
-  uint32_t rank = 0;
-  for (uint32_t i = 0; i < type.rank; i++) {
-    if ((int64_t)i != axis) dims[rank++] = type.dims[i];
-  }
-  return type_make(l->context, type.dtype, dims, rank);
-}
-
 /* The state is the reduction so far; what is kept of it is every one, or the last. */
 static Node *scan_along(Lowering *l, const char *op, Value *value, int64_t axis, bool every) {
-  Type element = without_axis(l, value->type, axis);
+  Type element = type_without_axis(l, value->type, axis);
   Value *start = expand_to(l, constant(l, identity(l, op, element.dtype)), element.dims, element.rank);
   Graph *outer = subgraph_begin(l, "running");
   Graph *body = l->graph;

@@ -147,3 +147,12 @@ Value *concat_at(Lowering *l, Value *const *values, size_t count, int64_t axis, 
   node_set_int(result->producer, "axis", axis);
   return result;
 }
+
+Type type_without_axis(Lowering *l, Type type, int64_t axis) {
+  Dim *dims = arena_new_array(&l->context->arena, type.rank, Dim);
+  uint32_t rank = 0;
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if ((int64_t)i != axis) dims[rank++] = type.dims[i];
+  }
+  return type_make(l->context, type.dtype, dims, rank);
+}
