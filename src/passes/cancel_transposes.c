@@ -272,13 +272,14 @@ static Type full_type(Context *context, Type type, uint32_t rank) {
   return type_make(context, type.dtype, dims, rank);
 }
 
-/* A constant whose elements stay where they are: other sizes over the same data. */
+/* A constant whose elements stay where they are: other sizes over the same data. One that was spread to more axes has
+ * no more of them than it needs for that. */
 static Value *reshaped_constant(Layout *layout, const Value *value, Type type) {
   Rewriter *rewriter = &layout->rewriter;
   Arena *arena = &rewriter->context->arena;
   const Tensor *from = constant_of(value);
-  uint32_t first = 0;
-  while (first + 1 < type.rank && dim_is(type.dims[first], 1)) first++;
+  uint32_t first = 0, spread = type.rank - value->type.rank;
+  while (first < spread && first + 1 < type.rank && dim_is(type.dims[first], 1)) first++;
   int64_t *dims = arena_new_array(arena, type.rank, int64_t);
   for (uint32_t i = first; i < type.rank; i++) dims[i - first] = type.dims[i].constant;
   Tensor *tensor = arena_copy(arena, from, sizeof *from);

@@ -52,10 +52,6 @@ static void cancel(Rewriter *rewriter, Node *node, Node *inner) {
   rewrite_drop_unused(rewriter, inner, stays);
 }
 
-static void replace_by_input(Rewriter *rewriter, Node *node) {
-  if (same_type(input_type(node, 0), output_type(node))) replace(rewriter, node, node_input(node, 0));
-}
-
 static void simplify_identity(Rewriter *rewriter, Node *node) { replace(rewriter, node, node_input(node, 0)); }
 
 /* ---- Cast ---- */
@@ -283,8 +279,20 @@ static void simplify_slice(Rewriter *rewriter, Node *node) {
   replace(rewriter, node, node_input(node, 0));
 }
 
+/* An input as long as the result: there are no others, or they are empty. */
 static void simplify_concat(Rewriter *rewriter, Node *node) {
-  if (node->input_count == 1) replace_by_input(rewriter, node);
+  Value *whole = NULL;
+  for (uint32_t i = 0; i < node->input_count && !whole; i++) {
+    if (same_type(input_type(node, i), output_type(node))) whole = node_input(node, i);
+  }
+  if (!whole) return;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    Node *empty = producer(node, i);
+    if (!empty || node_input(node, i) == whole) continue;
+    use_set(&node->inputs[i], whole);
+    rewrite_drop_unused(rewriter, empty, node);
+  }
+  replace(rewriter, node, whole);
 }
 
 /* ---- arithmetic with a neutral element ---- */

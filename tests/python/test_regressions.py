@@ -165,3 +165,32 @@ def test_log_softmax_in_double_precision_keeps_nan(axis):
     x = np.array([[1, np.inf, 2], [np.nan, 3, 4]])
     model = check_export(lambda x: jax.nn.log_softmax(x, axis=axis), [x], x64=True)
     assert "LogSoftmax" not in op_types(model)
+
+
+@pytest.mark.parametrize("shift", [-4, 3])
+def test_a_constant_beside_a_moved_axis_keeps_its_axes(shift):
+    """An empty constant lost its leading axes of size 1 when the Concat's axes were put in another order."""
+
+    def fn(x):
+        return jax.vmap(lambda row: jnp.roll(row, shift, axis=1), in_axes=2, out_axes=-1)(x)
+
+    model = check_export(fn, [np.arange(2, dtype=np.float32).reshape(1, 2, 1)])
+    assert ("Identity" in op_types(model)) == (shift == -4)
+
+
+def test_what_is_joined_to_nothing_stays_as_it_is():
+    def fn(x):
+        return jnp.concatenate([x[:, :0], x, jnp.sin(x[:, 3:])], axis=1) + 1
+
+    assert op_types(check_export(fn, [np.ones((2, 3), np.float32)])) == ["Add"]
+
+
+def test_a_constant_row_beside_a_moved_axis():
+    """Concat and Gather do not broadcast: their constants keep axes of size 1."""
+
+    def fn(x):
+        moved = jnp.moveaxis(x, 1, 3)
+        joined = jnp.concatenate([moved, jnp.full((1, 1, 4, 1), 7, x.dtype)], axis=1)
+        return jnp.moveaxis(joined, 3, 1) * 2
+
+    check_export(fn, [np.arange(12, dtype=np.float32).reshape(1, 1, 3, 4)])
