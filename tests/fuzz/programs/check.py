@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import onnx
 import onnxruntime
-from conditioning import Perturbed, base_tolerance, differs, excused, wide_results
+from conditioning import Perturbed, base_tolerance, differs, excused, stepwise_results, wide_results
 from lines import required_lines
 from values import SETS, input_values
 
@@ -191,7 +191,8 @@ def _check_numbers(
             if any(mask.any() for mask in wrong):
                 stage("widened reference")
                 wide = wide_results(program, args, folder / "widened_program.py", COMPILER)
-                lost += _judge(program, kind, wanted, got, wrong, wide)
+                stage("stepwise reference")
+                lost += _judge(program, kind, wanted, got, wrong, [wide, stepwise_results(fn, args)])
     return lost
 
 
@@ -224,12 +225,15 @@ def _forgive(program: Program, wanted: list, got: list, wrong: list, runs: list)
     return left, lost
 
 
-def _judge(program: Program, kind: str, wanted: list, got: list, wrong: list, wide: list | None) -> int:
+def _judge(program: Program, kind: str, wanted: list, got: list, wrong: list, others: list[list | None]) -> int:
+    """Fails where no other reference is near either; else how many elements were only near one of those."""
     lost = 0
     for index, (want, have, bad) in enumerate(zip(wanted, got, wrong, strict=True)):
-        if wide is not None and want.dtype == have.dtype and wide[index].shape == want.shape:
+        for other in others:
+            if other is None or other[index].shape != want.shape:
+                continue
             with np.errstate(all="ignore"):
-                exact = wide[index].astype(want.dtype)
+                exact = other[index].astype(want.dtype)
             nearer = bad & ~differs(exact, have, _tolerance(program, exact))
             lost += int(nearer.sum())
             bad = bad & ~nearer

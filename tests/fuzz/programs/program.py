@@ -94,6 +94,14 @@ def _statements(data: list[dict[str, Any]]) -> list[Statement]:
     ]
 
 
+# Functions that are computed from series: near zero they are right to the last place of 1, not of their result.
+_SPECIAL = re.compile(r"gamma|zeta|bessel|beta|psi|erf_inv|ndtri|\bi[01]e?\b|logaddexp|logistic|expit")
+
+
+def is_special(text: str) -> bool:
+    return _SPECIAL.search(text) is not None
+
+
 def names_in(expression: str) -> list[str]:
     return re.findall(r"\b[a-z]+\d+\b", expression)
 
@@ -138,11 +146,12 @@ class Printer:
     def _right_side(self, statement: Statement) -> str:
         if not self.noisy:
             return statement.expression()
-        return self._noise(statement.expression(lambda name: self._noise(name, statement)), statement)
+        return self._noise(statement.expression(lambda name: self._noise(name, statement)), statement, result=True)
 
-    def _noise(self, expression: str, statement: Statement) -> str:
+    def _noise(self, expression: str, statement: Statement, result: bool = False) -> str:
         self.noises += 1
-        return f"noise({expression}, {self.noises}, {not statement.exact})"
+        special = result and is_special(statement.text)
+        return f"noise({expression}, {self.noises}, {not statement.exact}, {special})"
 
 
 def trial(statement: Statement, types: dict[str, Any]) -> list[Any]:

@@ -71,8 +71,8 @@ def rounding_unary(s: Scope):
 
 
 def digamma(s: Scope):
-    """Not of 0: JAX 0.10 gives NaN, later ones -inf."""
-    return draft("lax.digamma(jnp.where({0} == 0, 1, {0}))", s.pick("f"))
+    """Not at the pole: at 0 JAX 0.10 gives NaN and later ones -inf, and beside it everything hangs on the last place."""
+    return draft("lax.digamma(jnp.where(jnp.abs({0}) < 0.01, 1, {0}))", s.pick("f"))
 
 
 def exact_float_unary(s: Scope):
