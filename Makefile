@@ -45,9 +45,9 @@ test-c: $(VENV)/ready
 test-python: build
 	@$(PY) -m pytest -n $(JOBS) tests/python
 
-# Random programs, new ones each time; the first seed is printed, and a failure says how to run it again.
+# Random programs, new ones for every change of the sources; a failure says how to run it again.
 test-programs: build
-	@$(PY) tests/fuzz/programs/run.py --count 200
+	@$(PY) tests/fuzz/programs/run.py --count 200 --of-tree
 
 fuzz-programs: build
 	@$(PY) tests/fuzz/programs/run.py --count $(or $(COUNT),10000)

@@ -1,6 +1,8 @@
 """Runs random programs: in worker processes that may crash, with every failure made small and written down.
 
 run.py --count 200              new programs; the first seed comes from the date and is printed
+run.py --count 200 --of-tree    the first seed comes from the sources: new programs for every change of them, and the
+                                same again for the same tree
 run.py --seed 17                one program again
 run.py --file FAILURE.json      a program that was written down
 run.py --count 2000 --checker-only    export and provenance only, no numbers
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import collections
 import datetime
+import hashlib
 import json
 import os
 import pathlib
@@ -187,10 +190,28 @@ def _this() -> str:
     return f"{_shown(pathlib.Path(sys.executable))} {_shown(pathlib.Path(__file__))}"
 
 
+def _seed_of_date() -> int:
+    return int(datetime.datetime.now(datetime.UTC).strftime("%y%m%d%H%M%S")) * 1000
+
+
+def _seed_of_tree() -> int:
+    """The same for the same sources of the package and of this fuzzer."""
+    root = FOLDER.parents[2]
+    folders = [root / "src", root / "include", root / "jax2onnx", FOLDER]
+    paths = sorted(
+        path for folder in folders for path in folder.rglob("*") if path.suffix in (".c", ".h", ".inc", ".py")
+    )
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return int.from_bytes(digest.digest()[:5], "big") * 1000
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--first", type=int, help="the first seed; default: one made from the date and the time")
+    parser.add_argument("--of-tree", action="store_true", help="the first seed comes from the sources")
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--file", type=pathlib.Path, help="only this stored program")
     parser.add_argument("--checker-only", action="store_true")
@@ -207,7 +228,7 @@ def main() -> int:
     else:
         first = options.first
         if first is None:
-            first = int(datetime.datetime.now(datetime.UTC).strftime("%y%m%d%H%M%S")) * 1000
+            first = _seed_of_tree() if options.of_tree else _seed_of_date()
         print(f"random programs: {options.count} from seed {first}", flush=True)
         for seed in range(first, first + options.count):
             run.one({"seed": seed}, str(seed))

@@ -71,7 +71,7 @@ def rounding_unary(s: Scope):
 
 
 def digamma(s: Scope):
-    """Not at the pole: at 0 JAX 0.10 gives NaN and later ones -inf, and beside it everything hangs on the last place."""
+    """Not at the pole: at 0 JAX 0.10 gives NaN and later ones -inf; beside it all hangs on the last place."""
     return draft("lax.digamma(jnp.where(jnp.abs({0}) < 0.01, 1, {0}))", s.pick("f"))
 
 
