@@ -172,15 +172,15 @@ static Value *moved(Lowering *l, Value *part, int64_t axis, int64_t distance, do
 }
 
 static void lower_cumprod(Lowering *l) {
-  int64_t axis = param_int(l->context, l->equation, "axis"), count;
+  int64_t axis = param_int(l->context, l->equation, "axis");
   bool reverse = param_bool_or(l->equation, "reverse", false);
   Parts z = array_parts(l, 0);
   Dim size = z.re->type.dims[axis];
-  if (!dim_is_constant(size)) {
+  bool empty = is_empty(z.re->type);
+  if (!empty && !dim_is_constant(size)) {
     bind_parts(l, 0, product_by_scan(l, z, axis, true, reverse));
     return;
   }
-  bool empty = type_count(z.re->type, &count) && count == 0;
   for (int64_t reach = 1; !empty && reach < size.constant; reach *= 2) {
     int64_t distance = reverse ? -reach : reach;
     z = EMIT_PRODUCT(l, z, (Parts){moved(l, z.re, axis, distance, 1), moved(l, z.im, axis, distance, 0)});

@@ -226,13 +226,6 @@ static Value *by_matrix_product(Lowering *l, Convolution *c) {
   return reshape_to(l, EMIT(l, "MatMul", product, kernel, columns), result.dims, result.rank);
 }
 
-static bool is_empty(Type type) {
-  for (uint32_t i = 0; i < type.rank; i++) {
-    if (dim_is(type.dims[i], 0)) return true;
-  }
-  return false;
-}
-
 static DType convolution_dtype(Lowering *l, DType dtype) {
   bool conv = dtype_is_float(dtype) && dtype != DTYPE_FLOAT64;
   DType compute = compute_dtype(l, conv ? "Conv" : "MatMul", dtype);

@@ -85,13 +85,13 @@ static Value *run_by_operator(Lowering *l, const char *op, Value *value, int64_t
 
 static void lower_cumulative(Lowering *l) {
   const char *op = l->plugin->op;
-  int64_t axis = param_int(l->context, l->equation, "axis"), count;
+  int64_t axis = param_int(l->context, l->equation, "axis");
   bool reverse = param_bool_or(l->equation, "reverse", false);
   Value *value = input(l, 0);
   DType dtype = value->type.dtype;
   require(l->context, axis >= 0 && axis < (int64_t)value->type.rank);
   Dim size = value->type.dims[axis];
-  if ((type_count(value->type, &count) && count == 0) || dim_is(size, 1)) {
+  if (is_empty(value->type) || dim_is(size, 1)) {
     bind(l, 0, value);
     return;
   }

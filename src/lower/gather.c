@@ -243,8 +243,7 @@ static Value *fill_out_of_bounds(Lowering *l, const Access *access, Value *value
 
 static void lower_gather(Lowering *l) {
   Type type = output_type(l, 0);
-  for (uint32_t p = 0; p < type.rank; p++) {
-    if (!dim_is(type.dims[p], 0)) continue;
+  if (is_empty(type)) {
     bind(l, 0, expand_to(l, constant_like(l, type, 0), type.dims, type.rank));
     return;
   }

@@ -165,6 +165,7 @@ Value *shape_value(Lowering *l, const Dim *dims, size_t count); /* int64[count] 
 Dim data_dimension(Lowering *l); /* a size that depends on the data: a new symbol, known only to the value it is of */
 
 /* Shapes (shapes.c): nothing is emitted where nothing changes. */
+bool is_empty(Type type);                                     /* known at export to have no element */
 Type type_without_axis(Lowering *l, Type type, int64_t axis); /* of one element along the axis */
 Value *reshape_to(Lowering *l, Value *value, const Dim *dims, size_t rank);
 Value *expand_to(Lowering *l, Value *value, const Dim *dims, size_t rank); /* numpy broadcasting */

@@ -27,13 +27,6 @@ Type resized(Lowering *l, Type type, int64_t axis, Dim size) {
   return type_make(l->context, type.dtype, dims, type.rank);
 }
 
-bool is_empty(Type type) {
-  for (uint32_t i = 0; i < type.rank; i++) {
-    if (dim_is(type.dims[i], 0)) return true;
-  }
-  return false;
-}
-
 Value *numbers_along(Lowering *l, int64_t axis, Dim size) {
   Value *zero = constant_integer(l, DTYPE_INT64, 0), *one = constant_integer(l, DTYPE_INT64, 1);
   Value *limit = dimension_scalar(l, size, DTYPE_INT64);

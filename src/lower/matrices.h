@@ -18,7 +18,6 @@ void bind_as(Lowering *l, size_t index, Value *value);
 Dim size_along(const Value *matrix, int64_t axis);
 /* The type with another size along an axis. */
 Type resized(Lowering *l, Type type, int64_t axis, Dim size);
-bool is_empty(Type type); /* known at export to have no element */
 
 /* 0, 1, … along an axis: int64[size, 1] for ROWS, int64[1, size] for COLUMNS. */
 Value *numbers_along(Lowering *l, int64_t axis, Dim size);

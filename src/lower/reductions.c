@@ -42,13 +42,6 @@ Value *reduce_along(Lowering *l, Here here, const char *op, Value *value, const 
   return cast_to(l, result, dtype);
 }
 
-static bool has_empty_axis(Type type) {
-  for (uint32_t i = 0; i < type.rank; i++) {
-    if (dim_is(type.dims[i], 0)) return true;
-  }
-  return false;
-}
-
 /* What an operator gives when there is nothing to reduce. */
 const Tensor *reduction_identity(Lowering *l, const char *op, DType dtype) {
   if (strcmp(op, "ReduceSum") == 0) return tensor_scalar(l, dtype, 0);
@@ -199,7 +192,7 @@ static void lower_reduce(Lowering *l) {
   Value *value = input(l, 0);
   if (!count) {
     bind(l, 0, value);
-  } else if (has_empty_axis(value->type)) {
+  } else if (is_empty(value->type)) {
     bind(l, 0, filled(l, type, reduction_identity(l, op, type.dtype)));
   } else if (strcmp(op, "ReduceMax") == 0 || strcmp(op, "ReduceMin") == 0) {
     bind(l, 0, extreme(l, op, value, axes, count));
@@ -249,7 +242,7 @@ static void lower_reduce_logical(Lowering *l) {
   bool parity = strcmp(op, "ReduceSum") == 0, is_bool = type.dtype == DTYPE_BOOL;
   if (!count) {
     bind(l, 0, value);
-  } else if (has_empty_axis(value->type)) {
+  } else if (is_empty(value->type)) {
     uint64_t bits = strcmp(op, "ReduceMin") == 0 ? (is_bool ? 1 : ~(uint64_t)0) : 0;
     bind(l, 0, filled(l, type, tensor_new(l, type.dtype, NULL, 0, &bits, dtype_bytes(type.dtype, 1))));
   } else if (!is_bool) {
@@ -292,7 +285,7 @@ static void lower_arg_extreme(Lowering *l) {
   Type type = output_type(l, 0);
   Value *value = input(l, 0);
   if (count != 1) unsupported(l, "the index of an extreme over %zu axes has no meaning", count);
-  if (has_empty_axis(value->type)) {
+  if (is_empty(value->type)) {
     bind(l, 0, filled(l, type, tensor_scalar(l, type.dtype, 0)));
   } else if (dtype_is_float(value->type.dtype)) {
     bind(l, 0, cast_to(l, first_extreme_or_nan(l, l->plugin->op, value, axes[0]), type.dtype));

@@ -40,11 +40,18 @@ typedef struct Scatter {
   const Jaxpr *function; /* to apply, or NULL */
 } Scatter;
 
+/* A sum is also what JAX makes of the gradient of plain x[i], with the mode of promised bounds though no one promised
+ * them: in practice it drops what is out of bounds, where ONNX Runtime would refuse to run. */
+static BoundsMode scatter_mode(Lowering *l) {
+  BoundsMode mode = access_mode(l);
+  return mode == BOUNDS_PROMISED && l->plugin->flags == COMBINE_ADD ? BOUNDS_DROPPED : mode;
+}
+
 static void read_scatter(Lowering *l, Scatter *s) {
   Type operand = input_type(l, 0), indices = input_type(l, 1), updates = input_type(l, 2);
   Access *access = &s->access;
   require(l->context, indices.rank > 0);
-  access_init(l, access, operand, access_mode(l), indices.dims, indices.rank - 1);
+  access_init(l, access, operand, scatter_mode(l), indices.dims, indices.rank - 1);
   size_t inserted_count, batching, count, mapped;
   const int64_t *inserted = dimension_list(l, "inserted_window_dims", &inserted_count);
   const int64_t *of_operand = dimension_list(l, "operand_batching_dims", &batching);
@@ -394,15 +401,8 @@ static Value *apply_where_chosen(Lowering *l, const Scatter *s) {
   return EMIT_LOOP(loop, choose(l, due, applied(l, s, now), now, now->type))[0];
 }
 
-static bool has_nothing(Type type) {
-  for (uint32_t i = 0; i < type.rank; i++) {
-    if (dim_is(type.dims[i], 0)) return true;
-  }
-  return false;
-}
-
 static void lower_scatter(Lowering *l) {
-  if (has_nothing(input_type(l, 0)) || has_nothing(input_type(l, 2))) {
+  if (is_empty(input_type(l, 0)) || is_empty(input_type(l, 2))) {
     bind(l, 0, input(l, 0));
     return;
   }

@@ -148,6 +148,13 @@ Value *concat_at(Lowering *l, Value *const *values, size_t count, int64_t axis, 
   return result;
 }
 
+bool is_empty(Type type) {
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (dim_is(type.dims[i], 0)) return true;
+  }
+  return false;
+}
+
 Type type_without_axis(Lowering *l, Type type, int64_t axis) {
   Dim *dims = arena_new_array(&l->context->arena, type.rank, Dim);
   uint32_t rank = 0;

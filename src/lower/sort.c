@@ -89,12 +89,7 @@ static bool numbers_places(const Value *value, int64_t axis) {
   return true;
 }
 
-static bool nothing_to_sort(Type type, int64_t axis) {
-  for (uint32_t d = 0; d < type.rank; d++) {
-    if (dim_is(type.dims[d], 0)) return true;
-  }
-  return dim_is(type.dims[axis], 1);
-}
+static bool nothing_to_sort(Type type, int64_t axis) { return is_empty(type) || dim_is(type.dims[axis], 1); }
 
 /* By the last key first: each sort keeps the order of the one before among equals. */
 static void lower_sort(Lowering *l) {

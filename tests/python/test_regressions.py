@@ -194,3 +194,29 @@ def test_a_constant_row_beside_a_moved_axis():
         return jnp.moveaxis(joined, 3, 1) * 2
 
     check_export(fn, [np.arange(12, dtype=np.float32).reshape(1, 1, 3, 4)])
+
+
+@pytest.mark.parametrize("shape", [(1,), (3,), (2, 2)])
+def test_the_gradient_of_plain_indexing_drops_what_is_out_of_bounds(shape):
+    """Its scatter-add claims promised bounds; JAX clamps the read and drops the update, ONNX Runtime refused to run."""
+    x, count = np.arange(8, dtype=np.float32).reshape(4, 2), int(np.prod(shape))
+    sets = [np.resize(indices, shape).astype(np.int32) for indices in ([4, -1, 0, 9], [-5, 3, -4, -9], [1, 2, 3, 0])]
+
+    def fn(x, i):
+        return jax.value_and_grad(jax.checkpoint(lambda x: jnp.mean(x[i] ** 2)))(x)
+
+    check_export(fn, [x, sets[0]], more_args=[[x, indices] for indices in sets[1:]])
+    check_export(jax.grad(lambda x, i: jnp.sum(x[i, i] * x[i, 0])), [x, sets[0]], more_args=[[x, sets[1]]])
+    known = check_export(jax.grad(lambda x: jnp.sum(x[np.resize([0, -1], count)] ** 2)), [x])
+    assert "Clip" not in op_types(known)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("run", [lax.cummax, lax.cummin, lax.cumprod, lax.cumsum, lax.cumlogsumexp])
+def test_running_reductions_of_nothing_along_a_symbolic_axis(run, reverse):
+    """ONNX Runtime's Scan divides by the size of an element that it stacks along an axis other than the first."""
+    x = np.zeros((0, 3), np.float32)
+    model = check_export(lambda x: run(x, axis=1, reverse=reverse), [x], specs=[(0, "B")])
+    assert "Scan" not in op_types(model)
+    if run is lax.cumprod:
+        check_export(lambda x: run(x + 1j, axis=1, reverse=reverse), [x], specs=[(0, "B")])
