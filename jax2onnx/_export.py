@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import inspect
 import os
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -146,8 +148,20 @@ def to_onnx(
 
 
 def _convert(double: bool, **arguments: Any) -> bytes | None:
-    with _precision(double):  # expansions are traced on the way
+    with _precision(double), _without_collections():  # expansions are traced on the way
         return _core.convert(**arguments)
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """What is made on the way has no cycles, and there is much of it: to look for them would take as long again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _result(return_mode: str, path: str | None, content: bytes | None) -> Any:

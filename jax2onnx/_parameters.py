@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import types
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -47,16 +47,18 @@ def _search(fn: Any, wanted: set[Hashable]) -> dict[Hashable, str]:
         if id(item) in seen or isinstance(item, type):
             continue
         seen[id(item)] = item
-        if isinstance(item, (jax.Array, np.ndarray)):
+        children = _reader(type(item))
+        if children is None:
             identity = _identity(item)
             if identity in wanted:
                 found.setdefault(identity, path)
             continue
-        is_variable = isinstance(item, types.FunctionType)
-        for key, child in _children(item):
-            if type(child) in _LEAVES or id(child) in seen:
+        is_variable = children is _function_variables
+        for key, child in children(item):
+            kind = type(child)
+            if kind in _LEAVES or id(child) in seen:
                 continue
-            own = _own_path(child)
+            own = _own_path(child) if _may_know_its_path(kind) else None
             if own:
                 queue.appendleft((child, (None, own, False)))
             elif key in _HOLDERS:
@@ -66,10 +68,13 @@ def _search(fn: Any, wanted: set[Hashable]) -> dict[Hashable, str]:
     return _joined({key: _steps(path) for key, path in found.items()})
 
 
+@functools.lru_cache(maxsize=4096)
+def _may_know_its_path(kind: type) -> bool:
+    return isinstance(getattr(kind, "path", None), property)
+
+
 def _own_path(item: Any) -> str | None:
     """Variables and layers that know where they are in their model (Keras') say it better than attributes do."""
-    if not isinstance(getattr(type(item), "path", None), property):
-        return None
     try:
         path = item.path
     except Exception:  # the user's own property may do anything
@@ -101,20 +106,34 @@ def _leads_to_the_model(step: str, is_variable: bool) -> bool:
     return is_variable or step.isdigit() or step.startswith("_") or step == "params"
 
 
-def _children(item: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(item, (dict, Mapping)):
-        yield from ((str(key), child) for key, child in list(item.items()))
-    elif isinstance(item, (list, tuple)):
-        names = getattr(item, "_fields", None) or range(len(item))
-        yield from ((str(name), child) for name, child in zip(names, item, strict=False))
-    elif isinstance(item, functools.partial):
-        yield from (("", item.func), ("", item.args), ("", item.keywords))
-    elif isinstance(item, types.MethodType):
-        yield from (("", item.__self__), ("", item.__func__))
-    elif isinstance(item, types.FunctionType):
-        yield from _function_variables(item)
-    else:
-        yield from _attributes(item)
+_Children = Iterable[tuple[str, Any]]
+
+
+@functools.lru_cache(maxsize=4096)
+def _reader(kind: type) -> Callable[[Any], _Children] | None:
+    """How to get at what an object of this type holds; None for an array."""
+    if issubclass(kind, (jax.Array, np.ndarray)):
+        return None
+    if issubclass(kind, Mapping):
+        return _items
+    if issubclass(kind, (list, tuple)):
+        return _elements
+    if issubclass(kind, functools.partial):
+        return lambda partial: (("", partial.func), ("", partial.args), ("", partial.keywords))
+    if issubclass(kind, types.MethodType):
+        return lambda method: (("", method.__self__), ("", method.__func__))
+    if issubclass(kind, types.FunctionType):
+        return _function_variables
+    return _attributes
+
+
+def _items(mapping: Mapping[Any, Any]) -> _Children:
+    return [(key if type(key) is str else str(key), child) for key, child in list(mapping.items())]
+
+
+def _elements(sequence: Sequence[Any]) -> _Children:
+    names = getattr(sequence, "_fields", None) or map(str, range(len(sequence)))
+    return zip(names, sequence, strict=False)
 
 
 def _function_variables(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
@@ -145,17 +164,17 @@ def _global_names(code: types.CodeType) -> Iterator[str]:
             yield from _global_names(constant)
 
 
-def _attributes(item: Any) -> Iterator[tuple[str, Any]]:
-    if hasattr(item, "__wrapped__"):  # a jitted function
-        yield "", item.__wrapped__
+def _attributes(item: Any) -> _Children:
     state = getattr(item, "__dict__", None)
-    if isinstance(state, Mapping):
-        yield from ((str(key), child) for key, child in list(state.items()))
+    found = _items(state) if isinstance(state, (dict, Mapping)) else []
+    if hasattr(item, "__wrapped__"):  # a jitted function
+        found.insert(0, ("", item.__wrapped__))
     for name in _slots(type(item)):
         try:
-            yield name, object.__getattribute__(item, name)
+            found.append((name, object.__getattribute__(item, name)))
         except AttributeError:
             continue
+    return found
 
 
 @functools.lru_cache(maxsize=4096)
