@@ -87,7 +87,8 @@ static Value *digamma(Lowering *l, Value *x) {
   return EMIT_WHERE(l, mirrored, reflected, value);
 }
 
-/* The rest of the sum over (q + k)^-x from a = q + 9 on, by Euler and Maclaurin, divided by a^-x. */
+/* The rest of the sum over (q + k)^-x from a = q + 10 on, by Euler and Maclaurin, divided by a^-x. As many terms as in
+ * XLA: where q is below -7, a is too small for them, and no other number of them gives what JAX gives. */
 static Value *zeta_tail(Lowering *l, Value *x, Value *a) {
   static const double bernoulli[] = {/* B(2j) / (2j)! */
                                      1.0 / 12,
@@ -99,7 +100,9 @@ static Value *zeta_tail(Lowering *l, Value *x, Value *a) {
                                      1.3382536530684679e-11,
                                      -3.3896802963225829e-13,
                                      8.5860620562778446e-15,
-                                     -2.1748686985580619e-16};
+                                     -2.1748686985580619e-16,
+                                     5.5090028283602295e-18,
+                                     -1.3954464685812522e-19};
   int last = (int)(sizeof bernoulli / sizeof *bernoulli) - 1;
   Value *square = inverse_square(l, a), *sum = number_like(l, x, bernoulli[last]);
   for (int j = last; j > 0; j--) {
@@ -119,15 +122,15 @@ static Value *is_even(Lowering *l, Value *x) {
 
 /* The sum over (q + k)^-x, k = 0, 1, …; at a pole both sides meet only where x is even. */
 static Value *hurwitz_zeta(Lowering *l, Value *x, Value *q) {
-  static const double first[] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
-  static const int64_t count = 9;
+  static const double first[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  static const int64_t count = 10;
   Value *terms = constant(l, tensor_new(l, DTYPE_FLOAT64, &count, 1, first, sizeof first));
   int64_t axis = q->type.rank;
   Value *power = EMIT_MATH(l, "Neg", x);
   Value *bases = EMIT_MATH(l, "Add", unsqueeze_at(l, q, &axis, 1), terms);
   Value *exponents = unsqueeze_at(l, power, &(int64_t){x->type.rank}, 1);
   Value *sum = EMIT_REDUCED(l, "ReduceSum", EMIT_MATH(l, "Pow", bases, exponents), &axis, 1);
-  Value *a = plus(l, q, 9);
+  Value *a = plus(l, q, 10);
   Value *tail = EMIT_MATH(l, "Mul", EMIT_MATH(l, "Pow", a, power), zeta_tail(l, x, a));
   Value *value = EMIT_MATH(l, "Add", sum, tail);
   Value *zero = number_like(l, q, 0), *one = number_like(l, x, 1), *nan = number_like(l, x, NAN);

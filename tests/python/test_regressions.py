@@ -220,3 +220,11 @@ def test_running_reductions_of_nothing_along_a_symbolic_axis(run, reverse):
     assert "Scan" not in op_types(model)
     if run is lax.cumprod:
         check_export(lambda x: run(x + 1j, axis=1, reverse=reverse), [x], specs=[(0, "B")])
+
+
+@pytest.mark.parametrize("order", [1, 2, 4])
+def test_polygamma_below_zero(order):
+    """JAX's own sum is right down to -7 and something else from there on; the model gives the same."""
+    x = np.array([-0.25, -5.25, -6.75, -7.25, -7.75, -8.25, -8.75, -9.5, -10.25, -12.25, -20.75, -100.25])
+    check_export(lambda x: lax.polygamma(np.float64(order), x), [x], x64=True)
+    check_export(lambda x: lax.polygamma(np.float32(order), x), [x.astype(np.float32)], rtol=1e-5, atol=1e-5)
