@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "lower/complex.h"
+#include "lower/scan_axis.h"
 
 /* (re, im) times i. */
 static Value *turned(Lowering *l, Value *pairs) {
@@ -116,9 +117,12 @@ static Parts product_by_halves(Lowering *l, Parts z, int64_t axis, int64_t size)
 
 /* Along an axis of any size, in order: the last product, or every one. */
 static Parts product_by_scan(Lowering *l, Parts z, int64_t axis, bool every, bool reverse) {
-  Type element = type_without_axis(l, z.re->type, axis);
-  Value *one = expand_to(l, number_like(l, z.re, 1), element.dims, element.rank);
-  Value *zero = expand_to(l, number_like(l, z.re, 0), element.dims, element.rank);
+  ScanAxis scan = scan_axis(l, z.re->type, axis, reverse);
+  Type element = type_without_axis(l, z.re->type, axis), stacked = scan_stacked_type(l, &scan);
+  Value *one = number_like(l, z.re, 1), *zero = number_like(l, z.re, 0);
+  z = (Parts){scan_operand(l, &scan, z.re, one), scan_operand(l, &scan, z.im, zero)};
+  one = expand_to(l, one, element.dims, element.rank);
+  zero = expand_to(l, zero, element.dims, element.rank);
   Graph *outer = subgraph_begin(l, "product");
   Parts so_far = {graph_input(l->graph, element, NULL), graph_input(l->graph, element, NULL)};
   Parts next = {graph_input(l->graph, element, NULL), graph_input(l->graph, element, NULL)};
@@ -130,17 +134,17 @@ static Parts product_by_scan(Lowering *l, Parts z, int64_t axis, bool every, boo
     subgraph_output(l, product.im);
   }
   Graph *body = subgraph_end(l, outer);
-  Type types[] = {element, element, z.re->type, z.im->type};
+  Type types[] = {element, element, stacked, stacked};
   Node *node = EMIT_NODE(l, "Scan", types, every ? 4 : 2, one, zero, z.re, z.im);
   node_set_graph(node, "body", body);
   node_set_int(node, "num_scan_inputs", 2);
-  int64_t axes[] = {axis, axis}, directions[] = {reverse, reverse};
+  int64_t axes[] = {axis, axis}, stacked_axes[] = {scan.stacked, scan.stacked}, directions[] = {reverse, reverse};
   node_set_ints(node, "scan_input_axes", axes, 2);
   node_set_ints(node, "scan_input_directions", directions, 2);
   if (!every) return (Parts){node->outputs[0], node->outputs[1]};
-  node_set_ints(node, "scan_output_axes", axes, 2);
+  node_set_ints(node, "scan_output_axes", stacked_axes, 2);
   node_set_ints(node, "scan_output_directions", directions, 2);
-  return (Parts){node->outputs[2], node->outputs[3]};
+  return (Parts){scan_result(l, &scan, node->outputs[2]), scan_result(l, &scan, node->outputs[3])};
 }
 
 static void lower_reduce_prod(Lowering *l) {

@@ -2,7 +2,7 @@
  * size is not known at export. */
 #include <math.h>
 
-#include "lower/lower.h"
+#include "lower/scan_axis.h"
 #include "onnx/schema.h"
 
 /* log(exp(a) + exp(b)). Their difference is not a number when both are the same infinity: then the sum is right. */
@@ -46,9 +46,11 @@ static Value *run_by_doubling(Lowering *l, const char *op, Value *value, int64_t
 }
 
 /* The state is the reduction so far; what is kept of it is every one, or the last. */
-static Node *scan_along(Lowering *l, const char *op, Value *value, int64_t axis, bool every) {
-  Type element = type_without_axis(l, value->type, axis);
-  Value *start = expand_to(l, constant(l, identity(l, op, element.dtype)), element.dims, element.rank);
+static Node *scan_along(Lowering *l, const char *op, Value *value, const ScanAxis *scan, bool every) {
+  Type element = type_without_axis(l, value->type, scan->axis);
+  Value *first = constant(l, identity(l, op, element.dtype));
+  Value *start = expand_to(l, first, element.dims, element.rank);
+  Value *operand = scan_operand(l, scan, value, first);
   Graph *outer = subgraph_begin(l, "running");
   Graph *body = l->graph;
   Value *state = graph_input(body, element, NULL), *next = graph_input(body, element, NULL);
@@ -56,24 +58,27 @@ static Node *scan_along(Lowering *l, const char *op, Value *value, int64_t axis,
   graph_output(body, total);
   if (every) graph_output(body, EMIT(l, "Identity", element, total));
   subgraph_end(l, outer);
-  Node *node = EMIT_NODE(l, "Scan", ((Type[]){element, value->type}), every ? 2 : 1, start, value);
+  Type types[] = {element, scan_stacked_type(l, scan)};
+  Node *node = EMIT_NODE(l, "Scan", types, every ? 2 : 1, start, operand);
   node_set_graph(node, "body", body);
   node_set_int(node, "num_scan_inputs", 1);
-  node_set_ints(node, "scan_input_axes", &axis, 1);
+  node_set_ints(node, "scan_input_axes", &scan->axis, 1);
   return node;
 }
 
 static Value *run_by_scan(Lowering *l, const char *op, Value *value, int64_t axis, bool reverse) {
-  Node *node = scan_along(l, op, value, axis, true);
+  ScanAxis scan = scan_axis(l, value->type, axis, reverse);
+  Node *node = scan_along(l, op, value, &scan, true);
   int64_t direction = reverse;
   node_set_ints(node, "scan_input_directions", &direction, 1);
-  node_set_ints(node, "scan_output_axes", &axis, 1);
+  node_set_ints(node, "scan_output_axes", &scan.stacked, 1);
   node_set_ints(node, "scan_output_directions", &direction, 1);
-  return node->outputs[1];
+  return scan_result(l, &scan, node->outputs[1]);
 }
 
 Value *fold_by_scan(Lowering *l, const char *op, Value *value, int64_t axis) {
-  return scan_along(l, op, value, axis, false)->outputs[0];
+  ScanAxis scan = scan_axis(l, value->type, axis, false);
+  return scan_along(l, op, value, &scan, false)->outputs[0];
 }
 
 /* An operator of ONNX's own: the axis is an input, the direction an attribute. */

@@ -166,6 +166,7 @@ Dim data_dimension(Lowering *l); /* a size that depends on the data: a new symbo
 
 /* Shapes (shapes.c): nothing is emitted where nothing changes. */
 bool is_empty(Type type);                                     /* known at export to have no element */
+bool is_positive(Dim dim);                                    /* known at export to be at least one */
 Type type_without_axis(Lowering *l, Type type, int64_t axis); /* of one element along the axis */
 Value *reshape_to(Lowering *l, Value *value, const Dim *dims, size_t rank);
 Value *expand_to(Lowering *l, Value *value, const Dim *dims, size_t rank); /* numpy broadcasting */

@@ -1,4 +1,5 @@
 /* reduce: several arrays folded along axes by any computation on scalars, element after element from the front. */
+#include "lower/loops.h"
 #include "lower/scalar_body.h"
 
 typedef struct Fold {
@@ -41,6 +42,21 @@ static Graph *fold_body(Lowering *l, const Fold *fold) {
   return subgraph_end(l, outer);
 }
 
+/* ONNX Runtime's Scan must take a step. Where there may be none to take, a Loop. */
+static void fold_by_loop(Lowering *l, const Fold *fold, Value *const *inputs) {
+  Loop *loop = loop_begin(l, "reduce_body", fold->size, false, inputs, fold->count);
+  Value *step = reshape_to(l, loop->index, NULL, 0);
+  Value **arguments = arena_new_array(&l->context->arena, 2 * fold->count, Value *);
+  Value **results = arena_new_array(&l->context->arena, fold->count, Value *);
+  for (uint32_t i = 0; i < fold->count; i++) {
+    arguments[i] = loop->carried[i];
+    arguments[fold->count + i] = EMIT(l, "Gather", output_type(l, i), inputs[fold->count + i], step);
+  }
+  apply_scalar_body(l, HERE, fold->body, param_find(l->equation, "consts"), arguments, 2 * fold->count, results);
+  Value **outputs = emit_loop_end(loop, HERE, results, fold->count);
+  for (uint32_t i = 0; i < fold->count; i++) bind(l, i, outputs[i]);
+}
+
 static Fold read_fold(Lowering *l) {
   Fold fold = {.body = param_jaxpr(l->context, l->equation, "jaxpr"), .count = l->equation->output_count};
   require(l->context, l->equation->input_count == 2 * fold.count && fold.count > 0);
@@ -65,6 +81,10 @@ static void lower_reduce(Lowering *l) {
     else inputs[fold.count + i] = folded_axis_first(l, input(l, i), &fold, types[i]);
   }
   if (dim_is(fold.size, 0)) return;
+  if (!is_positive(fold.size)) {
+    fold_by_loop(l, &fold, inputs);
+    return;
+  }
   Graph *body = fold_body(l, &fold);
   Node *node = emit_node(l, HERE, "Scan", types, fold.count, inputs, 2 * fold.count);
   node_set_graph(node, "body", body);

@@ -60,20 +60,6 @@ static ScanLoop read_scan(Lowering *l) {
   return loop;
 }
 
-/* JAX takes every dimension symbol to be at least one. */
-static bool is_positive(Dim dim) {
-  if (dim_is_constant(dim)) return dim.constant > 0;
-  int64_t least = 0;
-  for (size_t t = 0; t < dim.expr->term_count; t++) {
-    const DimTerm *term = &dim.expr->terms[t];
-    for (size_t f = 0; f < term->factor_count; f++) {
-      if (term->factors[f].op != DIM_SYMBOL || term->coefficient < 0) return false;
-    }
-    if (__builtin_add_overflow(least, term->coefficient, &least)) return false;
-  }
-  return least > 0;
-}
-
 /* A carry that the body returns as it got it is captured, not carried. */
 static bool is_fixed(const ScanLoop *loop, uint32_t carry) {
   return loop->body->inputs[loop->const_count + carry] == loop->body->outputs[carry];

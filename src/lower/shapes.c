@@ -155,6 +155,20 @@ bool is_empty(Type type) {
   return false;
 }
 
+/* JAX takes every dimension symbol to be at least one. */
+bool is_positive(Dim dim) {
+  if (dim_is_constant(dim)) return dim.constant > 0;
+  int64_t least = 0;
+  for (size_t t = 0; t < dim.expr->term_count; t++) {
+    const DimTerm *term = &dim.expr->terms[t];
+    for (size_t f = 0; f < term->factor_count; f++) {
+      if (term->factors[f].op != DIM_SYMBOL || term->coefficient < 0) return false;
+    }
+    if (__builtin_add_overflow(least, term->coefficient, &least)) return false;
+  }
+  return least > 0;
+}
+
 Type type_without_axis(Lowering *l, Type type, int64_t axis) {
   Dim *dims = arena_new_array(&l->context->arena, type.rank, Dim);
   uint32_t rank = 0;

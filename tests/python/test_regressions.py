@@ -228,3 +228,41 @@ def test_polygamma_below_zero(order):
     x = np.array([-0.25, -5.25, -6.75, -7.25, -7.75, -8.25, -8.75, -9.5, -10.25, -12.25, -20.75, -100.25])
     check_export(lambda x: lax.polygamma(np.float64(order), x), [x], x64=True)
     check_export(lambda x: lax.polygamma(np.float32(order), x), [x.astype(np.float32)], rtol=1e-5, atol=1e-5)
+
+
+RUNNING = {
+    "cummax": lambda x, **how: lax.cummax(x, **how),
+    "cumlogsumexp": lambda x, **how: lax.cumlogsumexp(x, **how),
+    "complex cumprod": lambda x, **how: lax.cumprod(x + 1j, **how),
+}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", RUNNING)
+def test_running_reductions_along_an_axis_that_turns_out_to_be_empty(name, reverse):
+    """ONNX Runtime's Scan refuses to take no step, and crashes when it stacks nothing along a later axis."""
+    x = np.arange(-6, 6, dtype=np.float32).reshape(2, 3, 2)
+    for axis in (0, 1):
+
+        def run(x, axis=axis):
+            return RUNNING[name](x, axis=axis, reverse=reverse)
+
+        spec, fewer = [("B", "C", 2)], [[x[:1]], [x[:, :1]], [x[:1, :1]]]
+        model = check_export(lambda x, run=run: (run(x[:-1]), run(x[:, 1:])), [x], specs=spec, more_args=fewer)
+        assert op_types(model).count("Scan") == 2
+        near_miss = check_export(run, [x], specs=spec)
+        assert not {"Pad", "Slice", "Transpose"} & set(op_types(near_miss))
+
+
+def test_reductions_of_what_turns_out_to_be_empty():
+    x = np.arange(-6, 6, dtype=np.float32).reshape(6, 2)
+
+    def larger(a, b):
+        return jnp.maximum(a[0], b[0]), jnp.where(a[0] >= b[0], a[1], b[1])
+
+    def fn(x):
+        part = x[:-1]
+        largest = lax.reduce((part, part * 2), (np.float32(-np.inf), np.float32(7)), larger, (0,))
+        return largest, jnp.prod(part.astype(np.int32), axis=0), jnp.prod(part + 1j, axis=0)
+
+    check_export(fn, [x], specs=[("B", 2)], more_args=[[x[:1]], [x[:2]]])
