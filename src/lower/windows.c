@@ -94,6 +94,10 @@ static bool starts_from_identity(Lowering *l, const char *op, DType dtype) {
 /* Windows that start from the reduction's identity. */
 static void lower_plain_windows(Lowering *l, const char *op) {
   Type type = output_type(l, 0);
+  if (is_empty(input_type(l, 0))) { /* nothing but padding */
+    bind(l, 0, filled(l, type, reduction_identity(l, op, type.dtype)));
+    return;
+  }
   WindowAxis *axes = read_windows(l, input_type(l, 0), type);
   Value *result = strcmp(op, "ReduceProd") != 0 ? pool_windows(l, op, input(l, 0), axes) : NULL;
   if (!result) {

@@ -266,3 +266,18 @@ def test_reductions_of_what_turns_out_to_be_empty():
         return largest, jnp.prod(part.astype(np.int32), axis=0), jnp.prod(part + 1j, axis=0)
 
     check_export(fn, [x], specs=[("B", 2)], more_args=[[x[:1]], [x[:2]]])
+
+
+@pytest.mark.parametrize("start, function", [(np.inf, lax.min), (-np.inf, lax.max), (0, lax.add), (1, lax.mul)])
+@pytest.mark.parametrize("shape", [(2, 0, 1), (2, 3, 0)])
+def test_windows_of_nothing_give_what_they_start_from(shape, start, function):
+    """ONNX Runtime's MaxPool refuses an empty array; padding alone gives the starting number."""
+
+    def fn(x):
+        number = np.float32(start)
+        return (
+            lax.reduce_window(x, number, function, [1, 1, 2], [1, 1, 2], "SAME"),
+            lax.reduce_window(x, number, function, [1, 1, 2], [1, 1, 1], [(0, 0), (0, 0), (1, 1)]),
+        )
+
+    check_export(fn, [np.zeros(shape, np.float32)], specs=[("B", *shape[1:])])
