@@ -148,6 +148,7 @@ def _session(model: onnx.ModelProto, cautious: bool) -> onnxruntime.InferenceSes
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
+    options.add_session_config_entry("session.set_denormal_as_zero", "1")  # as XLA does
     if cautious:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     try:
