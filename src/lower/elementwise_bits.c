@@ -255,14 +255,16 @@ static void lower_total_order(Lowering *l) {
 }
 
 /* x rounded to so many bits of fraction, half to even: in units of its last kept bit, which subnormal numbers share
- * with the least normal ones. */
+ * with the least normal ones. Power and scale are normal numbers, which a unit need not be: a runtime may be told to
+ * take others for 0. */
 static Value *round_fraction(Lowering *l, Value *x, FloatLayout layout, int64_t fraction_bits) {
   Value *log = EMIT_MATH(l, "Mul", EMIT_MATH(l, "Log", EMIT_MATH(l, "Abs", x)), number_like(l, x, 1.4426950408889634));
   Value *least = number_like(l, x, 1 - layout.bias), *most = number_like(l, x, layout.bias);
   Value *place = EMIT_MATH(l, "Clip", EMIT_MATH(l, "Floor", log), least, most);
-  place = EMIT_MATH(l, "Sub", place, number_like(l, x, (double)fraction_bits));
-  Value *unit = EMIT_MATH(l, "Pow", number_like(l, x, 2), place);
-  return EMIT_MATH(l, "Mul", EMIT_MATH(l, "Round", EMIT_MATH(l, "Div", x, unit)), unit);
+  Value *power = EMIT_MATH(l, "Pow", number_like(l, x, 2), place);
+  Value *scale = number_like(l, x, ldexp(1, (int)fraction_bits));
+  Value *units = EMIT_MATH(l, "Round", EMIT_MATH(l, "Mul", EMIT_MATH(l, "Div", x, power), scale));
+  return EMIT_MATH(l, "Mul", EMIT_MATH(l, "Div", units, scale), power);
 }
 
 /* Numbers past the exponent's range become infinite, and below its normal numbers 0. */

@@ -1,5 +1,8 @@
 """What random programs have found (tests/fuzz/programs), each in its smallest form."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -281,3 +284,24 @@ def test_windows_of_nothing_give_what_they_start_from(shape, start, function):
         )
 
     check_export(fn, [np.zeros(shape, np.float32)], specs=[("B", *shape[1:])])
+
+
+@pytest.mark.parametrize("bits", [(5, 7), (8, 2), (11, 3)])
+def test_reduced_precision_where_denormals_are_zeros(bits, tmp_path):
+    """A unit in the last place of the least numbers is a denormal: 0 divided by it was NaN for such a runtime."""
+    x = np.array([0.0, 1.7, -2.2268, 1e-5, 3e-308, -1e300, np.inf, np.nan])
+    model = check_export(lambda x: lax.reduce_precision(x, *bits), [x], x64=True)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    code = """if True:
+        import sys, numpy, onnxruntime
+        options = onnxruntime.SessionOptions()
+        options.add_session_config_entry("session.set_denormal_as_zero", "1")
+        session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+        values = numpy.array(eval(sys.argv[2], {"inf": numpy.inf, "nan": numpy.nan}))
+        print(session.run(None, {session.get_inputs()[0].name: values})[0].tolist())
+    """
+    command = [sys.executable, "-c", code, str(tmp_path / "model.onnx"), str(x.tolist())]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    with jax.enable_x64(True):
+        wanted = np.asarray(lax.reduce_precision(x, *bits)).tolist()
+    assert printed.strip() == str(wanted)

@@ -1,9 +1,10 @@
 """Which lines of a program must be named by a node of its model, found anew from JAX's own program.
 
 A line counts when one of its equations is needed for a result and computes something that no simplification can take
-away. What may be simplified is left out on purpose: moving elements, an operand of 0 or 1, two equal operands, an axis
-of size 1, empty arrays, and everything that follows from a value that could be known at export. Looked at are the
-statements of the program itself; nested ones are held to the rule that every frame is a real line.
+away. What may be simplified is left out on purpose: moving elements, an operand of 0 or 1 (or all bits, of and and or),
+two equal operands, an axis of size 1, empty arrays, and everything that follows from a value that could be known at
+export. Looked at are the statements of the program itself; nested ones are held to the rule that every frame is a real
+line.
 """
 
 from __future__ import annotations
@@ -130,6 +131,12 @@ def _computes(equation: Any) -> bool:
         return not all(isinstance(size, int) for size in sizes) or math.prod(sizes) > 1
     if name not in ELEMENTWISE:
         return False
-    if any(isinstance(value, Literal) and np.all(np.isin(value.val, (0, 1))) for value in equation.invars):
+    if any(isinstance(value, Literal) and _simplifies(name, value) for value in equation.invars):
         return False
     return len({id(value) for value in equation.invars}) == len(equation.invars)
+
+
+def _simplifies(name: str, literal: Any) -> bool:
+    if np.all(np.isin(literal.val, (0, 1))):
+        return True
+    return name in ("and", "or") and np.all(np.invert(literal.val) == 0)
