@@ -9,7 +9,7 @@ void encoder_init(Encoder *encoder, Context *context) { *encoder = (Encoder){.co
 
 static void flush(Encoder *encoder) {
   if (encoder->start == encoder->end) return;
-  Segment segment = {encoder->chunk + encoder->start, encoder->end - encoder->start};
+  Segment segment = {.data = encoder->chunk + encoder->start, .size = encoder->end - encoder->start};
   array_push(encoder->context, &encoder->segments, segment);
   encoder->end = encoder->start;
 }
@@ -50,11 +50,23 @@ static void put_tag(Encoder *encoder, int field, int wire) {
 void put_verbatim(Encoder *encoder, const void *data, size_t size) {
   if (size >= BORROW) {
     flush(encoder);
-    array_push(encoder->context, &encoder->segments, ((Segment){data, size}));
+    array_push(encoder->context, &encoder->segments, ((Segment){.data = data, .size = size}));
     encoder->total += size;
   } else if (size) {
     memcpy(prepend(encoder, size), data, size);
   }
+}
+
+void put_segment(Encoder *encoder, int field, Segment segment) {
+  if (!segment.moved) {
+    put_bytes(encoder, field, segment.data, segment.size);
+    return;
+  }
+  flush(encoder);
+  array_push(encoder->context, &encoder->segments, segment);
+  encoder->total += segment.size;
+  put_varint(encoder, segment.size);
+  put_tag(encoder, field, WIRE_BYTES);
 }
 
 void put_bytes(Encoder *encoder, int field, const void *data, size_t size) {

@@ -12,6 +12,7 @@
 typedef struct Segment {
   const void *data;
   size_t size;
+  const struct Moved *moved; /* in place of data: bytes that are made while they are written (moved.h); or NULL */
 } Segment;
 
 typedef struct Encoder {
@@ -33,6 +34,8 @@ void put_int(Encoder *encoder, int field, int64_t value);
 void put_float(Encoder *encoder, int field, float value);
 /* A nested message: what was put since `mark` (an earlier encoder->total) becomes the body. */
 void put_message(Encoder *encoder, int field, uint64_t mark);
+/* A byte string that lies elsewhere. */
+void put_segment(Encoder *encoder, int field, Segment segment);
 /* Bytes that are encoded already. */
 void put_verbatim(Encoder *encoder, const void *data, size_t size);
 /* The segments in the order of the output. */

@@ -1,6 +1,7 @@
 /* Evaluate: dispatch, and what the families share. */
 #include "onnx/evaluate.h"
 
+#include "onnx/moved.h"
 #include "program/numbers.h"
 
 const Tensor *evaluate_input(const Evaluation *evaluation, size_t index) {
@@ -99,7 +100,12 @@ static bool plain(const Tensor *tensor) {
   for (uint32_t i = 0; i < tensor->rank; i++) {
     if (tensor->dims[i] < 0 || __builtin_mul_overflow(size, (uint64_t)tensor->dims[i], &size)) return false;
   }
-  return size == tensor->size && (tensor->data || size == 0);
+  return size == tensor->size && (tensor->data || tensor->moved || size == 0);
+}
+
+/* What does not look at the elements leaves them where they are. */
+static bool only_renames(const Node *node) {
+  return node_is(node, "Reshape") || node_is(node, "Squeeze") || node_is(node, "Unsqueeze") || node_is(node, "Flatten");
 }
 
 const Tensor *evaluate_node(const Evaluation *evaluation) {
@@ -107,6 +113,7 @@ const Tensor *evaluate_node(const Evaluation *evaluation) {
   if (node->domain[0] || node->output_count != 1) return NULL;
   for (size_t i = 0; i < evaluation->input_count; i++) {
     if (evaluation->inputs[i] && !plain(evaluation->inputs[i])) return NULL;
+    if (evaluation->inputs[i] && !(i == 0 && only_renames(node))) tensor_ready(evaluation->inputs[i]);
   }
   const EvaluateRow *const families[] = {evaluate_elementwise, evaluate_movement, evaluate_reductions};
   for (size_t i = 0; i < sizeof families / sizeof *families; i++) {

@@ -1,5 +1,6 @@
 /* Evaluate: elements moved, none computed. */
 #include "onnx/evaluate.h"
+#include "onnx/moved.h"
 #include "onnx/strided_copy.h"
 #include "program/numbers.h"
 
@@ -124,7 +125,9 @@ static const Tensor *evaluate_transpose(const Evaluation *evaluation) {
     dims[i] = x->dims[axis];
     strides[i] = from[axis];
   }
-  return copy_view(evaluation, x, dims, x->rank, strides, 0, dims, x->rank);
+  if (x->size > evaluation->largest) return NULL;
+  const Tensor *moved = moved_tensor(evaluation->context, x, dims, strides);
+  return moved ? moved : copy_view(evaluation, x, dims, x->rank, strides, 0, dims, x->rank);
 }
 
 static const Tensor *evaluate_expand(const Evaluation *evaluation) {

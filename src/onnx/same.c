@@ -6,7 +6,7 @@ bool same_tensor(const Tensor *a, const Tensor *b) {
   if (a->dtype != b->dtype || a->rank != b->rank || a->size != b->size || a->name != b->name) return false;
   if (a->rank && memcmp(a->dims, b->dims, a->rank * sizeof *a->dims) != 0) return false;
   if (a->size == 0) return true;
-  if (!a->data || !b->data) return false;
+  if (!a->data || !b->data) return false; /* also of moved ones: what is moved alike was one node's before */
   return a->data == b->data || (a->size <= LARGEST_COMPARED && memcmp(a->data, b->data, a->size) == 0);
 }
 
@@ -21,7 +21,7 @@ static uint64_t data_hash(const char *data, size_t size) {
 uint64_t tensor_hash(const Tensor *tensor) {
   uint64_t hash = hash_mix((uint64_t)tensor->dtype, hash_bytes(tensor->dims, tensor->rank * sizeof *tensor->dims));
   hash = hash_mix(hash, (uint64_t)(uintptr_t)tensor->name);
-  if (!tensor->data) return hash;
+  if (!tensor->data) return hash_mix(hash, (uint64_t)(uintptr_t)tensor->moved);
   if (tensor->size > LARGEST_COMPARED) return hash_mix(hash, (uint64_t)(uintptr_t)tensor->data);
   return hash_mix(hash, data_hash(tensor->data, tensor->size));
 }

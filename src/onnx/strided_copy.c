@@ -49,6 +49,55 @@ COPY_PLANE(uint16_t)
 COPY_PLANE(uint32_t)
 COPY_PLANE(uint64_t)
 
+#ifdef __has_builtin
+#if __has_builtin(__builtin_shufflevector)
+#define IN_REGISTERS
+#endif
+#endif
+
+/* Four by four elements: what is read in order is written in steps, and the other way round. */
+static void copy_tile(uint32_t *to, const uint32_t *from, int64_t to_step, int64_t from_step) {
+#ifdef IN_REGISTERS
+  typedef uint32_t Four __attribute__((vector_size(16)));
+  Four a, b, c, d;
+  memcpy(&a, from, sizeof a);
+  memcpy(&b, from + from_step, sizeof b);
+  memcpy(&c, from + 2 * from_step, sizeof c);
+  memcpy(&d, from + 3 * from_step, sizeof d);
+  Four low_ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), high_ab = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  Four low_cd = __builtin_shufflevector(c, d, 0, 4, 1, 5), high_cd = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  a = __builtin_shufflevector(low_ab, low_cd, 0, 1, 4, 5);
+  b = __builtin_shufflevector(low_ab, low_cd, 2, 3, 6, 7);
+  c = __builtin_shufflevector(high_ab, high_cd, 0, 1, 4, 5);
+  d = __builtin_shufflevector(high_ab, high_cd, 2, 3, 6, 7);
+  memcpy(to, &a, sizeof a);
+  memcpy(to + to_step, &b, sizeof b);
+  memcpy(to + 2 * to_step, &c, sizeof c);
+  memcpy(to + 3 * to_step, &d, sizeof d);
+#else
+  for (int i = 0; i < 4; i++) {
+    for (int j = 0; j < 4; j++) to[i * to_step + j] = from[j * from_step + i];
+  }
+#endif
+}
+
+/* A plane whose outer axis is read in order and whose inner one is written in order, in blocks of tiles. */
+static void turn_plane(uint32_t *to, const uint32_t *from, const Axis *outer, const Axis *inner) {
+  int64_t rows = outer->count & ~(int64_t)3, columns = inner->count & ~(int64_t)3;
+  for (int64_t i = 0; i < rows; i += BLOCK) {
+    int64_t end = rows - i < BLOCK ? rows : i + BLOCK;
+    for (int64_t j = 0; j < columns; j += 4) {
+      for (int64_t row = i; row < end; row += 4) {
+        copy_tile(to + row * outer->to + j, from + row + j * inner->from, outer->to, inner->from);
+      }
+    }
+  }
+  Axis below = {outer->count - rows, 1, outer->to}, beside = {inner->count - columns, inner->from, 1};
+  Axis whole = {rows, 1, outer->to};
+  copy_plane_uint32_t(to + columns, from + columns * inner->from, &whole, &beside);
+  copy_plane_uint32_t(to + rows * outer->to, from + rows, &below, inner);
+}
+
 /* Elements of other widths (complex128), and of data that does not lie as its type asks. */
 static void copy_plane_bytes(char *to, const char *from, size_t width, const Axis *outer, const Axis *inner) {
   for (int64_t i = 0; i < outer->count; i++) {
@@ -71,6 +120,8 @@ static void copy_plane(char *to, const char *from, size_t width, const Axis *out
     copy_plane_uint8_t((uint8_t *)to, (const uint8_t *)from, outer, inner);
   } else if (width == 2) {
     copy_plane_uint16_t((uint16_t *)(void *)to, (const uint16_t *)(const void *)from, outer, inner);
+  } else if (width == 4 && outer->from == 1 && inner->to == 1) {
+    turn_plane((uint32_t *)(void *)to, (const uint32_t *)(const void *)from, outer, inner);
   } else if (width == 4) {
     copy_plane_uint32_t((uint32_t *)(void *)to, (const uint32_t *)(const void *)from, outer, inner);
   } else if (width == 8) {

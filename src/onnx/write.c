@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "onnx/metadata.h"
+#include "onnx/moved.h"
 #include "onnx/schema.h"
 #include "onnx/schema_fields.h"
 #include "provenance/table.h"
@@ -177,7 +178,7 @@ static void put_tensor(Writer *writer, int field, const Tensor *tensor, const ch
   uint64_t mark = encoder->total;
   bool external = map_get_pointer(&writer->offsets, tensor) != NULL;
   if (external) put_external(writer, tensor);
-  else put_bytes(encoder, FIELD_TENSOR_RAW_DATA, tensor->data, tensor->size);
+  else put_segment(encoder, FIELD_TENSOR_RAW_DATA, tensor_segment(tensor));
   if (name) put_text(encoder, FIELD_TENSOR_NAME, name);
   put_int(encoder, FIELD_TENSOR_DATA_TYPE, onnx_dtype(tensor->dtype));
   for (uint32_t i = tensor->rank; i--;) put_int(encoder, FIELD_TENSOR_DIMS, tensor->dims[i]);
@@ -396,6 +397,7 @@ typedef struct Pending {
   const char *path;
   char *temporary;
   int descriptor;
+  Pieces pieces;
   const struct Pending *companion; /* goes when this one does, or NULL */
 } Pending;
 
@@ -415,7 +417,7 @@ static Pending pending_open(Context *context, const char *path, const Pending *c
   return pending;
 }
 
-static void pending_write(Pending *pending, const Segment *segments, size_t count) {
+static void write_plain(Pending *pending, const Segment *segments, size_t count) {
   struct iovec parts[64];
   size_t at = 0, done = 0; /* done: bytes of segments[at] already written */
   while (at < count) {
@@ -430,6 +432,18 @@ static void pending_write(Pending *pending, const Segment *segments, size_t coun
     if (written < 0) fail_io(pending, "write");
     done += (size_t)written;
     while (at < count && done >= segments[at].size) done -= segments[at++].size;
+  }
+}
+
+static void write_piece(const void *bytes, size_t size, void *data) {
+  write_plain(data, &(Segment){.data = bytes, .size = size}, 1);
+}
+
+static void pending_write(Pending *pending, const Segment *segments, size_t count) {
+  for (size_t at = 0, end; at < count; at = end) {
+    for (end = at; end < count && !segments[end].moved;) end++;
+    write_plain(pending, segments + at, end - at);
+    if (end < count) moved_each_piece(segments[end++].moved, &pending->pieces, write_piece, pending);
   }
 }
 
@@ -455,8 +469,8 @@ static void write_external(Writer *writer, Pending *pending) {
   uint64_t position = 0;
   for (size_t i = 0; i < writer->externals.count; i++) {
     const External *external = writer->externals.items[i];
-    Segment parts[2] = {{zeros, (size_t)(external->offset - position)},
-                        {external->tensor->data, external->tensor->size}};
+    Segment parts[2] = {{.data = zeros, .size = (size_t)(external->offset - position)},
+                        tensor_segment(external->tensor)};
     pending_write(pending, parts, 2);
     position = external->offset + external->tensor->size;
   }

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "onnx/moved.h"
 #include "passes/rewrite.h"
 #include "program/numbers.h"
 
@@ -23,6 +24,7 @@ static bool of_constant(const Tensor *tensor, Bounds *bounds) {
   if (!numbers || dtype_bits(tensor->dtype) < 8 || tensor->dtype >= DTYPE_COMPLEX64) return false;
   if (tensor->dtype == DTYPE_UINT64) return false;
   if (tensor->size == 0 || tensor->size > LARGEST_LOOKED_AT) return false;
+  tensor_ready(tensor);
   *bounds = (Bounds){INFINITY, -INFINITY};
   for (size_t at = 0; at + width <= tensor->size; at += width) {
     const char *element = (const char *)tensor->data + at;
@@ -202,7 +204,7 @@ static const BoundsRow rows[] = {
 };
 
 static bool find(Search *search, const Value *value, Bounds *bounds) {
-  const Tensor *constant = constant_of(value);
+  const Tensor *constant = unread_constant_of(value);
   if (constant) return of_constant(constant, bounds);
   const Node *node = value->producer;
   DType dtype = value->type.dtype;

@@ -100,7 +100,7 @@ static void add_users(Layout *layout, Region *region, const Value *value) {
 }
 
 static bool joins(const Region *region, const Value *value) {
-  return value && value->type.rank == region->rank && !constant_of(value);
+  return value && value->type.rank == region->rank && !unread_constant_of(value);
 }
 
 static void grow_region(Layout *layout, Region *region) {

@@ -149,7 +149,7 @@ static void merge_initializers(Merger *merger, Graph *graph) {
   Map known = {0};
   for (size_t i = 0; i < graph->initializers.count; i++) {
     Value *value = graph->initializers.items[i];
-    if (!value->uses || value->name_fixed || !constant_of(value)) continue;
+    if (!value->uses || value->name_fixed || !unread_constant_of(value)) continue;
     for (uint64_t hash = tensor_hash(value->tensor);; hash++) {
       void **slot = map_slot(rewriter->context, &known, hash, 1);
       Value *first = *slot;

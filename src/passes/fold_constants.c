@@ -35,7 +35,7 @@ static bool takes_part(const Node *node, const Value *whole) {
  * as stacked weights are taken apart, an equal part. */
 static size_t share_of(const Value *value) {
   enum { MOST_PARTS = 16 };
-  const Tensor *tensor = constant_of(value);
+  const Tensor *tensor = unread_constant_of(value);
   size_t count = 0;
   if (!tensor) return 0;
   if (only_use(value)) return tensor->size;
@@ -81,7 +81,7 @@ static const Tensor *fold_node(Rewriter *rewriter, const Node *node) {
   const Tensor **inputs = arena_new_array(&rewriter->context->arena, node->input_count, const Tensor *);
   for (uint32_t i = 0; i < node->input_count; i++) {
     const Value *value = node->inputs[i].value;
-    inputs[i] = constant_of(value);
+    inputs[i] = unread_constant_of(value);
     if (value && !inputs[i]) return NULL;
   }
   Evaluation evaluation = {.context = rewriter->context,
@@ -105,7 +105,7 @@ static const char *how_folded(const Node *node, const Tensor *result) {
 static const Tensor *named_after_input(Rewriter *rewriter, const Node *node, const Tensor *result) {
   Str name = NULL;
   for (uint32_t i = 0; i < node->input_count; i++) {
-    const Tensor *from = constant_of(node_input(node, i));
+    const Tensor *from = unread_constant_of(node_input(node, i));
     if (!from || !from->name || from->name == name) continue;
     if (name) return result;
     name = from->name;

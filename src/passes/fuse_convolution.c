@@ -4,9 +4,9 @@
  * scale * (W x + b) + shift = (scale W) x + (scale b + shift), computed in double and rounded once. A weight that
  * others use too is not scaled: there would be two of it.
  */
-#include <float.h>
 #include <math.h>
 
+#include "onnx/moved.h"
 #include "onnx/schema.h"
 #include "passes/pattern.h"
 #include "program/numbers.h"
@@ -128,13 +128,11 @@ static WeightLayout weight_layout(const Node *inner, const Tensor *weight) {
   return (WeightLayout){1, weight->dims[weight->rank - 1], count};
 }
 
-static Tensor *like(Match *match, const Tensor *tensor, const char *how) {
+static Tensor *like(Match *match, const Tensor *tensor) {
   Context *context = match->rewriter->context;
   Tensor *result = arena_copy(&context->arena, tensor, sizeof *tensor);
   result->data = arena_new_array(&context->arena, tensor->size, char);
-  if (tensor->name) {
-    result->name = str_intern(context, arena_format(&context->arena, "%s_%s", tensor->name, how));
-  }
+  result->moved = NULL;
   return result;
 }
 
@@ -146,41 +144,36 @@ static bool store(Tensor *tensor, int64_t at, double number) {
   return isfinite(number_decode(tensor->dtype, place));
 }
 
-/* Some elements times a factor, rounded once; false when one is not finite. Weights are large: float32 has a way of its
- * own. */
-static bool scale_run(Tensor *to, const Tensor *from, int64_t start, int64_t count, double factor) {
-  bool finite = true;
-  if (from->dtype == DTYPE_FLOAT32) {
-    const float *source = (const float *)from->data + start;
-    float *target = (float *)(uintptr_t)to->data + start;
-    for (int64_t i = 0; i < count; i++) {
-      target[i] = (float)((double)source[i] * factor);
-      finite &= fabsf(target[i]) <= FLT_MAX;
-    }
-    return finite;
+/* Each element times the factor of its channel, rounded once; NULL when one is not finite. */
+static Tensor *scaled_elements(Match *match, const Tensor *weight, WeightLayout layout, const Affine *affine) {
+  tensor_ready(weight);
+  size_t width = dtype_bytes(weight->dtype, 1);
+  int64_t count = (int64_t)(weight->size / width);
+  Tensor *scaled = like(match, weight);
+  for (int64_t i = 0; i < count; i++) {
+    int64_t channel = i / layout.inner % layout.channels + i / layout.group * layout.channels;
+    if (channel >= affine->channels) return NULL;
+    double number = number_decode(weight->dtype, (const char *)weight->data + (size_t)i * width);
+    if (!store(scaled, i, number * affine->scale[channel])) return NULL;
   }
-  size_t width = dtype_bytes(from->dtype, 1);
-  for (int64_t i = start; finite && i < start + count; i++) {
-    finite = store(to, i, number_decode(from->dtype, (const char *)from->data + (size_t)i * width) * factor);
-  }
-  return finite;
+  return scaled;
 }
 
 /* The weight times the scale; NULL when it cannot be. */
 static Value *scaled_weight(Match *match, const Node *inner, const Affine *affine) {
   Value *value = match->values[WEIGHT];
-  const Tensor *weight = constant_of(value);
+  const Tensor *weight = unread_constant_of(value);
   if (!affine->scale) return value;
   bool shared = value->uses && value->uses->next;
   if (weight->rank < 2 || weight->size > (shared ? SMALL_WEIGHT : LARGEST_WEIGHT)) return NULL;
   WeightLayout layout = weight_layout(inner, weight);
-  int64_t count = (int64_t)(weight->size / dtype_bytes(weight->dtype, 1));
-  Tensor *scaled = like(match, weight, "scaled");
-  for (int64_t start = 0; start < count; start += layout.inner) {
-    int64_t channel = start / layout.inner % layout.channels + start / layout.group * layout.channels;
-    if (channel >= affine->channels) return NULL;
-    if (!scale_run(scaled, weight, start, layout.inner, affine->scale[channel])) return NULL;
-  }
+  Context *context = match->rewriter->context;
+  bool by_row = layout.channels == weight->dims[0] && layout.channels == affine->channels &&
+                layout.inner * layout.channels == layout.group;
+  Tensor *scaled = by_row ? moved_scaled(context, weight, affine->scale) : NULL;
+  if (!scaled) scaled = scaled_elements(match, weight, layout, affine);
+  if (!scaled) return NULL;
+  if (weight->name) scaled->name = str_intern(context, arena_format(&context->arena, "%s_scaled", weight->name));
   return match_constant(match, scaled);
 }
 
@@ -267,7 +260,7 @@ static bool fuse_product_affine(Match *match) {
   const Node *inner = match->values[INNER]->producer;
   Affine affine = {0};
   const Attribute *alpha = node_attribute(inner, "alpha"), *beta = node_attribute(inner, "beta");
-  if (match_type(match).rank != 2 || constant_of(match->values[WEIGHT])->rank != 2) return false;
+  if (match_type(match).rank != 2 || unread_constant_of(match->values[WEIGHT])->rank != 2) return false;
   if ((alpha && alpha->real != 1) || (beta && beta->real != 1) || !affine_of(match, &affine)) return false;
   if (affine.scale && !affine.shift && is_uniform(affine.scale, affine.channels)) return false;
   bool biased = affine.shift || node_input(inner, 2);

@@ -59,7 +59,7 @@ static bool fuse_transposed_product(Match *match) {
   if (!is_matrix(left) || !is_matrix(right) || !swaps_two_axes(match->root)) return false;
   Value *left_source = untransposed(match, left), *right_source = untransposed(match, right);
   if (!left_source && !right_source) return false;
-  if ((!left_source && !constant_of(left)) || (!right_source && !constant_of(right))) return false;
+  if ((!left_source && !unread_constant_of(left)) || (!right_source && !unread_constant_of(right))) return false;
   Value *first = right_source ? right_source : transposed(match, right);
   Value *second = left_source ? left_source : transposed(match, left);
   return EMIT_MATCH(match, "MatMul", first, second);

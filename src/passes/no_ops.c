@@ -5,6 +5,7 @@
  */
 #include <math.h>
 
+#include "onnx/moved.h"
 #include "onnx/schema.h"
 #include "passes/passes.h"
 #include "passes/positions.h"
@@ -302,10 +303,11 @@ enum { LARGEST_NEUTRAL = 1 << 16 /* bytes: longer constants are not looked throu
 /* The bits of the one element that the whole constant consists of. Not of a parameter: its name says that its value
  * may be another tomorrow, and a scale of ones is one of a kind that readers look for. */
 static bool uniform_bits(const Value *value, uint64_t *bits) {
-  const Tensor *tensor = constant_of(value);
+  const Tensor *tensor = unread_constant_of(value);
   if (!tensor || tensor->name || tensor->size == 0 || tensor->size > LARGEST_NEUTRAL) return false;
   size_t width = dtype_bytes(tensor->dtype, 1);
   if (width > sizeof *bits || dtype_bits(tensor->dtype) < 8 || tensor->size % width) return false;
+  tensor_ready(tensor);
   *bits = 0;
   memcpy(bits, tensor->data, width);
   const char *data = tensor->data;

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "onnx/moved.h"
 #include "onnx/schema.h"
 #include "program/numbers.h"
 
@@ -11,12 +12,13 @@
 enum { LARGEST_UNIFORM = 1 << 16 /* bytes: longer constants are not looked through */ };
 
 bool uniform_number(const Value *value, double *number) {
-  const Tensor *tensor = constant_of(value);
+  const Tensor *tensor = unread_constant_of(value);
   if (!tensor || tensor->name || tensor->size == 0 || tensor->size > LARGEST_UNIFORM) return false;
   if (!dtype_is_float(tensor->dtype) && !dtype_is_integer(tensor->dtype)) return false;
   if (dtype_bits(tensor->dtype) < 16 && dtype_is_float(tensor->dtype)) return false;
   size_t width = dtype_bytes(tensor->dtype, 1);
   if (dtype_bits(tensor->dtype) < 8 || tensor->size % width) return false;
+  tensor_ready(tensor);
   for (size_t at = width; at < tensor->size; at += width) {
     if (memcmp(tensor->data, (const char *)tensor->data + at, width) != 0) return false;
   }
@@ -129,7 +131,7 @@ static bool match_goals(Match *match, const Goal *goal) {
   double number;
   switch (pattern->kind) {
     case PATTERN_ANY: return match_with_slot(match, goal, goal->rest);
-    case PATTERN_CONSTANT: return constant_of(goal->value) && match_with_slot(match, goal, goal->rest);
+    case PATTERN_CONSTANT: return unread_constant_of(goal->value) && match_with_slot(match, goal, goal->rest);
     case PATTERN_UNIFORM: return uniform_number(goal->value, &number) && match_with_slot(match, goal, goal->rest);
     case PATTERN_NUMBER:
       return uniform_number(goal->value, &number) && near_number(goal->value->type.dtype, number, pattern->number) &&

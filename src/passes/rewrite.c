@@ -1,6 +1,8 @@
 /* Rewriting. */
 #include "passes/rewrite.h"
 
+#include "onnx/moved.h"
+
 /* Sites that were handed over: a leaf holds an origin, an inner node two ropes. Joining costs nothing. */
 struct SiteRope {
   const Origin *origin;
@@ -114,9 +116,15 @@ void rewrite_drop_unused(Rewriter *rewriter, Node *node, Node *receiver) {
   rewriter->changed = true;
 }
 
-static bool readable(const Tensor *tensor) { return tensor && (tensor->data || tensor->size == 0); }
+static bool readable(const Tensor *tensor) { return tensor && (tensor->data || tensor->moved || tensor->size == 0); }
 
 const Tensor *constant_of(const Value *value) {
+  const Tensor *tensor = unread_constant_of(value);
+  if (tensor) tensor_ready(tensor);
+  return tensor;
+}
+
+const Tensor *unread_constant_of(const Value *value) {
   if (!value) return NULL;
   const Tensor *tensor = value->tensor;
   if (value->producer && node_is(value->producer, "Constant")) {

@@ -38,6 +38,8 @@ void rewrite_drop_unused(Rewriter *rewriter, Node *node, Node *receiver);
 
 /* The data of an initializer or of a Constant node; NULL when there are none to be read. */
 const Tensor *constant_of(const Value *value);
+/* The same for those who do not look at the elements of a large one: its data may yet have to be made (moved.h). */
+const Tensor *unread_constant_of(const Value *value);
 
 /* A constant that graph can use: an initializer of the main graph, or inside a function a Constant node before
  * `before`. The origin is that of what the constant stands for. */

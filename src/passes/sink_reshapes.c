@@ -163,7 +163,7 @@ static Value *operand_without_leading(Rewriter *rewriter, Node *node, Value *ope
 static bool can_lose_leading(const Node *node, const Value *operand, uint32_t count) {
   int64_t elements;
   if (!has_leading_ones(operand->type, count)) return false;
-  if (constant_of(operand)) return true;
+  if (unread_constant_of(operand)) return true;
   const Node *reshape = operand->producer;
   return reshape && is_reshape(reshape) && may_move(reshape) && reshape->graph == node->graph && only_user(operand) &&
          type_count(operand->type, &elements) && elements > 0;

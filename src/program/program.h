@@ -27,9 +27,10 @@ typedef struct Tensor {
   DType dtype;
   uint32_t rank;
   const int64_t *dims;
-  const void *data; /* little-endian, C order; NULL only when size is 0 */
-  size_t size;      /* bytes */
-  Str name;         /* readable name (a parameter's path), or NULL */
+  const void *data; /* little-endian, C order; NULL when size is 0, or when it is yet to be made (onnx/moved.h) */
+  const struct Moved *moved; /* how to make it, or NULL */
+  size_t size;               /* bytes */
+  Str name;                  /* readable name (a parameter's path), or NULL */
 } Tensor;
 
 typedef struct Var {

@@ -1,6 +1,7 @@
 /* The extension module jax2onnx._core: one conversion per call, nothing kept between calls. */
 #include "convert.h"
 #include "j2o.h"
+#include "onnx/moved.h"
 #include "onnx/schema.h"
 #include "onnx/schema_fields.h"
 #include "python/custom.h"
@@ -21,6 +22,7 @@ typedef struct Conversion {
   PyThreadState *state; /* while the interpreter lock is released */
   CustomCalls custom;
   const Segment *segments;
+  Pieces pieces;
   size_t segment_count;
   uint64_t size;
 } Conversion;
@@ -110,6 +112,9 @@ static void convert_stage(void *argument) {
   Model *model = convert(c->program, &c->options, &c->problems, &c->notices);
   if (c->path) model_write_file(model, &c->write, c->path);
   else c->segments = model_encode(model, &c->write, &c->segment_count, &c->size);
+  for (size_t i = 0; i < c->segment_count; i++) { /* where running out of memory is an error, not the end */
+    if (c->segments[i].moved) pieces_reserve(&c->pieces, c->segments[i].moved);
+  }
 }
 
 static PyObject *exception_class(PyObject *module, ErrorKind kind) {
@@ -166,14 +171,21 @@ static bool warn(Conversion *c) {
   return true;
 }
 
-static PyObject *collect_bytes(const Conversion *c) {
+static void copy_piece(const void *bytes, size_t size, void *data) {
+  char **to = data;
+  if (size) memcpy(*to, bytes, size);
+  *to += size;
+}
+
+static PyObject *collect_bytes(Conversion *c) {
   if (c->size > PY_SSIZE_T_MAX) return PyErr_NoMemory();
   PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)c->size);
   if (!bytes) return NULL;
   char *to = PyBytes_AS_STRING(bytes);
   for (size_t i = 0; i < c->segment_count; i++) {
-    memcpy(to, c->segments[i].data, c->segments[i].size);
-    to += c->segments[i].size;
+    const Segment *segment = &c->segments[i];
+    if (segment->moved) moved_each_piece(segment->moved, &c->pieces, copy_piece, &to);
+    else copy_piece(segment->data, segment->size, &to);
   }
   return bytes;
 }

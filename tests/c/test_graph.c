@@ -129,6 +129,8 @@ static void strided_copies_are_those_of_the_definition(void) {
       {1, {7}, {-1}, 6},
       {2, {70, 33}, {1, 70}, 0},
       {2, {33, 70}, {70, 1}, 0},
+      {2, {19, 22}, {1, 19}, 0}, /* some tiles, and what is left over on both sides */
+      {2, {3, 70}, {1, 3}, 0},
       {3, {5, 1, 6}, {0, 9, 1}, 0},
       {4, {8, 6, 3, 4}, {1, 8, 4 * 48, 48}, 0}, /* the weights of a convolution */
       {4, {2, 3, 4, 5}, {60, 20, 5, 1}, 0},

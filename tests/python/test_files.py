@@ -258,3 +258,30 @@ def test_more_than_two_gibibytes(tmp_path):
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     results = session.run(None, {"in_0": np.array(3.0, np.float32)})
     assert results[2][-1] == 6.0
+
+
+@pytest.mark.parametrize("bytes_beside", ["0", "4096"])
+def test_weights_that_are_moved_while_they_are_written(tmp_path, monkeypatch, bytes_beside):
+    """A kernel of several pieces, transposed and scaled: in one file, beside it, and in memory."""
+    monkeypatch.setenv("JAX2ONNX_EXTERNAL_DATA_THRESHOLD", bytes_beside)
+    generator = np.random.default_rng(0)
+    kernel = (generator.standard_normal((3, 3, 96, 1100)) / 30).astype(np.float32)
+    scale = generator.standard_normal(1100).astype(np.float32)
+
+    def convolve(x):
+        numbers = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=numbers) * scale
+
+    x = generator.standard_normal((1, 4, 5, 96)).astype(np.float32)
+    path = to_onnx(convolve, [x], return_mode="file", output_path=str(tmp_path / "m.onnx"))
+    assert bool(external_entries(path)) == (bytes_beside != "0")
+    model = onnx.load(path)
+    weight = next(tensor for tensor in model.graph.initializer if len(tensor.dims) == 4)
+    expected = (kernel.transpose(3, 2, 0, 1).astype(np.float64) * scale[:, None, None, None]).astype(np.float32)
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(weight), expected)
+    in_memory = to_onnx(convolve, [x])
+    kept = next(tensor for tensor in in_memory.graph.initializer if len(tensor.dims) == 4)
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(kept), expected)
+    session = onnxruntime.InferenceSession(path)
+    (found,) = session.run(None, {session.get_inputs()[0].name: x})
+    np.testing.assert_allclose(found, convolve(x), rtol=1e-4, atol=1e-4)
