@@ -151,7 +151,7 @@ class Printer:
     def _noise(self, expression: str, statement: Statement, result: bool = False) -> str:
         self.noises += 1
         special = result and is_special(statement.text)
-        return f"noise({expression}, {self.noises}, {not statement.exact}, {special})"
+        return f"noise({expression}, {self.noises}, {not statement.exact}, {special}, {result})"
 
 
 def trial(statement: Statement, types: dict[str, Any]) -> list[Any]:

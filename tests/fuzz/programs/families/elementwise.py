@@ -8,7 +8,7 @@ ROUNDING_UNARY = words(
     """
     jnp.sin jnp.cos jnp.tan jnp.tanh jnp.sinh jnp.cosh jnp.exp jnp.exp2 jnp.expm1 jnp.log jnp.log2 jnp.log10 jnp.log1p
     jnp.sqrt lax.rsqrt jnp.cbrt jnp.arcsin jnp.arccos jnp.arctan jnp.arcsinh jnp.arccosh jnp.arctanh jnp.reciprocal
-    jnp.deg2rad jnp.sinc lax.logistic lax.erf lax.erfc lax.erf_inv jnp.square jnp.i0
+    jnp.deg2rad jnp.sinc lax.logistic lax.erf lax.erfc lax.erf_inv lax.lgamma jnp.square jnp.i0
     jax.scipy.special.expit jax.scipy.special.entr jax.scipy.special.ndtr jax.nn.relu jax.nn.relu6 jax.nn.sigmoid
     jax.nn.softplus jax.nn.silu jax.nn.gelu jax.nn.elu jax.nn.selu jax.nn.celu jax.nn.leaky_relu jax.nn.hard_tanh
     jax.nn.hard_sigmoid jax.nn.hard_silu jax.nn.mish jax.nn.soft_sign jax.nn.log_sigmoid jax.nn.squareplus
@@ -66,18 +66,18 @@ SAME_BITS = {
 }
 
 
+# Not at 0, where the derivative is digamma's.
+OPERANDS = {"lax.lgamma": "jnp.where({0} == 0, 3, {0})"}
+
+
 def rounding_unary(s: Scope):
-    return draft(s.choice(ROUNDING_UNARY) + "({0})", s.pick("f"))
+    function = s.choice(ROUNDING_UNARY)
+    return draft(f"{function}({OPERANDS.get(function, '{0}')})", s.pick("f"))
 
 
 def finite(s: Scope):
     """What was infinite becomes the largest number; a sum of two such hangs on its order, so they are no exact ones."""
     return draft("jnp.nan_to_num({0})", s.pick("f"))
-
-
-def lgamma(s: Scope):
-    """Not at 0, where the derivative is digamma's."""
-    return draft("lax.lgamma(jnp.where({0} == 0, 1, {0}))", s.pick("f"))
 
 
 def digamma(s: Scope):
@@ -231,7 +231,6 @@ FAMILY = (
     rounding_unary,
     rounding_unary,
     finite,
-    lgamma,
     digamma,
     exact_float_unary,
     exact_unary,
