@@ -95,7 +95,9 @@ def _statements(data: list[dict[str, Any]]) -> list[Statement]:
 
 
 # Functions that are computed from series: near zero they are right to the last place of 1, not of their result.
-_SPECIAL = re.compile(r"gamma|zeta|bessel|beta|psi|erf_inv|ndtri|\bi[01]e?\b|logaddexp|logistic|expit")
+_SPECIAL = re.compile(
+    r"gamma|zeta|bessel|beta|psi|erf_inv|ndtri|\bi[01]e?\b|logaddexp|logistic|expit|nn\.sigmoid|silu|gelu"
+)
 
 
 def is_special(text: str) -> bool:

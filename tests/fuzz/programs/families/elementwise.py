@@ -76,8 +76,8 @@ def rounding_unary(s: Scope):
 
 
 def finite(s: Scope):
-    """What was infinite becomes the largest number; a sum of two such hangs on its order, so they are no exact ones."""
-    return draft("jnp.nan_to_num({0})", s.pick("f"))
+    """Not the largest number in place of an infinity: whether a sum of such overflows is decided by its order."""
+    return draft("jnp.nan_to_num({0}, posinf=24, neginf=-24)", s.pick("f"), exact=True)
 
 
 def digamma(s: Scope):
