@@ -105,5 +105,11 @@ def test_only_what_perturbation_moves_is_excused():
     assert excused(want, got, runs, tolerance).tolist() == [True, False]
 
 
+def test_beside_a_pole_a_large_number_is_as_good_as_another():
+    want, got = np.array([2e6, 2e6, 0.5, 2e6], np.float32), np.array([-5e14, -5e14, -5e14, 1.0], np.float32)
+    runs = [want, np.array([4e11, 3e6, 4e3, 3e6], np.float32)]
+    assert excused(want, got, runs, base_tolerance(want, 1)).tolist() == [True, False, False, True]
+
+
 def test_references_are_compiled_with_the_options_that_are_named():
     jax.jit(lambda x: x + 1).lower(1.0).compile(check.COMPILER)

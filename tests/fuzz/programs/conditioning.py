@@ -41,8 +41,11 @@ SLACK = 8
 BASE_ULPS = 16
 # ONNX Runtime keeps the factor of a product that it has fused in single precision, also of doubles.
 EPSILON = {"float64": 2.0**-31, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-# The least float16: a result that is less, and so 0, need not be for who keeps it in single precision.
-LEAST_HALF = 2.0**-24
+# Runs that are so many times as large have met a pole.
+POLE = 4096
+# What is less than the least float16, and so 0, or more than the greatest, and so infinite, need not be so in single
+# precision.
+LEAST_HALF, GREATEST_HALF = 2.0**-24, 65504.0
 # Absolute tolerance, in units in the last place of 1: what a runtime's Sigmoid, Erf and Tanh are good for.
 FLOOR_ULPS = 4
 _FLOAT = re.compile(r"\bb?float(16|32)\b")
@@ -106,8 +109,10 @@ class Perturbed:
         step = sign.astype(value.dtype) * jnp.asarray(ULPS * EPSILON[name], value.dtype)
         moved = value + value * step if rounds or name == "float16" else value
         moved = moved + step if special else moved
-        moved = moved + sign.astype(value.dtype) * LEAST_HALF if rounds and result and name == "float16" else moved
         moved = jnp.where(jnp.isfinite(moved), moved, value)
+        if rounds and result and name == "float16":
+            moved = moved + sign.astype(value.dtype) * LEAST_HALF
+            moved = jnp.where(jnp.isinf(value) & (sign > 0), jnp.sign(value) * GREATEST_HALF, moved)
         if name != "float16":
             moved = jnp.where((jnp.abs(value) < jnp.finfo(value.dtype).tiny) & (sign > 0), value * 0, moved)
         return jnp.where((value == 0) & (moved == 0) & (sign < 0), -value, moved)
@@ -173,9 +178,6 @@ def excused(want: np.ndarray, got: np.ndarray, runs: Sequence[np.ndarray], toler
 
 
 def _beside_a_pole(center: np.ndarray, got: np.ndarray, runs: Sequence[np.ndarray]) -> np.ndarray:
-    """Large numbers, some many times as large as others: how far apart they are is told by their reciprocals."""
-    sizes = np.abs([center, *runs])
-    beside = (np.min(sizes, axis=0) > 1) & (np.max(sizes, axis=0) > SLACK * np.min(sizes, axis=0))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        spread = np.max([np.abs(1 / run - 1 / center) for run in runs], axis=0)
-        return beside & (np.abs(1 / got - 1 / center) <= SLACK * spread)
+    """Runs thousands of times as large as a number that is large say no more than that it is."""
+    largest = np.max(np.abs(runs), axis=0)
+    return (np.abs(center) > 1) & (largest > POLE * np.abs(center)) & (np.abs(got) > np.abs(center))
