@@ -258,7 +258,7 @@ static Node *after(const Layout *layout, const Node *producer) {
 static Node *new_transpose(Layout *layout, Value *value, const AxisOrder *order, const Origin *origin, Node *before) {
   Rewriter *rewriter = &layout->rewriter;
   Type type = order_type(rewriter->context, value->type, order);
-  if (origin) origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
   Node *node = graph_node(layout->graph, origin, "Transpose", "", &value, 1, &type, 1, before);
   node_set_ints(node, "perm", order->from, order->rank);
   return node;
@@ -301,7 +301,7 @@ static Value *with_all_axes(Layout *layout, Region *region, Value *value, const 
   for (uint32_t i = 0; i < missing; i++) axes[i] = i;
   Node *before = after(layout, value->producer);
   Value *inputs[] = {value, rewrite_constant_ints(rewriter, before, axes, missing, origin)};
-  if (origin) origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
   return graph_node(layout->graph, origin, "Unsqueeze", "", inputs, 2, &type, 1, before)->outputs[0];
 }
 
@@ -324,7 +324,7 @@ static Value *reshaped_to(Layout *layout, Value *value, Type type, const Origin 
   if (!known_sizes(type, sizes)) return NULL;
   Node *before = after(layout, value->producer);
   Value *inputs[] = {value, rewrite_constant_ints(rewriter, before, sizes, type.rank, origin)};
-  if (origin) origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
   return graph_node(layout->graph, origin, "Reshape", "", inputs, 2, &type, 1, before)->outputs[0];
 }
 

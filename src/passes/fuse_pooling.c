@@ -94,7 +94,7 @@ static Value *turned(Match *match, const Node *transpose, const AxisOrder *order
   Value *source = match->values[SOURCE];
   Type type = order_type(rewriter->context, source->type, order);
   const Origin *origin = transpose->origin;
-  if (origin) origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
   Node *node = graph_node(match->root->graph, origin, "Transpose", "", &source, 1, &type, 1, match->root);
   node_set_ints(node, "perm", order->from, order->rank);
   return node->outputs[0];

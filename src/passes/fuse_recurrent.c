@@ -358,7 +358,7 @@ static Value *pack_biases(Cell *cell) {
 
 static const Origin *cell_origin(const Cell *cell, Emitter emitter) {
   const Origin *origin = cell->scan->origin;
-  return origin ? origin_with_emitter(cell->rewriter->model->provenance, origin, emitter) : NULL;
+  return origin_with_emitter(cell->rewriter->model->provenance, origin, emitter);
 }
 
 static Node *emit(Cell *cell, Emitter emitter, const char *op, Value *const *inputs, size_t count, Type type) {
@@ -543,8 +543,7 @@ static void pick_state(Rewriter *rewriter, Node *node) {
   Node *squeeze = node_input(node, 0)->producer;
   Type all = steps->type, type = node->outputs[0]->type;
   Value *state = last_state(steps->producer, (Type){.dtype = all.dtype, .rank = 3, .dims = all.dims + 1});
-  const Origin *origin = node->origin;
-  if (origin) origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
   Value *inputs[] = {state, rewrite_constant_ints(rewriter, node, of_state, type.rank == 2 ? 1 : 2, node->origin)};
   Node *last = graph_node(node->graph, origin, "Squeeze", "", inputs, 2, &type, 1, node);
   rewrite_replace(rewriter, node, last->outputs[0]);

@@ -365,7 +365,7 @@ static Node *new_node(Finder *finder, const Node *root, const char *op, Value *c
                       Node *before) {
   const Origin *origin = root->origin;
   Rewriter *rewriter = &finder->rewriter;
-  if (origin) origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
   return graph_node(root->graph, origin, op, "", inputs, count, &type, 1, before);
 }
 

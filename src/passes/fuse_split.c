@@ -79,7 +79,7 @@ static void emit_split(Rewriter *rewriter, const Part *parts, size_t count) {
     sizes[i] = parts[i].end - parts[i].start;
   }
   const Origin *origin = parts[0].node->origin;
-  if (origin) origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
   Value *inputs[] = {source, rewrite_constant_ints(rewriter, before, sizes, count, parts[0].node->origin)};
   Node *split = graph_node(graph, origin, "Split", "", inputs, 2, types, count, before);
   node_set_int(split, "axis", parts[0].axis);

@@ -83,8 +83,7 @@ static void multiply_before(Node *scan, Node *product, Value *all) {
   dims[0] = all->type.dims[0];
   for (uint32_t i = 0; i < result->type.rank; i++) dims[i + 1] = result->type.dims[i];
   Type type = type_make(model->context, result->type.dtype, dims, result->type.rank + 1);
-  const Origin *origin =
-      product->origin ? origin_with_emitter(model->provenance, product->origin, PASS_EMITTER(model)) : NULL;
+  const Origin *origin = origin_with_emitter(model->provenance, product->origin, PASS_EMITTER(model));
   Value *factors[] = {all, node_input(product, 1)};
   Node *before = graph_node(scan->graph, origin, "MatMul", "", factors, 2, &type, 1, scan);
   Value *slice = graph_input(body, result->type, NULL);

@@ -176,8 +176,7 @@ static void reshape_at_once(Rewriter *rewriter, Node *node, Node *inner) {
     return;
   }
   if (node_input(node, 0)->uses->next) return; /* the first one stays: nothing would be won */
-  const Origin *origin = node->origin;
-  if (origin) origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
   Value *inputs[] = {node_input(inner, 0), rewrite_constant_ints(rewriter, node, numbers, to.rank, node->origin)};
   Node *reshape = graph_node(node->graph, origin, "Reshape", "", inputs, 2, &to, 1, node);
   replace(rewriter, node, reshape->outputs[0]);

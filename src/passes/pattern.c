@@ -178,7 +178,7 @@ void match_replace(Match *match, Value *value) {
 
 Node *match_node_before(Match *match, const char *op, Type type, Value *const *inputs, size_t count, Emitter emitter) {
   const Origin *origin = match->root->origin;
-  if (origin) origin = origin_with_emitter(match->rewriter->model->provenance, origin, emitter);
+  origin = origin_with_emitter(match->rewriter->model->provenance, origin, emitter);
   return graph_node(match->root->graph, origin, op, "", inputs, count, &type, 1, match->root);
 }
 
@@ -186,7 +186,7 @@ Node *match_emit(Match *match, const char *op, Value *const *inputs, size_t inpu
   Node *root = match->root;
   const Origin *origin = root->origin;
   Type type = match_type(match);
-  if (origin) origin = origin_with_emitter(match->rewriter->model->provenance, origin, emitter);
+  origin = origin_with_emitter(match->rewriter->model->provenance, origin, emitter);
   Node *node = graph_node(root->graph, origin, op, "", inputs, input_count, &type, 1, root);
   match_replace(match, node->outputs[0]);
   return node;

@@ -73,8 +73,7 @@ static bool move_inner_uses(Value *old, Value *replacement) {
 /* The outputs that the node's value is stay; an Identity takes the node's place under the same name. */
 static Node *keep_output(Rewriter *rewriter, Node *node, Value *source) {
   Value *old = node->outputs[0];
-  const Origin *origin = node->origin;
-  if (origin) origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
   Node *copy = graph_node(node->graph, origin, "Identity", "", &source, 1, &old->type, 1, node);
   copy->outputs[0]->name = old->name;
   copy->outputs[0]->name_fixed = old->name_fixed;

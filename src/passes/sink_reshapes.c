@@ -74,7 +74,7 @@ static Node *copy_reading(Rewriter *rewriter, Node *like, uint32_t at, Value *so
   Value **inputs = arena_new_array(&rewriter->context->arena, like->input_count, Value *);
   for (uint32_t i = 0; i < like->input_count; i++) inputs[i] = i == at ? source : like->inputs[i].value;
   const Origin *origin = like->origin;
-  if (origin) origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
   Node *node = graph_node(before->graph, origin, like->op, like->domain, inputs, like->input_count, &type, 1, before);
   for (size_t i = 0; i < like->attributes.count; i++) {
     array_push(rewriter->context, &node->attributes, like->attributes.items[i]);
@@ -154,7 +154,7 @@ static Value *operand_without_leading(Rewriter *rewriter, Node *node, Value *ope
   int64_t numbers[MAX_RANK];
   for (uint32_t i = 0; i < type.rank; i++) numbers[i] = type.dims[i].constant;
   const Origin *origin = reshape->origin;
-  if (origin) origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
   Value *inputs[] = {node_input(reshape, 0),
                      rewrite_constant_ints(rewriter, node, numbers, type.rank, reshape->origin)};
   return graph_node(node->graph, origin, "Reshape", "", inputs, 2, &type, 1, node)->outputs[0];
@@ -238,7 +238,7 @@ static void move_below_transpose(Rewriter *rewriter, Node *node, Node *reshape) 
   Node *first = copy_reading(rewriter, node, 0, source, type, node);
   node_set_ints(first, "perm", permutation, kept);
   const Origin *origin = reshape->origin;
-  if (origin) origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
   Value *inputs[] = {first->outputs[0], rewrite_constant_ints(rewriter, node, axes, added, node->origin)};
   Node *second = graph_node(node->graph, origin, "Unsqueeze", "", inputs, 2, &result, 1, node);
   rewrite_replace(rewriter, node, second->outputs[0]);

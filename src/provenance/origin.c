@@ -21,6 +21,7 @@ const Origin *origin_new(Provenance *provenance, const Site *site, Emitter emitt
 }
 
 const Origin *origin_with_emitter(Provenance *provenance, const Origin *origin, Emitter emitter) {
+  if (!origin) return NULL;
   Origin *copy = arena_copy(&provenance->context->arena, origin, sizeof *origin);
   copy->emitter = emitter;
   return copy;

@@ -97,6 +97,7 @@ Emitter emitter_rendered(Provenance *provenance, Emitter emitter);
 const Origin *origin_merge(Provenance *provenance, const Origin *a, const Origin *b, Emitter emitter);
 /* All sites of origin, then those of the others that are not there yet; emitter and calls stay. Linear. */
 const Origin *origin_unite(Provenance *provenance, const Origin *origin, const Origin *const *others, size_t count);
+/* NULL for NULL. */
 const Origin *origin_with_emitter(Provenance *provenance, const Origin *origin, Emitter emitter);
 
 /* Rendering (render.c): each replaces what the builder holds. */

@@ -210,6 +210,14 @@ LAYERS = {
     "Rescaling": (lambda: layers.Rescaling(1 / 127.5, offset=-1), IMAGE),
     "Lambda": (lambda: layers.Lambda(lambda x: keras.ops.sin(x) + 1), SEQUENCE),
     "ActivityRegularization": (lambda: layers.ActivityRegularization(l1=0.1), SEQUENCE),
+    # Signals
+    "STFTSpectrogram": (lambda: layers.STFTSpectrogram(frame_length=16, frame_step=8, fft_length=16), (64, 1)),
+    "MelSpectrogram": (
+        lambda: layers.MelSpectrogram(
+            fft_length=32, sequence_stride=16, sampling_rate=400, num_mel_bins=6, max_freq=200
+        ),
+        (96,),
+    ),
     # Off at inference
     **over(SEQUENCE, layers.Dropout, layers.AlphaDropout, layers.GaussianDropout, layers.SpatialDropout1D, rate=0.5),
     **over(IMAGE, layers.SpatialDropout2D, rate=0.5),
@@ -245,8 +253,6 @@ EXCEPTIONS = {
     "JaxLayer": "cannot be built without TensorFlow when the batch is not known",
     "FlaxLayer": "cannot be built without TensorFlow when the batch is not known",
     "TorchModuleWrapper": "holds a PyTorch module",
-    "MelSpectrogram": "needs the Fourier transform",
-    "STFTSpectrogram": "needs the Fourier transform",
     "Equalization": "Keras itself cannot make a model of it ('part of a cycle')",
     "MixUp": "shuffles the batch, which JAX cannot trace when its size is not known",
     **dict.fromkeys(("HashedCrossing", "Hashing", "IntegerLookup", "StringLookup"), STRINGS),
