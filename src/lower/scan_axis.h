@@ -1,4 +1,4 @@
-/* The axis of a running reduction by Scan, as ONNX Runtime can run it (cumulative.c).
+/* The axis of a running reduction by Scan, as ONNX Runtime can run it.
  *
  * Its Scan must take a step, and crashes when it stacks elements without a number along another axis than the first.
  * So an axis that may turn out to be empty gets a step more, and what may be empty is stacked in front and moved.
