@@ -66,8 +66,8 @@ SAME_BITS = {
 }
 
 
-# Not at 0, where the derivative is digamma's.
-OPERANDS = {"lax.lgamma": "jnp.where({0} == 0, 3, {0})"}
+# Not at its poles: at 0 the derivative is digamma's, and a float16 beside another is one or is not.
+OPERANDS = {"lax.lgamma": "jnp.where({0} <= 0, 3 - {0}, {0})"}
 
 
 def rounding_unary(s: Scope):
