@@ -81,8 +81,8 @@ def finite(s: Scope):
 
 
 def digamma(s: Scope):
-    """Not at the pole: at 0 JAX 0.10 gives NaN and later ones -inf; beside it all hangs on the last place."""
-    return draft("lax.digamma(jnp.where(jnp.abs({0}) < 0.01, 1, {0}))", s.pick("f"))
+    """Not at its poles: at 0 JAX 0.10 gives NaN and later ones -inf; beside one all hangs on the last place."""
+    return draft("lax.digamma(jnp.where({0} < 0.01, 3 - {0}, {0}))", s.pick("f"))
 
 
 def exact_float_unary(s: Scope):
