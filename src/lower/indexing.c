@@ -120,9 +120,23 @@ static void and_in_bounds(Lowering *l, Access *access, Value *mask) {
   access->in_bounds = known ? EMIT(l, "And", mask->type, known, mask) : mask;
 }
 
+static bool was_uint32(const Value *value) {
+  const Node *node = value->producer;
+  bool widened = value->type.dtype == DTYPE_INT64 && node && node_is(node, "Cast");
+  return widened && node_input(node, 0)->type.dtype == DTYPE_UINT32;
+}
+
+/* low is not above 0. ONNX Runtime's Clip of int64 takes numbers from 2^31 to 2^32 for negative ones; its Less does
+ * not. */
+static Value *clipped_index(Lowering *l, Value *value, Value *low, Value *high) {
+  if (!was_uint32(value)) return EMIT(l, "Clip", value->type, value, low, high);
+  Value *fits = EMIT(l, "Less", type_with(value->type, DTYPE_BOOL), value, high);
+  return EMIT(l, "Where", value->type, fits, value, high);
+}
+
 /* Clips a column to [low, high]; in the dropping mode the entries that this changes are out of bounds. */
 static Value *bounded(Lowering *l, Access *access, Value *value, Value *low, Value *high) {
-  Value *clipped = EMIT(l, "Clip", value->type, value, low, high);
+  Value *clipped = clipped_index(l, value, low, high);
   if (access->mode == BOUNDS_DROPPED) {
     and_in_bounds(l, access, EMIT(l, "Equal", type_with(value->type, DTYPE_BOOL), clipped, value));
   }
@@ -177,7 +191,7 @@ Value *nonnegative_starts(Lowering *l, const Access *access, const IndexColumn *
   if (access->mode == BOUNDS_PROMISED) return value;
   DType dtype = value->type.dtype;
   Dim last = dim_subtract(l->context, access->operand.dims[column->dim], access->size[column->dim]);
-  return EMIT(l, "Clip", value->type, value, constant_integer(l, dtype, 0), dimension_scalar(l, last, dtype));
+  return clipped_index(l, value, constant_integer(l, dtype, 0), dimension_scalar(l, last, dtype));
 }
 
 void access_init(Lowering *l, Access *access, Type operand, BoundsMode mode, const Dim *batch, uint32_t batch_rank) {

@@ -305,3 +305,13 @@ def test_reduced_precision_where_denormals_are_zeros(bits, tmp_path):
     with jax.enable_x64(True):
         wanted = np.asarray(lax.reduce_precision(x, *bits)).tolist()
     assert printed.strip() == str(wanted)
+
+
+@pytest.mark.parametrize("mode", ["clip", "fill", "wrap"])
+def test_unsigned_indices_beyond_31_bits(mode):
+    """ONNX Runtime's Clip of int64 takes 4294967295 for -1."""
+    x = np.arange(10, 14, dtype=np.float32)
+    indices = np.array([0, 3, 4, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1], np.uint32)
+    check_export(lambda x, i: jnp.take(x, i, mode=mode), [x, indices])
+    check_export(lambda x, i: x.at[i].add(1, mode="drop"), [x, indices])
+    check_export(lambda x, i: jax.lax.dynamic_slice(x, (i[-1],), (2,)), [x, indices])
