@@ -88,7 +88,7 @@ bool walk_next(Walk *walk, size_t operands, const int64_t (*strides)[2 * MAX_RAN
 
 static EvaluateFunction *find(const EvaluateRow *rows, const char *op) {
   for (; rows->op; rows++) {
-    if (strcmp(rows->op, op) == 0) return rows->evaluate;
+    if (*rows->op == *op && strcmp(rows->op, op) == 0) return rows->evaluate;
   }
   return NULL;
 }

@@ -154,7 +154,8 @@ const Attribute *node_attribute(const Node *node, const char *name); /* NULL whe
 int64_t node_int_or(const Node *node, const char *name, int64_t otherwise);
 
 static inline bool node_is(const Node *node, const char *op) {
-  return node->op[0] == op[0] && node->domain[0] == '\0' && strcmp(node->op, op) == 0;
+  bool begins = node->op[0] == op[0] && op[0] && node->op[1] == op[1]; /* most are told apart by that */
+  return begins && node->domain[0] == '\0' && strcmp(node->op, op) == 0;
 }
 
 #define FOR_EACH_NODE(node, graph) for (Node *node = (graph)->first; node; node = node->next)

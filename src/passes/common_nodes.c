@@ -32,7 +32,7 @@ static const char *const commutative[] = {
 
 static bool listed(const char *op, const char *const *list, size_t count) {
   for (size_t i = 0; i < count; i++) {
-    if (strcmp(op, list[i]) == 0) return true;
+    if (*op == *list[i] && strcmp(op, list[i]) == 0) return true;
   }
   return false;
 }
