@@ -37,7 +37,7 @@ def main() -> None:
         for size in SIZES:
             repeats = (
                 31 if size <= 400 else 7 if size <= 4_000 else 3
-            )  # the best of some milliseconds takes more of them
+            )  # short times take more
             fn = program(size)
             tracing = tracing_time(fn, inputs, min(repeats, 3))
             times = {level: conversion_time(fn, inputs, path, level, repeats) for level in LEVELS}
