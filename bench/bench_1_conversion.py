@@ -35,9 +35,7 @@ def main() -> None:
         path = str(pathlib.Path(folder) / "model.onnx")
         conversion_time(program(40), inputs, path, "full", 1)
         for size in SIZES:
-            repeats = (
-                31 if size <= 400 else 7 if size <= 4_000 else 3
-            )  # short times take more
+            repeats = 31 if size <= 400 else 7 if size <= 4_000 else 3  # short times take more
             fn = program(size)
             tracing = tracing_time(fn, inputs, min(repeats, 3))
             times = {level: conversion_time(fn, inputs, path, level, repeats) for level in LEVELS}
