@@ -2,8 +2,10 @@
 #ifndef J2O_STRINGS_H
 #define J2O_STRINGS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef struct Context Context;
 typedef const char *Str; /* interned, NUL-terminated */
@@ -19,5 +21,8 @@ Str str_intern_sized(Context *context, const char *text, size_t length);
 size_t str_length(Str text); /* stored, not counted */
 uint64_t str_hash(Str text); /* stored */
 void strings_release(Strings *strings);
+
+/* Of any two texts. Names looked up in a table mostly differ in their first letter, and a call costs more than that. */
+static inline bool same_text(const char *a, const char *b) { return *a == *b && strcmp(a, b) == 0; }
 
 #endif

@@ -126,12 +126,11 @@ static bool was_uint32(const Value *value) {
   return widened && node_input(node, 0)->type.dtype == DTYPE_UINT32;
 }
 
-/* low is not above 0. ONNX Runtime's Clip of int64 takes numbers from 2^31 to 2^32 for negative ones; its Less does
- * not. */
+/* low is not above 0. ONNX Runtime's Clip of int64 takes numbers from 2^31 to 2^32 for negative ones, which only what
+ * was unsigned holds in practice: there the least is by comparison (runtime.c). */
 static Value *clipped_index(Lowering *l, Value *value, Value *low, Value *high) {
   if (!was_uint32(value)) return EMIT(l, "Clip", value->type, value, low, high);
-  Value *fits = EMIT(l, "Less", type_with(value->type, DTYPE_BOOL), value, high);
-  return EMIT(l, "Where", value->type, fits, value, high);
+  return EMIT_AROUND(l, "Min", value->type, value, high);
 }
 
 /* Clips a column to [low, high]; in the dropping mode the entries that this changes are out of bounds. */

@@ -47,32 +47,29 @@ static void put_tag(Encoder *encoder, int field, int wire) {
   put_varint(encoder, (uint64_t)field << 3 | (uint64_t)wire);
 }
 
+static void borrow(Encoder *encoder, Segment segment) {
+  flush(encoder);
+  array_push(encoder->context, &encoder->segments, segment);
+  encoder->total += segment.size;
+}
+
 void put_verbatim(Encoder *encoder, const void *data, size_t size) {
   if (size >= BORROW) {
-    flush(encoder);
-    array_push(encoder->context, &encoder->segments, ((Segment){.data = data, .size = size}));
-    encoder->total += size;
+    borrow(encoder, (Segment){.data = data, .size = size});
   } else if (size) {
     memcpy(prepend(encoder, size), data, size);
   }
 }
 
 void put_segment(Encoder *encoder, int field, Segment segment) {
-  if (!segment.moved) {
-    put_bytes(encoder, field, segment.data, segment.size);
-    return;
-  }
-  flush(encoder);
-  array_push(encoder->context, &encoder->segments, segment);
-  encoder->total += segment.size;
+  if (segment.moved) borrow(encoder, segment);
+  else put_verbatim(encoder, segment.data, segment.size);
   put_varint(encoder, segment.size);
   put_tag(encoder, field, WIRE_BYTES);
 }
 
 void put_bytes(Encoder *encoder, int field, const void *data, size_t size) {
-  put_verbatim(encoder, data, size);
-  put_varint(encoder, size);
-  put_tag(encoder, field, WIRE_BYTES);
+  put_segment(encoder, field, (Segment){.data = data, .size = size});
 }
 
 /* Text is always copied: it may lie in a buffer that the caller reuses. */

@@ -88,7 +88,7 @@ bool walk_next(Walk *walk, size_t operands, const int64_t (*strides)[2 * MAX_RAN
 
 static EvaluateFunction *find(const EvaluateRow *rows, const char *op) {
   for (; rows->op; rows++) {
-    if (*rows->op == *op && strcmp(rows->op, op) == 0) return rows->evaluate;
+    if (same_text(rows->op, op)) return rows->evaluate;
   }
   return NULL;
 }
@@ -103,8 +103,7 @@ static bool plain(const Tensor *tensor) {
   return size == tensor->size && (tensor->data || tensor->moved || size == 0);
 }
 
-/* What does not look at the elements leaves them where they are. */
-static bool only_renames(const Node *node) {
+bool only_renames(const Node *node) {
   return node_is(node, "Reshape") || node_is(node, "Squeeze") || node_is(node, "Unsqueeze") || node_is(node, "Flatten");
 }
 

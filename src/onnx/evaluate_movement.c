@@ -105,20 +105,12 @@ static const Tensor *copy_view(const Evaluation *evaluation, const Tensor *x, co
   return result;
 }
 
-static void plain_strides(const Tensor *x, int64_t *strides) {
-  int64_t stride = 1;
-  for (size_t axis = x->rank; axis-- > 0;) {
-    strides[axis] = stride;
-    stride *= x->dims[axis];
-  }
-}
-
 static const Tensor *evaluate_transpose(const Evaluation *evaluation) {
   const Tensor *x = evaluate_input(evaluation, 0);
   const Attribute *attribute = node_attribute(evaluation->node, "perm");
   int64_t from[MAX_RANK], dims[MAX_RANK], strides[MAX_RANK];
   if (!x || (attribute && (attribute->kind != ATTRIBUTE_INTS || attribute->count != x->rank))) return NULL;
-  plain_strides(x, from);
+  plain_strides(x->dims, x->rank, from);
   for (size_t i = 0; i < x->rank; i++) {
     int64_t axis = attribute ? attribute->integers[i] : (int64_t)(x->rank - 1 - i);
     if (axis < 0 || axis >= (int64_t)x->rank) return NULL;
@@ -150,7 +142,7 @@ static const Tensor *evaluate_tile(const Evaluation *evaluation) {
   int64_t repeats[MAX_RANK], from[MAX_RANK], dims[MAX_RANK], walked[2 * MAX_RANK], strides[2 * MAX_RANK];
   size_t count;
   if (!x || !tensor_ints(evaluate_input(evaluation, 1), repeats, MAX_RANK, &count) || count != x->rank) return NULL;
-  plain_strides(x, from);
+  plain_strides(x->dims, x->rank, from);
   for (size_t i = 0; i < count; i++) {
     if (repeats[i] < 0 || __builtin_mul_overflow(repeats[i], x->dims[i], &dims[i])) return NULL;
     walked[2 * i] = repeats[i];
@@ -194,7 +186,7 @@ static const Tensor *evaluate_slice(const Evaluation *evaluation) {
   if (named && !tensor_ints(named, axes, MAX_RANK, &axis_count)) return NULL;
   if (stepped && !tensor_ints(stepped, steps, MAX_RANK, &step_count)) return NULL;
   if (end_count != count || axis_count != count || step_count != count) return NULL;
-  plain_strides(x, strides);
+  plain_strides(x->dims, x->rank, strides);
   if (x->rank) memcpy(dims, x->dims, x->rank * sizeof *dims);
   for (size_t i = 0; i < count; i++) {
     int64_t axis = evaluate_axis(axes[i], x->rank), first;
@@ -276,7 +268,7 @@ static const Tensor *evaluate_gather_elements(const Evaluation *evaluation) {
   if (!x || !indices || !dtype_is_integer(indices->dtype) || indices->rank != x->rank) return NULL;
   int64_t axis = evaluate_axis(node_int_or(evaluation->node, "axis", 0), x->rank);
   if (axis < 0) return NULL;
-  plain_strides(x, strides);
+  plain_strides(x->dims, x->rank, strides);
   for (uint32_t i = 0; i < x->rank; i++) {
     if ((int64_t)i != axis && indices->dims[i] > x->dims[i]) return NULL;
     steps[0][i] = (int64_t)i == axis ? 0 : strides[i];
@@ -316,8 +308,8 @@ static const Tensor *evaluate_pad(const Evaluation *evaluation) {
   size_t width = tensor_width(x);
   for (size_t at = 0; fill && at < result->size; at += width) memcpy(result_data(result) + at, fill->data, width);
   if (x->size == 0) return result;
-  plain_strides(x, strides[0]);
-  plain_strides(result, strides[1]);
+  plain_strides(x->dims, x->rank, strides[0]);
+  plain_strides(result->dims, result->rank, strides[1]);
   for (uint32_t i = 0; i < x->rank; i++) offsets[1] += amounts[i] * strides[1][i];
   Walk walk = {.rank = x->rank, .dims = x->dims};
   do {

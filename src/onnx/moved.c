@@ -76,10 +76,10 @@ static Tensor *with_dims(Context *context, const Tensor *x, const int64_t *dims)
 }
 
 static bool in_place(const int64_t *dims, const int64_t *strides, size_t rank) {
-  int64_t stride = 1;
-  for (size_t i = rank; i-- > 0;) {
-    if (dims[i] != 1 && strides[i] != stride) return false;
-    stride *= dims[i];
+  int64_t plain[MAX_RANK];
+  plain_strides(dims, rank, plain);
+  for (size_t i = 0; i < rank; i++) {
+    if (dims[i] != 1 && strides[i] != plain[i]) return false;
   }
   return true;
 }
@@ -135,10 +135,10 @@ Tensor *moved_scaled(Context *context, const Tensor *x, const double *scale) {
   if (x->dtype != DTYPE_FLOAT32 || x->rank < 1 || x->rank > MAX_RANK || x->size == 0) return NULL;
   if (!x->data && x->moved->dims[0] != x->dims[0]) tensor_ready(x);
   const Moved *before = x->data ? NULL : x->moved;
-  int64_t rows = x->dims[0], strides[MAX_RANK], stride = 1;
+  int64_t rows = x->dims[0], strides[MAX_RANK];
   const double *factors = both_scales(context, before ? before->scale : NULL, scale, rows);
   if (!can_be_scaled(x, factors, rows)) return NULL;
-  for (size_t i = x->rank; i-- > 0; stride *= x->dims[i]) strides[i] = stride;
+  plain_strides(x->dims, x->rank, strides);
   Tensor *tensor = before ? with_dims(context, x, x->dims) : deferred(context, x, x->dims, strides);
   if (!tensor) return NULL;
   Moved *moved = arena_copy(&context->arena, tensor->moved, sizeof *moved);

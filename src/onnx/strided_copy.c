@@ -165,3 +165,11 @@ void strided_copy(void *to, const void *from, size_t width, const int64_t *dims,
     if (axis >= count) return;
   }
 }
+
+void plain_strides(const int64_t *dims, size_t rank, int64_t *strides) {
+  int64_t stride = 1;
+  for (size_t axis = rank; axis-- > 0;) {
+    strides[axis] = stride;
+    stride *= dims[axis];
+  }
+}

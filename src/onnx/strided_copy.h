@@ -11,4 +11,7 @@ enum { STRIDED_AXES = 64 };
  * negative; at most STRIDED_AXES axes, none of them empty. */
 void strided_copy(void *to, const void *from, size_t width, const int64_t *dims, const int64_t *strides, size_t rank);
 
+/* The strides of a plain array. */
+void plain_strides(const int64_t *dims, size_t rank, int64_t *strides);
+
 #endif

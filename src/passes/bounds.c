@@ -210,7 +210,7 @@ static bool find(Search *search, const Value *value, Bounds *bounds) {
   DType dtype = value->type.dtype;
   if (node && !node->domain[0] && search->budget-- > 0 && node_input(node, 0)) {
     const BoundsRow *row = rows;
-    while (row->op && (*row->op != *node->op || strcmp(row->op, node->op) != 0)) row++;
+    while (row->op && !same_text(row->op, node->op)) row++;
     if (row->op && row->find(search, node, bounds) && fits(dtype, *bounds)) return true;
   }
   return of_dtype(dtype, bounds);

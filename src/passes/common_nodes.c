@@ -32,7 +32,7 @@ static const char *const commutative[] = {
 
 static bool listed(const char *op, const char *const *list, size_t count) {
   for (size_t i = 0; i < count; i++) {
-    if (*op == *list[i] && strcmp(op, list[i]) == 0) return true;
+    if (same_text(op, list[i])) return true;
   }
   return false;
 }

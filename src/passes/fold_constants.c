@@ -13,12 +13,7 @@ enum {
   LARGEST_TRANSPOSED = 64 << 20 /* bytes of a weight that is only moved */
 };
 
-static bool is_only_moved(const Node *node) {
-  return node_is(node, "Transpose") || node_is(node, "Reshape") || node_is(node, "Squeeze") ||
-         node_is(node, "Unsqueeze") || node_is(node, "Flatten");
-}
-
-static bool shares_data(const Node *node) { return is_only_moved(node) && !node_is(node, "Transpose"); }
+static bool is_only_moved(const Node *node) { return node_is(node, "Transpose") || only_renames(node); }
 
 static bool only_use(const Value *value) { return value->uses && !value->uses->next; }
 
@@ -50,7 +45,7 @@ static size_t largest_result(const Node *node) {
   for (uint32_t i = 0; i < node->input_count; i++) {
     if (node->inputs[i].value) replaced += share_of(node->inputs[i].value);
   }
-  size_t bound = shares_data(node) ? SIZE_MAX : is_only_moved(node) ? LARGEST_TRANSPOSED : LARGEST_RESULT;
+  size_t bound = only_renames(node) ? SIZE_MAX : is_only_moved(node) ? LARGEST_TRANSPOSED : LARGEST_RESULT;
   return replaced < bound ? replaced : bound;
 }
 
@@ -96,7 +91,7 @@ static const Tensor *fold_node(Rewriter *rewriter, const Node *node) {
 
 static const char *how_folded(const Node *node, const Tensor *result) {
   if (node_is(node, "Transpose")) return "transposed";
-  if (shares_data(node)) return "reshaped";
+  if (only_renames(node)) return "reshaped";
   if (node_is(node, "Cast")) return dtype_short(result->dtype);
   return node_is(node, "Expand") ? "expanded" : "folded";
 }

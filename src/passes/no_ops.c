@@ -383,7 +383,7 @@ static bool is_annihilated(const Node *node, const Value *value) {
 static void simplify_arithmetic(Rewriter *rewriter, Node *node) {
   const NeutralRow *row = neutrals;
   if (node->input_count != 2) return;
-  while (*row->op != *node->op || strcmp(row->op, node->op) != 0) row++;
+  while (!same_text(row->op, node->op)) row++;
   Neutral neutral = dtype_is_float(output_type(node).dtype) ? row->real : row->integer;
   for (size_t side = row->either ? 0 : 1; side < 2; side++) {
     Value *value = node_input(node, side), *other = node_input(node, 1 - side);

@@ -56,7 +56,7 @@ static bool match_goals(Match *match, const Goal *goal);
 static bool is_commutative(const char *op) {
   static const char *const names[] = {"Add", "Mul", "Max", "Min", "And", "Or", NULL};
   for (const char *const *name = names; *name; name++) {
-    if (**name == *op && strcmp(*name, op) == 0) return true;
+    if (same_text(*name, op)) return true;
   }
   return false;
 }
