@@ -3,7 +3,7 @@
 #define J2O_CONVERT_H
 
 #include "lower/lower.h"
-#include "onnx/write.h"
+#include "onnx/file/write.h"
 #include "passes/passes.h"
 
 typedef struct ConvertOptions {

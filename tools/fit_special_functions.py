@@ -1,8 +1,8 @@
 """Fit the polynomials of src/lower/*_tables.inc: Chebyshev interpolation in high precision, printed as C.
 
 Run with mpmath installed:
-    python tools/fit_special_functions.py special > src/lower/special_tables.inc
-    python tools/fit_special_functions.py bessel > src/lower/bessel_tables.inc
+    python tools/fit_special_functions.py special > src/lower/elementwise/special_tables.inc
+    python tools/fit_special_functions.py bessel > src/lower/elementwise/bessel_tables.inc
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ for name in clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14; do
 done
 [ -n "$compiler" ] || { echo "clang is needed: CLANG=/path/to/clang"; exit 1; }
 mkdir -p "$folder/corpus" "$folder/files"
-python3 tools/embed_page.py src/tool/page.html src/tool/page.css src/tool/page_list.js src/tool/page.js "$folder/page_parts.inc"
+python3 tools/embed_page.py src/tool/page/page.html src/tool/page/page.css src/tool/page/page_list.js src/tool/page/page.js "$folder/page_parts.inc"
 "$compiler" -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -D_GNU_SOURCE \
   -DJ2O_VERSION='"0"' -Isrc -Iinclude -I"$folder" tests/fuzz/command_harness.c \
   $(find src -name '*.c' ! -name main.c ! -path 'src/python/*') -lm -o "$folder/command_harness"

@@ -1,7 +1,7 @@
 """Generates the ONNX facts that the C core needs from the installed onnx and onnxruntime packages.
 
-Two checked-in files come out: src/onnx/schema_fields.h (field numbers and enumerations of the protobuf messages) and
-src/onnx/schema_table.inc (which element types each operator takes, by the standard and when run).
+Two checked-in files come out: src/onnx/facts/schema_fields.h (field numbers and enumerations of the protobuf messages) and
+src/onnx/facts/schema_table.inc (which element types each operator takes, by the standard and when run).
 
     python tools/generate_schema.py                 write both files
     python tools/generate_schema.py --check         write nothing; fail when a file differs from what would be written
@@ -22,9 +22,9 @@ from onnx import AttributeProto, TensorProto
 from onnx.defs import OpSchema
 
 ROOT = Path(__file__).resolve().parent.parent
-FIELDS_PATH = Path("src/onnx/schema_fields.h")
-TABLE_PATH = Path("src/onnx/schema_table.inc")
-DTYPE_PATH = Path("src/program/dtype.h")
+FIELDS_PATH = Path("src/onnx/facts/schema_fields.h")
+TABLE_PATH = Path("src/onnx/facts/schema_table.inc")
+DTYPE_PATH = Path("src/types/dtype.h")
 NOT_MEASURED = 0xFFFFFFFF
 
 # Message -> the part of the constants' names that stands for it.

@@ -1,6 +1,6 @@
 /* Arena: memory that lives as long as one conversion and is released at once. */
-#ifndef J2O_ARENA_H
-#define J2O_ARENA_H
+#ifndef J2O_BASE_ARENA_H
+#define J2O_BASE_ARENA_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* Growable arrays in the arena: struct { T *items; size_t count, capacity; } and array_push. */
-#ifndef J2O_ARRAY_H
-#define J2O_ARRAY_H
+#ifndef J2O_BASE_ARRAY_H
+#define J2O_BASE_ARRAY_H
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Builder: text that grows at its end, in the arena. */
-#ifndef J2O_BUILDER_H
-#define J2O_BUILDER_H
+#ifndef J2O_BASE_BUILDER_H
+#define J2O_BASE_BUILDER_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Context: what one conversion owns: its memory, its interned strings, its error. No globals. */
-#ifndef J2O_CONTEXT_H
-#define J2O_CONTEXT_H
+#ifndef J2O_BASE_CONTEXT_H
+#define J2O_BASE_CONTEXT_H
 
 #include "base/arena.h"
 #include "base/error.h"

@@ -1,6 +1,6 @@
 /* Errors: every failure unwinds to one protected call, so ordinary code is straight-line. */
-#ifndef J2O_ERROR_H
-#define J2O_ERROR_H
+#ifndef J2O_BASE_ERROR_H
+#define J2O_BASE_ERROR_H
 
 #include <setjmp.h>
 #include <stdbool.h>

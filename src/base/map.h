@@ -1,6 +1,6 @@
 /* Map: hash table from a pair of words to a pointer, open addressing, memory in the arena. */
-#ifndef J2O_MAP_H
-#define J2O_MAP_H
+#ifndef J2O_BASE_MAP_H
+#define J2O_BASE_MAP_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* Spelling: how numbers, names and strings look in the texts that we print. The same on every machine and in every
  * locale, and safe for whatever bytes a file held. */
-#ifndef J2O_SPELLING_H
-#define J2O_SPELLING_H
+#ifndef J2O_BASE_SPELLING_H
+#define J2O_BASE_SPELLING_H
 
 #include <stdbool.h>
 #include <stddef.h>

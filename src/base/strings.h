@@ -1,6 +1,6 @@
 /* Interned strings: equal text is one pointer, so names compare by address. */
-#ifndef J2O_STRINGS_H
-#define J2O_STRINGS_H
+#ifndef J2O_BASE_STRINGS_H
+#define J2O_BASE_STRINGS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,8 +5,8 @@
 #include <math.h>
 
 #include "lower/lower.h"
-#include "onnx/schema.h"
-#include "program/numbers.h"
+#include "onnx/facts/schema.h"
+#include "types/numbers.h"
 
 enum { SMALL = 256 /* bytes: constants up to here are compared by content */ };
 

@@ -3,8 +3,8 @@
  * A body refers to nothing outside. Its arguments are its first inputs, then come the parameters and sizes that it
  * captured (Scope.captures), which the call hands in. Calls that may share a definition do so when the bodies are the
  * same; the others each have their own: Block, Block_2, … */
-#include "onnx/functions.h"
 #include "lower/lower.h"
+#include "onnx/graph/definitions.h"
 
 /* A call being lowered. */
 typedef struct Call {
@@ -157,7 +157,7 @@ static void lower_function(Lowering *l) {
   for (uint32_t i = 0; i < count; i++) bind(l, i, node->outputs[i]);
 }
 
-/* Marks without a partner (see program/functions.c). */
+/* Marks without a partner (see program/outline.c). */
 static void lower_begin(Lowering *l) { bind(l, 0, constant_integer(l, output_type(l, 0).dtype, 0)); }
 
 static void lower_end(Lowering *l) {

@@ -5,10 +5,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "lower/complex.h"
-#include "lower/keys.h"
-#include "onnx/functions.h"
-#include "onnx/schema.h"
+#include "lower/complex/complex.h"
+#include "lower/random/keys.h"
+#include "onnx/facts/schema.h"
+#include "onnx/graph/definitions.h"
 
 static const Plugin *const families[] = {
     call_plugins,        function_plugins,   elementwise_plugins, shape_plugins,         reduction_plugins,

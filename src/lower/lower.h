@@ -4,10 +4,10 @@
  * reads the current equation through input/output_type/param_*, makes nodes with EMIT, and binds every output.
  * Every node gets the equation's joined site and the C line that emitted it; nothing else is needed for provenance.
  */
-#ifndef J2O_LOWER_H
-#define J2O_LOWER_H
+#ifndef J2O_LOWER_LOWER_H
+#define J2O_LOWER_LOWER_H
 
-#include "onnx/graph.h"
+#include "onnx/graph/graph.h"
 #include "program/program.h"
 
 typedef struct Lowering Lowering;

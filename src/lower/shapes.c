@@ -1,6 +1,6 @@
 /* Changing shapes: the one way to make each of these nodes. Nothing is emitted where nothing changes. */
 #include "lower/lower.h"
-#include "onnx/schema.h"
+#include "onnx/facts/schema.h"
 
 static bool same_dims(Type type, const Dim *dims, size_t rank) {
   return type_same_shape(type, (Type){.rank = (uint32_t)rank, .dims = dims});

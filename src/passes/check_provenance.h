@@ -5,10 +5,10 @@
  * or on the user itself. A value that nothing reads any more may go with its sites, and so may a no-op on an input or
  * a constant: there is no node to hand them to.
  */
-#ifndef J2O_CHECK_PROVENANCE_H
-#define J2O_CHECK_PROVENANCE_H
+#ifndef J2O_PASSES_CHECK_PROVENANCE_H
+#define J2O_PASSES_CHECK_PROVENANCE_H
 
-#include "onnx/graph.h"
+#include "onnx/graph/graph.h"
 
 typedef struct ProvenanceSnapshot ProvenanceSnapshot;
 

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "onnx/print.h"
+#include "onnx/file/print.h"
 #include "passes/check_provenance.h"
 
 /* clang-format off */

@@ -4,10 +4,10 @@
  * sites, the primary one from the node whose value is kept; nodes expanded from one each get its origin; equal nodes
  * merged unite their sites; a folded constant keeps the origin on its value. No pass looks at an origin to decide.
  */
-#ifndef J2O_PASSES_H
-#define J2O_PASSES_H
+#ifndef J2O_PASSES_PASSES_H
+#define J2O_PASSES_PASSES_H
 
-#include "onnx/graph.h"
+#include "onnx/graph/graph.h"
 
 /* Whether normalisations become operators of their own: never; where that is no less accurate; wherever it can be. */
 typedef enum NormalizationMode { NORMALIZATION_DECOMPOSED, NORMALIZATION_AUTO, NORMALIZATION_NATIVE } NormalizationMode;

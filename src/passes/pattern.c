@@ -3,9 +3,9 @@
 
 #include <math.h>
 
-#include "onnx/moved.h"
-#include "onnx/schema.h"
-#include "program/numbers.h"
+#include "onnx/facts/schema.h"
+#include "types/moved.h"
+#include "types/numbers.h"
 
 /* ---- constants ---- */
 

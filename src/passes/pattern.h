@@ -8,8 +8,8 @@
  *
  * The same slot stands for the same value wherever it is written. Add, Mul, Max, Min, And and Or match in either order.
  */
-#ifndef J2O_PATTERN_H
-#define J2O_PATTERN_H
+#ifndef J2O_PASSES_PATTERN_H
+#define J2O_PASSES_PATTERN_H
 
 #include "passes/rewrite.h"
 

@@ -1,7 +1,7 @@
 /* Rewriting. */
 #include "passes/rewrite.h"
 
-#include "onnx/moved.h"
+#include "types/moved.h"
 
 /* Sites that were handed over: a leaf holds an origin, an inner node two ropes. Joining costs nothing. */
 struct SiteRope {

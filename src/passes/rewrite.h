@@ -3,8 +3,8 @@
  * A rewriter lives for one run of one pass. Sites of what is taken out are handed to the node that stays and united
  * with its own once, in rewrite_end, so that a chain of any length costs no more than its length.
  */
-#ifndef J2O_REWRITE_H
-#define J2O_REWRITE_H
+#ifndef J2O_PASSES_REWRITE_H
+#define J2O_PASSES_REWRITE_H
 
 #include "passes/passes.h"
 

@@ -3,35 +3,15 @@
  * A jaxpr that JAX shares between two calls is one Jaxpr here too; what tells the calls apart is the site that
  * lowering joins to each equation's own trace (see provenance/trace.h).
  */
-#ifndef J2O_PROGRAM_H
-#define J2O_PROGRAM_H
+#ifndef J2O_PROGRAM_PROGRAM_H
+#define J2O_PROGRAM_PROGRAM_H
 
 #include "base/array.h"
 #include "base/context.h"
-#include "program/dimension.h"
-#include "program/dtype.h"
 #include "provenance/trace.h"
+#include "types/tensor.h"
 
 typedef struct Jaxpr Jaxpr;
-
-enum { MAX_RANK = 32 };
-
-typedef struct Type {
-  DType dtype;
-  uint32_t rank;
-  const Dim *dims; /* rank of them */
-} Type;
-
-/* Constant data. Never copied: data points to where the array lies, which the owner keeps alive. */
-typedef struct Tensor {
-  DType dtype;
-  uint32_t rank;
-  const int64_t *dims;
-  const void *data; /* little-endian, C order; NULL when size is 0, or when it is yet to be made (onnx/moved.h) */
-  const struct Moved *moved; /* how to make it, or NULL */
-  size_t size;               /* bytes */
-  Str name;                  /* readable name (a parameter's path), or NULL */
-} Tensor;
 
 typedef struct Var {
   uint32_t id; /* unique in the program */
@@ -117,18 +97,6 @@ typedef struct Program {
 /* Building. */
 Program *program_new(Context *context, Provenance *provenance);
 Var *program_var(Program *program, Type type);
-Type type_make(Context *context, DType dtype, const Dim *dims, uint32_t rank);
-Type type_constant(Context *context, DType dtype, const int64_t *dims, uint32_t rank);
-static inline Type type_with(Type type, DType dtype) {
-  type.dtype = dtype;
-  return type;
-}
-static inline Type type_scalar(DType dtype) { return (Type){.dtype = dtype}; }
-bool type_equal(Type a, Type b);
-bool type_same_shape(Type a, Type b);
-/* Number of elements; false when a dimension is symbolic or the product overflows. */
-bool type_count(Type type, int64_t *count);
-Type tensor_type(Context *context, const Tensor *tensor);
 
 /* Tells the variables of a finished jaxpr who defines and who uses them. */
 void jaxpr_link(Jaxpr *jaxpr);

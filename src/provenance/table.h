@@ -16,8 +16,8 @@
  *                               needed: "cNAME" a callsite that is not the first line of OUTER, "pNAME" a plugin that
  *                               is not the last of CALLS, "+INNER,OUTER" a further trace of merged nodes
  */
-#ifndef J2O_TABLE_H
-#define J2O_TABLE_H
+#ifndef J2O_PROVENANCE_TABLE_H
+#define J2O_PROVENANCE_TABLE_H
 
 #include <stdbool.h>
 

@@ -8,8 +8,8 @@
  * Origin  what a graph node carries: an ordered set of sites (first: the primary one), the emitter, and the lowering
  *         calls that led to it.
  */
-#ifndef J2O_TRACE_H
-#define J2O_TRACE_H
+#ifndef J2O_PROVENANCE_TRACE_H
+#define J2O_PROVENANCE_TRACE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -60,7 +60,7 @@ typedef struct Emitter {
   const char *file; /* our C source, relative to the project */
   int line;
   Str label; /* "SinPlugin.lower:31", or NULL: rendered each time */
-  Str frame; /* "src/lower/elementwise.c:31 in SinPlugin.lower", likewise */
+  Str frame; /* "src/lower/elementwise/elementwise.c:31 in SinPlugin.lower", likewise */
 } Emitter;
 
 typedef struct Origin {

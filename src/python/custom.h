@@ -1,6 +1,6 @@
 /* Plugins of the user's, written in Python. */
-#ifndef J2O_CUSTOM_H
-#define J2O_CUSTOM_H
+#ifndef J2O_PYTHON_CUSTOM_H
+#define J2O_PYTHON_CUSTOM_H
 
 #include "lower/lower.h"
 #include "python/import.h"

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "program/numbers.h"
 #include "python/importer.h"
+#include "types/numbers.h"
 
 _Noreturn void import_fail(Importer *in) { fail_text(in->context, ERROR_PYTHON, "a Python exception is set"); }
 

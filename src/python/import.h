@@ -1,6 +1,6 @@
 /* Import: a jaxpr of JAX's, read once and generically into a Program. What a primitive means is not known here. */
-#ifndef J2O_IMPORT_H
-#define J2O_IMPORT_H
+#ifndef J2O_PYTHON_IMPORT_H
+#define J2O_PYTHON_IMPORT_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

@@ -1,6 +1,6 @@
 /* Importer: the state of one import, shared by import.c (structure) and parameters.c (parameters). */
-#ifndef J2O_IMPORTER_H
-#define J2O_IMPORTER_H
+#ifndef J2O_PYTHON_IMPORTER_H
+#define J2O_PYTHON_IMPORTER_H
 
 #include "python/import.h"
 

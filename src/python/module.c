@@ -1,12 +1,12 @@
 /* The extension module jax2onnx._core: one conversion per call, nothing kept between calls. */
 #include "convert.h"
 #include "j2o.h"
-#include "onnx/moved.h"
-#include "onnx/schema.h"
-#include "onnx/schema_fields.h"
+#include "onnx/facts/schema.h"
+#include "onnx/facts/schema_fields.h"
 #include "python/custom.h"
 #include "python/import.h"
 #include "tool/tool.h"
+#include "types/moved.h"
 
 typedef struct Conversion {
   Context context;

@@ -1,6 +1,6 @@
 /* Two models side by side: which node of one is which of the other. */
-#ifndef J2O_DIFF_H
-#define J2O_DIFF_H
+#ifndef J2O_TOOL_DIFF_H
+#define J2O_TOOL_DIFF_H
 
 #include "tool/nodes.h"
 

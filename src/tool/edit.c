@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "onnx/rewrite.h"
-#include "onnx/write.h"
+#include "onnx/file/metadata_edit.h"
+#include "onnx/file/write.h"
 #include "tool/tool.h"
 
 /* A model as a whole is read first, so that a damaged file is told and never copied. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/spelling.h"
-#include "onnx/read.h"
+#include "onnx/file/read.h"
 #include "tool/tool.h"
 
 /* JSON has no word for these numbers: they are strings. */

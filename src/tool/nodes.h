@@ -1,6 +1,6 @@
 /* The nodes of a model with the places they came from, and how they are chosen and counted. */
-#ifndef J2O_NODES_H
-#define J2O_NODES_H
+#ifndef J2O_TOOL_NODES_H
+#define J2O_TOOL_NODES_H
 
 #include "tool/tool.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tool/page.h"
+#include "tool/page/page.h"
 
 enum { MAX_DEPTH = 64, LONGEST_NUMBER = 63 };
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/spelling.h"
-#include "onnx/read.h"
+#include "onnx/file/read.h"
 
 static void check_written(Report *report, bool written) {
   if (written) return;

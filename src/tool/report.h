@@ -1,11 +1,11 @@
 /* Text on its way to a stream: words of ours, names from a file, types and sizes, in colours or as JSON. */
-#ifndef J2O_REPORT_H
-#define J2O_REPORT_H
+#ifndef J2O_TOOL_REPORT_H
+#define J2O_TOOL_REPORT_H
 
 #include <stdio.h>
 
 #include "base/builder.h"
-#include "onnx/graph.h"
+#include "onnx/graph/graph.h"
 
 typedef struct Report {
   Context *context;

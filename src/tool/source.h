@@ -1,6 +1,6 @@
 /* Source files that a model's traces name, read where they are there. */
-#ifndef J2O_SOURCE_H
-#define J2O_SOURCE_H
+#ifndef J2O_TOOL_SOURCE_H
+#define J2O_TOOL_SOURCE_H
 
 #include "tool/tool.h"
 

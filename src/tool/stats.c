@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "onnx/schema_fields.h"
-#include "onnx/wire.h"
+#include "onnx/facts/schema_fields.h"
+#include "onnx/file/wire.h"
 #include "tool/nodes.h"
 
 enum { DEFAULT_TOP = 10, MAX_GRAPH_DEPTH = 64 };

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "onnx/print.h"
-#include "onnx/rewrite.h"
+#include "onnx/file/metadata_edit.h"
+#include "onnx/file/print.h"
 
 #ifndef J2O_VERSION
 #define J2O_VERSION "0.0.0"

@@ -1,12 +1,12 @@
 /* The command line over models on disk. Knows neither JAX nor Python. */
-#ifndef J2O_TOOL_H
-#define J2O_TOOL_H
+#ifndef J2O_TOOL_TOOL_H
+#define J2O_TOOL_TOOL_H
 
 #include <stdio.h>
 
-#include "onnx/encode.h"
-#include "onnx/metadata.h"
-#include "onnx/read.h"
+#include "onnx/file/encode.h"
+#include "onnx/file/metadata_keys.h"
+#include "onnx/file/read.h"
 #include "tool/report.h"
 
 /* EXIT_DIFFERENT is j2o diff's alone, which answers a trouble with a file by EXIT_TROUBLE. */

@@ -1,6 +1,6 @@
 /* Dimension arithmetic, printing and parsing. */
-#include "program/dimension.h"
 #include "test.h"
+#include "types/dimension.h"
 
 static Dim parse(Context *context, const char *text) {
   Dim dim = dim_of(-999);

@@ -1,6 +1,6 @@
 /* Functions: programs with marks in, models with functions out; every shape that marks can have. */
 #include "convert.h"
-#include "onnx/print.h"
+#include "onnx/file/print.h"
 #include "test.h"
 
 typedef struct Work {

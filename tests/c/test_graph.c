@@ -1,9 +1,9 @@
 /* Use lists, and moving and removing nodes. */
 #include "base/builder.h"
-#include "onnx/graph.h"
-#include "onnx/print.h"
-#include "onnx/strided_copy.h"
+#include "onnx/file/print.h"
+#include "onnx/graph/graph.h"
 #include "test.h"
+#include "types/strided_copy.h"
 
 typedef struct Small {
   Context context;

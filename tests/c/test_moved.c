@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "onnx/moved.h"
 #include "test.h"
+#include "types/moved.h"
 
 enum { FIRST = 70, SECOND = 9, THIRD = 2100 /* more than one piece, and the last one is not whole */ };
 

@@ -2,9 +2,9 @@
 #include <math.h>
 
 #include "base/builder.h"
-#include "onnx/evaluate.h"
-#include "onnx/print.h"
-#include "onnx/schema.h"
+#include "onnx/evaluate/evaluate.h"
+#include "onnx/facts/schema.h"
+#include "onnx/file/print.h"
 #include "passes/check_provenance.h"
 #include "passes/passes.h"
 #include "test.h"

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 
 #include "base/builder.h"
-#include "onnx/print.h"
-#include "onnx/read.h"
-#include "onnx/schema_fields.h"
+#include "onnx/facts/schema_fields.h"
+#include "onnx/file/print.h"
+#include "onnx/file/read.h"
 #include "test.h"
 #include "tool/tool.h"
 

@@ -1,6 +1,6 @@
 /* The table of origins and the rewriting of metadata: nothing is lost, damage is told. */
-#include "onnx/read.h"
-#include "onnx/rewrite.h"
+#include "onnx/file/metadata_edit.h"
+#include "onnx/file/read.h"
 #include "provenance/table.h"
 #include "test.h"
 

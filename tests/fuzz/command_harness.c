@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "onnx/rewrite.h"
+#include "onnx/file/metadata_edit.h"
 #include "tool/tool.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "onnx/print.h"
-#include "onnx/read.h"
+#include "onnx/file/print.h"
+#include "onnx/file/read.h"
 #include "tool/tool.h"
 
 typedef struct Reading {

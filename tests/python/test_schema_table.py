@@ -95,7 +95,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         pytest.skip("there is no C compiler")
     path = tmp_path_factory.mktemp("schema") / "schema.so"
     flags = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-shared", "-fPIC"]
-    subprocess.run([compiler, *flags, f"-I{ROOT / 'src'}", ROOT / "src/onnx/schema.c", "-o", path], check=True)
+    subprocess.run([compiler, *flags, f"-I{ROOT / 'src'}", ROOT / "src/onnx/facts/schema.c", "-o", path], check=True)
     loaded = ctypes.CDLL(str(path))
     loaded.schema_runs.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int]
     loaded.schema_runs.restype = ctypes.c_bool

@@ -1,0 +1,111 @@
+/* Loops: an algorithm of counted steps over carried values, as ONNX Loop. */
+#include "lower/control/loops.h"
+
+/* int64[1], so that a Gather by it keeps the axis. */
+static Value *step_index(Lowering *l, Value *step, Dim count, bool backwards) {
+  static const Dim one[] = {{.constant = 1}};
+  Value *index = reshape_to(l, step, one, 1);
+  if (!backwards) return index;
+  Value *last = dimension_value(l, dim_subtract(l->context, count, dim_of(1)));
+  return EMIT(l, "Sub", index->type, last, index);
+}
+
+/* One step needs no loop: the body stands in its place. */
+static bool is_single(const Loop *loop) { return dim_is(loop->count, 1); }
+
+Loop *loop_begin(Lowering *l, const char *name, Dim count, bool backwards, Value *const *initial,
+                 size_t initial_count) {
+  Loop *loop = arena_new(&l->context->arena, Loop);
+  require(l->context, initial_count <= MAX_CARRIED);
+  *loop = (Loop){.l = l, .count = count, .backwards = backwards, .carried_count = initial_count};
+  if (is_single(loop)) {
+    static const int64_t first[] = {0};
+    memcpy(loop->carried, initial, initial_count * sizeof *initial);
+    loop->index = constant_ints(l, first, 1);
+    return loop;
+  }
+  loop->outer = subgraph_begin(l, name);
+  Value *step = graph_input(l->graph, type_scalar(DTYPE_INT64), NULL);
+  graph_input(l->graph, type_scalar(DTYPE_BOOL), NULL);
+  for (size_t i = 0; i < initial_count; i++) {
+    loop->initial[i] = initial[i];
+    loop->carried[i] = graph_input(l->graph, initial[i]->type, NULL);
+  }
+  loop->index = step_index(l, step, count, backwards);
+  return loop;
+}
+
+void loop_collect(Loop *loop, Value *value, int64_t axis) {
+  Context *context = loop->l->context;
+  if (axis < 0) axis += value->type.rank;
+  require(context, loop->collected_count < MAX_COLLECTED && axis >= 0 && axis < (int64_t)value->type.rank);
+  loop->collected[loop->collected_count] = value;
+  loop->collected_axes[loop->collected_count++] = axis;
+}
+
+/* What Loop gives of a collected value: all steps stacked in front. */
+static Type stacked_type(const Loop *loop, Type type) {
+  Dim dims[MAX_RANK + 1];
+  require(loop->l->context, type.rank < MAX_RANK);
+  dims[0] = loop->count;
+  for (uint32_t i = 0; i < type.rank; i++) dims[i + 1] = type.dims[i];
+  return type_make(loop->l->context, type.dtype, dims, type.rank + 1);
+}
+
+/* The steps go where the axis is, in the order of the index. */
+static Value *joined(const Loop *loop, Value *stacked, int64_t axis) {
+  static const int64_t backwards[] = {-1}, to_start[] = {INT64_MIN}, leading[] = {0};
+  Lowering *l = loop->l;
+  if (loop->backwards) {
+    Value *steps = constant_ints(l, backwards, 1);
+    stacked = EMIT(l, "Slice", stacked->type, stacked, steps, constant_ints(l, to_start, 1),
+                   constant_ints(l, leading, 1), steps);
+  }
+  int64_t permutation[MAX_RANK], within[] = {axis + 1};
+  bool single = dim_is(stacked->type.dims[axis + 1], 1);
+  if (single) stacked = squeeze_at(l, stacked, within, 1);
+  for (int64_t i = 0; i < (int64_t)stacked->type.rank; i++) permutation[i] = i < axis ? i + 1 : i == axis ? 0 : i;
+  Value *moved = transpose_by(l, stacked, permutation);
+  if (single) return moved;
+  Dim dims[MAX_RANK];
+  uint32_t rank = 0;
+  for (uint32_t i = 0; i < moved->type.rank; i++) {
+    Dim dim = moved->type.dims[i];
+    if ((int64_t)i == axis + 1) dims[rank - 1] = dim_multiply(l->context, dims[rank - 1], dim);
+    else dims[rank++] = dim;
+  }
+  return reshape_to(l, moved, dims, rank);
+}
+
+Value **emit_loop_end(Loop *loop, Here here, Value *const *next, size_t next_count) {
+  Lowering *l = loop->l;
+  require(l->context, next_count == loop->carried_count);
+  require(l->context, !loop->go_on || !loop->collected_count);
+  size_t result_count = next_count + loop->collected_count;
+  Value **results = arena_new_array(&l->context->arena, result_count, Value *);
+  if (is_single(loop)) {
+    for (size_t i = 0; i < result_count; i++) results[i] = i < next_count ? next[i] : loop->collected[i - next_count];
+    return results;
+  }
+  Value *inputs[MAX_CARRIED + 2] = {dimension_scalar(l, loop->count, DTYPE_INT64)};
+  Type types[MAX_CARRIED + MAX_COLLECTED];
+  subgraph_output(l, loop->go_on ? loop->go_on : l->graph->inputs.items[1]);
+  for (size_t i = 0; i < next_count; i++) {
+    require(l->context, type_equal(next[i]->type, loop->initial[i]->type));
+    inputs[i + 2] = loop->initial[i];
+    types[i] = loop->initial[i]->type;
+    subgraph_output(l, next[i]);
+  }
+  for (size_t i = 0; i < loop->collected_count; i++) {
+    types[next_count + i] = stacked_type(loop, loop->collected[i]->type);
+    subgraph_output(l, loop->collected[i]);
+  }
+  Graph *body = subgraph_end(l, loop->outer);
+  Node *node = emit_node(l, here, "Loop", types, result_count, inputs, next_count + 2);
+  node_set_graph(node, "body", body);
+  for (size_t i = 0; i < next_count; i++) results[i] = node->outputs[i];
+  for (size_t i = next_count; i < result_count; i++) {
+    results[i] = joined(loop, node->outputs[i], loop->collected_axes[i - next_count]);
+  }
+  return results;
+}

@@ -1,0 +1,49 @@
+/* Changing the element type: JAX's conversions where ONNX leaves the result open. */
+#include "lower/elementwise/arithmetic.h"
+#include "onnx/facts/schema.h"
+
+/* The integers a float is converted to saturate, and NaN becomes 0; ONNX leaves both open. */
+static Value *float_to_integer(Lowering *l, Value *x, DType to) {
+  bool is_signed = !dtype_is_unsigned(to);
+  int bits = (int)dtype_bits(to);
+  /* Both ends of the range must be exact in the type of the comparison. */
+  DType through = bits < 32 ? DTYPE_FLOAT32 : DTYPE_FLOAT64;
+  if (x->type.dtype == DTYPE_FLOAT64) through = DTYPE_FLOAT64;
+  if (bits == 64 && x->type.dtype != DTYPE_FLOAT64) through = DTYPE_FLOAT32;
+  x = cast_to(l, x, through);
+  double limit = 1.0;
+  for (int i = is_signed; i < bits; i++) limit *= 2; /* the first number past the end */
+  double low = is_signed ? -limit : 0;
+  x = EMIT_WHERE(l, EMIT_MATH(l, "IsNaN", x), number_like(l, x, 0), x);
+  if (bits < 64) {
+    x = EMIT_MATH(l, "Clip", x, number_like(l, x, low), number_like(l, x, limit - 1));
+    return cast_to(l, x, to);
+  }
+  Value *past = EMIT_MATH(l, "GreaterOrEqual", x, number_like(l, x, limit));
+  Value *cast = cast_to(l, EMIT_MATH(l, "Max", x, number_like(l, x, low)), to);
+  return EMIT_WHERE(l, past, integer_like(l, cast, is_signed ? INT64_MAX : -1), cast);
+}
+
+static void lower_convert_element_type(Lowering *l) {
+  Value *x = input(l, 0);
+  DType from = x->type.dtype, to = output_type(l, 0).dtype;
+  if (from == to) {
+    bind(l, 0, x);
+    return;
+  }
+  if (dtype_kind(from) == KIND_COMPLEX || dtype_kind(to) == KIND_COMPLEX) {
+    unsupported(l, "conversion from %s to %s is not supported", dtype_name(from), dtype_name(to));
+  }
+  if (onnx_dtype(from) == 0 || onnx_dtype(to) == 0) {
+    unsupported(l, "ONNX has no type for a conversion from %s to %s", dtype_name(from), dtype_name(to));
+  }
+  bool saturates = dtype_is_float(from) && dtype_is_integer(to);
+  bind(l, 0, saturates ? float_to_integer(l, x, to) : cast_to(l, x, to));
+}
+
+/* clang-format off */
+const Plugin convert_plugins[] = {
+    PLUGIN("convert_element_type", lower_convert_element_type, "Cast"),
+    {0},
+};
+/* clang-format on */

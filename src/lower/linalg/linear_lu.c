@@ -1,0 +1,103 @@
+/* lu with partial pivoting, and what its pivots mean.
+ *
+ * A step takes the row with the largest element of its column off the others. Rows stay where they are until the end;
+ * the order says which row stands in each place, so that among equal elements the one in the first place is chosen, as
+ * LAPACK does. A column of zeros is left as it is. */
+#include "lower/complex/complex.h"
+#include "lower/control/loops.h"
+#include "lower/elementwise/arithmetic.h"
+#include "lower/linalg/blocks.h"
+#include "lower/linalg/linear_complex.h"
+#include "lower/linalg/linear_triangular.h"
+#include "lower/linalg/matrices.h"
+
+static void bind_empty_lu(Lowering *l) {
+  Type order = output_type(l, 2);
+  Value *numbers = cast_to(l, numbers_along(l, COLUMNS, order.dims[order.rank - 1]), order.dtype);
+  bind(l, 0, input(l, 0));
+  bind(l, 1, filled(l, output_type(l, 1), tensor_scalar(l, output_type(l, 1).dtype, 0)));
+  bind(l, 2, expand_to(l, from_row(l, numbers), order.dims, order.rank));
+}
+
+/* The rows of the upper factor that belong to a block of columns, from those that were chosen for them. */
+static Value *upper_rows(Lowering *l, Value *rest, Value *order, Value *multipliers, const Block *block) {
+  Value *chosen = part_of(l, order, ROWS, block);
+  TriangularSystem system = {reordered(l, multipliers, ROWS, chosen), true, true, true};
+  return triangular_solution(l, system, reordered(l, rest, ROWS, chosen));
+}
+
+/* Carried: what is left of the matrix, and the order of its rows. Pieces: multipliers, rows, pivots. */
+static BlockWork factored(Lowering *l, Value *const *carried, const Block *block, const void *data) {
+  Value *rest = carried[0], *rows = numbers_along(l, ROWS, size_along(rest, ROWS));
+  (void)data;
+  Loop *loop = LOOP_BEGIN(l, "lu", block->size, part_of(l, rest, COLUMNS, block), carried[1]);
+  Value *part = loop->carried[0], *place = place_of(l, block, loop->index);
+  Value *column = slice_of(l, part, COLUMNS, loop->index);
+  Value *sizes = EMIT_MATH(l, "Abs", reordered(l, column, ROWS, loop->carried[1]));
+  Value *open = EMIT_MATH(l, "GreaterOrEqual", rows, place);
+  Value *largest = EMIT_ALONG(l, "ArgMax", EMIT_WHERE(l, open, sizes, number_like(l, sizes, -1)), ROWS);
+  Value *order = reordered(l, loop->carried[1], ROWS, exchanged(l, rows, place, largest));
+  Value *row = reordered(l, part, ROWS, slice_of(l, order, ROWS, place));
+  Value *pivot = slice_of(l, row, COLUMNS, loop->index);
+  Value *vanishes = EMIT_MATH(l, "Equal", pivot, number_like(l, pivot, 0));
+  Value *multipliers = EMIT_MATH(l, "Div", column, EMIT_WHERE(l, vanishes, number_like(l, pivot, 1), pivot));
+  Value *after = EMIT_MATH(l, "Sub", part, EMIT_MATH(l, "Mul", multipliers, row));
+  loop_collect(loop, multipliers, COLUMNS);
+  loop_collect(loop, row, ROWS);
+  loop_collect(loop, largest, COLUMNS);
+  Value **results = EMIT_LOOP(loop, after, order);
+  Value *upper = block->first ? upper_rows(l, rest, results[1], results[2], block) : results[3];
+  Value *left = EMIT_MATH(l, "Sub", rest, matrix_product(l, results[2], upper));
+  return (BlockWork){{left, results[1]}, {results[2], upper, results[4]}};
+}
+
+static void lower_lu(Lowering *l) {
+  if (is_empty(output_type(l, 0))) {
+    bind_empty_lu(l);
+    return;
+  }
+  if (input_is_complex(l, 0)) {
+    lower_complex_lu(l);
+    return;
+  }
+  Value *matrix = matrix_input(l, 0);
+  Type pivots = output_type(l, 1), column = resized(l, matrix->type, COLUMNS, dim_of(1));
+  Value *order = expand_to(l, numbers_along(l, ROWS, size_along(matrix, ROWS)), column.dims, column.rank);
+  ByBlocks plan = {.work = factored,
+                   .size = pivots.dims[pivots.rank - 1],
+                   .carried_count = 2,
+                   .piece_count = 3,
+                   .axes = {COLUMNS, ROWS, COLUMNS}};
+  BlockWork all = by_blocks(l, &plan, VALUES(matrix, order));
+  Value *multipliers = reordered(l, all.pieces[0], ROWS, all.carried[1]);
+  bind_as(l, 0, both_triangles(l, multipliers, all.pieces[1]));
+  bind_as(l, 1, from_row(l, all.pieces[2]));
+  bind_as(l, 2, from_column(l, all.carried[1]));
+}
+
+/* The order of rows after all exchanges: in step i, rows i and pivots[i]. */
+static void lower_lu_pivots_to_permutation(Lowering *l) {
+  Type type = output_type(l, 0), pivots_type = input_type(l, 0);
+  Value *numbers = numbers_along(l, COLUMNS, type.dims[type.rank - 1]);
+  Type wide = as_row(l, cast_to(l, input(l, 0), DTYPE_INT64))->type;
+  Type row = resized(l, wide, COLUMNS, type.dims[type.rank - 1]);
+  Value *initial = expand_to(l, numbers, row.dims, row.rank);
+  Dim count = pivots_type.dims[pivots_type.rank - 1];
+  if (is_empty(row) || dim_is(count, 0)) {
+    bind_as(l, 0, from_row(l, initial));
+    return;
+  }
+  Value *pivots = as_row(l, cast_to(l, input(l, 0), DTYPE_INT64));
+  Loop *loop = LOOP_BEGIN(l, "permutation", count, initial);
+  Value *pivot = slice_of(l, pivots, COLUMNS, loop->index);
+  Value *order = reordered(l, loop->carried[0], COLUMNS, exchanged(l, numbers, loop->index, pivot));
+  bind_as(l, 0, from_row(l, EMIT_LOOP(loop, order)[0]));
+}
+
+/* clang-format off */
+const Plugin lu_plugins[] = {
+    PLUGIN("lu", lower_lu, NULL, TAKES_COMPLEX),
+    PLUGIN("lu_pivots_to_permutation", lower_lu_pivots_to_permutation),
+    {0},
+};
+/* clang-format on */

@@ -1,0 +1,67 @@
+/* triangular_solve: an unknown row (or column) a step, whose share is taken off the right-hand sides that remain. */
+#include "lower/linalg/linear_triangular.h"
+
+#include "lower/complex/complex.h"
+#include "lower/control/loops.h"
+#include "lower/elementwise/arithmetic.h"
+#include "lower/linalg/blocks.h"
+#include "lower/linalg/linear_complex.h"
+#include "lower/linalg/matrices.h"
+
+/* What the other triangle of the matrix holds reaches only rows of b that are solved already. */
+static Value *solved_one_by_one(Lowering *l, const TriangularSystem *system, Value *matrix, Value *b) {
+  int64_t unknowns = system->left ? ROWS : COLUMNS, across = system->left ? COLUMNS : ROWS;
+  bool backwards = system->lower != system->left;
+  Loop *loop = loop_begin(l, "triangular_solve", size_along(matrix, ROWS), backwards, &b, 1);
+  Value *rest = loop->carried[0];
+  Value *factors = slice_of(l, matrix, across, loop->index);
+  Value *solved = slice_of(l, rest, unknowns, loop->index);
+  if (!system->unit_diagonal) solved = EMIT_MATH(l, "Div", solved, slice_of(l, factors, unknowns, loop->index));
+  loop_collect(loop, solved, unknowns);
+  return EMIT_LOOP(loop, EMIT_MATH(l, "Sub", rest, EMIT_MATH(l, "Mul", factors, solved)))[1];
+}
+
+static BlockWork solved_block(Lowering *l, Value *const *carried, const Block *block, const void *data) {
+  const TriangularSystem *system = data;
+  int64_t unknowns = system->left ? ROWS : COLUMNS, across = system->left ? COLUMNS : ROWS;
+  Value *factors = part_of(l, system->matrix, across, block), *own = part_of(l, factors, unknowns, block);
+  Value *solved = solved_one_by_one(l, system, own, part_of(l, carried[0], unknowns, block));
+  Value *share = system->left ? matrix_product(l, factors, solved) : matrix_product(l, solved, factors);
+  return (BlockWork){{EMIT_MATH(l, "Sub", carried[0], share)}, {solved}};
+}
+
+Value *triangular_solution(Lowering *l, TriangularSystem system, Value *b) {
+  ByBlocks plan = {.work = solved_block,
+                   .data = &system,
+                   .size = size_along(system.matrix, ROWS),
+                   .backwards = system.lower != system.left,
+                   .carried_count = 1,
+                   .piece_count = 1,
+                   .axes = {system.left ? ROWS : COLUMNS}};
+  return by_blocks(l, &plan, &b).pieces[0];
+}
+
+static void lower_triangular_solve(Lowering *l) {
+  if (input_is_complex(l, 0)) {
+    lower_complex_triangular_solve(l);
+    return;
+  }
+  bool transpose = param_bool_or(l->equation, "transpose_a", false);
+  Value *a = matrix_input(l, 0), *b = matrix_input(l, 1);
+  if (is_empty(b->type)) {
+    bind_as(l, 0, b);
+    return;
+  }
+  TriangularSystem system = {.matrix = transpose ? transposed(l, a) : a,
+                             .left = param_bool_or(l->equation, "left_side", false),
+                             .lower = param_bool_or(l->equation, "lower", false) != transpose,
+                             .unit_diagonal = param_bool_or(l->equation, "unit_diagonal", false)};
+  bind_as(l, 0, triangular_solution(l, system, b));
+}
+
+/* clang-format off */
+const Plugin triangular_plugins[] = {
+    PLUGIN("triangular_solve", lower_triangular_solve, NULL, TAKES_COMPLEX),
+    {0},
+};
+/* clang-format on */

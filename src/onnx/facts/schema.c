@@ -1,0 +1,89 @@
+/* Lookup of the generated facts about operators and element types. */
+#include "onnx/facts/schema.h"
+
+#include <assert.h>
+#include <string.h>
+
+typedef struct SchemaRow {
+  const char *name; /* "Pad", or with a variant "Pad:edge" */
+  int32_t version;
+  uint32_t standard_types, runtime_types; /* a bit per DType */
+} SchemaRow;
+
+/* Sorted by name as strcmp orders it, then by version. */
+static const SchemaRow rows[] = {
+#include "onnx/facts/schema_table.inc"
+};
+
+enum { ROW_COUNT = sizeof rows / sizeof *rows };
+
+static_assert((int)DTYPE_COUNT == (int)SCHEMA_DTYPE_COUNT, "DType has changed: run tools/generate_schema.py");
+static_assert(DTYPE_COUNT <= 32, "a mask has a bit per DType");
+
+/* Orders a row's name against op, or against "op:variant". */
+static int compare_name(const char *name, const char *op, const char *variant) {
+  size_t length = strlen(op);
+  int order = strncmp(name, op, length);
+  if (order != 0) return order;
+  name += length;
+  if (!variant) return *name != '\0';
+  if (*name != ':') return *name < ':' ? -1 : 1;
+  return strcmp(name + 1, variant);
+}
+
+/* The row in force at the opset: the last that is not newer. NULL when there is none. */
+static const SchemaRow *find_row(const char *op, const char *variant, int64_t opset) {
+  size_t low = 0, high = ROW_COUNT; /* rows before low are not past the wanted one, rows from high on are */
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    int order = compare_name(rows[middle].name, op, variant);
+    if (order < 0 || (order == 0 && rows[middle].version <= opset)) low = middle + 1;
+    else high = middle;
+  }
+  if (low == 0 || compare_name(rows[low - 1].name, op, variant) != 0) return NULL;
+  const SchemaRow *row = &rows[low - 1];
+  return row->standard_types != 0 ? row : NULL; /* without a type: deprecated */
+}
+
+bool schema_runs(const char *op, const char *variant, int64_t opset, DType dtype) {
+  const SchemaRow *row = find_row(op, variant, opset);
+  return row && (row->standard_types & row->runtime_types) >> dtype & 1;
+}
+
+int64_t schema_version(const char *op, int64_t opset) {
+  const SchemaRow *row = find_row(op, NULL, opset);
+  return row ? row->version : 0;
+}
+
+static const int onnx_numbers[DTYPE_COUNT] = {
+    [DTYPE_BOOL] = ONNX_BOOL,
+    [DTYPE_INT8] = ONNX_INT8,
+    [DTYPE_INT16] = ONNX_INT16,
+    [DTYPE_INT32] = ONNX_INT32,
+    [DTYPE_INT64] = ONNX_INT64,
+    [DTYPE_UINT8] = ONNX_UINT8,
+    [DTYPE_UINT16] = ONNX_UINT16,
+    [DTYPE_UINT32] = ONNX_UINT32,
+    [DTYPE_UINT64] = ONNX_UINT64,
+    [DTYPE_FLOAT16] = ONNX_FLOAT16,
+    [DTYPE_BFLOAT16] = ONNX_BFLOAT16,
+    [DTYPE_FLOAT32] = ONNX_FLOAT,
+    [DTYPE_FLOAT64] = ONNX_DOUBLE,
+    [DTYPE_COMPLEX64] = ONNX_COMPLEX64,
+    [DTYPE_COMPLEX128] = ONNX_COMPLEX128,
+    [DTYPE_INT4] = ONNX_INT4,
+    [DTYPE_UINT4] = ONNX_UINT4,
+    [DTYPE_FLOAT8_E4M3FN] = ONNX_FLOAT8E4M3FN,
+    [DTYPE_FLOAT8_E4M3FNUZ] = ONNX_FLOAT8E4M3FNUZ,
+    [DTYPE_FLOAT8_E5M2] = ONNX_FLOAT8E5M2,
+    [DTYPE_FLOAT8_E5M2FNUZ] = ONNX_FLOAT8E5M2FNUZ,
+    [DTYPE_STRING] = ONNX_STRING,
+};
+
+int onnx_dtype(DType dtype) { return onnx_numbers[dtype]; }
+
+DType dtype_from_onnx(int number) {
+  for (int i = DTYPE_BOOL; i < DTYPE_COUNT; i++)
+    if (onnx_numbers[i] == number && number != ONNX_UNDEFINED) return (DType)i;
+  return DTYPE_NONE;
+}

@@ -1,0 +1,451 @@
+/* Rewriting in two steps: a walk over the messages collects edits, ranges of bytes and what replaces them; then the
+ * model is encoded back to front around them. Only messages that hold an edit get a new length. */
+#include "onnx/file/metadata_edit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/builder.h"
+#include "onnx/facts/schema_fields.h"
+#include "onnx/file/wire.h"
+#include "provenance/table.h"
+
+enum { MAX_MESSAGE_DEPTH = 256 };
+
+typedef struct Edit {
+  const unsigned char *start, *end; /* what goes */
+  const char *text;                 /* what comes instead */
+  size_t size;
+} Edit;
+
+typedef enum Message {
+  MESSAGE_OTHER,
+  MESSAGE_MODEL,
+  MESSAGE_GRAPH,
+  MESSAGE_NODE,
+  MESSAGE_ATTRIBUTE,
+  MESSAGE_FUNCTION,
+  MESSAGE_TENSOR,
+  MESSAGE_VALUE_INFO,
+  MESSAGE_SPARSE,
+  MESSAGE_TRAINING,
+} Message;
+
+typedef struct Rewriter Rewriter;
+struct Rewriter {
+  Context *context;
+  const unsigned char *bytes;
+  size_t size;
+  void (*visit)(Rewriter *rewriter, Message kind, Wire message); /* after the messages inside */
+  ARRAY(Edit) edits;
+  uint64_t changes;
+  StripWhat what;
+  TableWriter *writer;
+  Table *table;
+};
+
+/* ---- the messages that hold metadata ---- */
+
+enum {
+  FIELD_SPARSE_VALUES = 1,
+  FIELD_SPARSE_INDICES = 2,
+  FIELD_TRAINING_INITIALIZATION = 1,
+  FIELD_TRAINING_ALGORITHM = 2,
+};
+
+typedef struct Nesting {
+  Message outer;
+  int field;
+  Message inner;
+} Nesting;
+
+static const Nesting nestings[] = {
+    {MESSAGE_MODEL, FIELD_MODEL_GRAPH, MESSAGE_GRAPH},
+    {MESSAGE_MODEL, FIELD_MODEL_FUNCTIONS, MESSAGE_FUNCTION},
+    {MESSAGE_MODEL, FIELD_MODEL_TRAINING_INFO, MESSAGE_TRAINING},
+    {MESSAGE_GRAPH, FIELD_GRAPH_NODE, MESSAGE_NODE},
+    {MESSAGE_GRAPH, FIELD_GRAPH_INITIALIZER, MESSAGE_TENSOR},
+    {MESSAGE_GRAPH, FIELD_GRAPH_SPARSE_INITIALIZER, MESSAGE_SPARSE},
+    {MESSAGE_GRAPH, FIELD_GRAPH_INPUT, MESSAGE_VALUE_INFO},
+    {MESSAGE_GRAPH, FIELD_GRAPH_OUTPUT, MESSAGE_VALUE_INFO},
+    {MESSAGE_GRAPH, FIELD_GRAPH_VALUE_INFO, MESSAGE_VALUE_INFO},
+    {MESSAGE_NODE, FIELD_NODE_ATTRIBUTE, MESSAGE_ATTRIBUTE},
+    {MESSAGE_ATTRIBUTE, FIELD_ATTRIBUTE_G, MESSAGE_GRAPH},
+    {MESSAGE_ATTRIBUTE, FIELD_ATTRIBUTE_GRAPHS, MESSAGE_GRAPH},
+    {MESSAGE_ATTRIBUTE, FIELD_ATTRIBUTE_T, MESSAGE_TENSOR},
+    {MESSAGE_ATTRIBUTE, FIELD_ATTRIBUTE_TENSORS, MESSAGE_TENSOR},
+    {MESSAGE_ATTRIBUTE, FIELD_ATTRIBUTE_SPARSE_TENSOR, MESSAGE_SPARSE},
+    {MESSAGE_ATTRIBUTE, FIELD_ATTRIBUTE_SPARSE_TENSORS, MESSAGE_SPARSE},
+    {MESSAGE_FUNCTION, FIELD_FUNCTION_NODE, MESSAGE_NODE},
+    {MESSAGE_FUNCTION, FIELD_FUNCTION_ATTRIBUTE_PROTO, MESSAGE_ATTRIBUTE},
+    {MESSAGE_FUNCTION, FIELD_FUNCTION_VALUE_INFO, MESSAGE_VALUE_INFO},
+    {MESSAGE_SPARSE, FIELD_SPARSE_VALUES, MESSAGE_TENSOR},
+    {MESSAGE_SPARSE, FIELD_SPARSE_INDICES, MESSAGE_TENSOR},
+    {MESSAGE_TRAINING, FIELD_TRAINING_INITIALIZATION, MESSAGE_GRAPH},
+    {MESSAGE_TRAINING, FIELD_TRAINING_ALGORITHM, MESSAGE_GRAPH},
+};
+
+static Message inner_message(Message outer, const Field *field) {
+  if ((field->key & 7) != WIRE_BYTES) return MESSAGE_OTHER;
+  for (size_t i = 0; i < sizeof nestings / sizeof *nestings; i++) {
+    if (nestings[i].outer == outer && AS_BYTES(nestings[i].field) == field->key) return nestings[i].inner;
+  }
+  return MESSAGE_OTHER;
+}
+
+static uint64_t metadata_field(Message kind) {
+  switch (kind) {
+    case MESSAGE_MODEL: return AS_BYTES(FIELD_MODEL_METADATA_PROPS);
+    case MESSAGE_GRAPH: return AS_BYTES(FIELD_GRAPH_METADATA_PROPS);
+    case MESSAGE_NODE: return AS_BYTES(FIELD_NODE_METADATA_PROPS);
+    case MESSAGE_FUNCTION: return AS_BYTES(FIELD_FUNCTION_METADATA_PROPS);
+    case MESSAGE_TENSOR: return AS_BYTES(FIELD_TENSOR_METADATA_PROPS);
+    case MESSAGE_VALUE_INFO: return AS_BYTES(FIELD_VALUE_INFO_METADATA_PROPS);
+    default: return 0;
+  }
+}
+
+static uint64_t doc_string_field(Message kind) {
+  switch (kind) {
+    case MESSAGE_MODEL: return AS_BYTES(FIELD_MODEL_DOC_STRING);
+    case MESSAGE_GRAPH: return AS_BYTES(FIELD_GRAPH_DOC_STRING);
+    case MESSAGE_NODE: return AS_BYTES(FIELD_NODE_DOC_STRING);
+    case MESSAGE_ATTRIBUTE: return AS_BYTES(FIELD_ATTRIBUTE_DOC_STRING);
+    case MESSAGE_FUNCTION: return AS_BYTES(FIELD_FUNCTION_DOC_STRING);
+    case MESSAGE_TENSOR: return AS_BYTES(FIELD_TENSOR_DOC_STRING);
+    case MESSAGE_VALUE_INFO: return AS_BYTES(FIELD_VALUE_INFO_DOC_STRING);
+    default: return 0;
+  }
+}
+
+static void walk(Rewriter *rewriter, Message kind, Wire message, unsigned depth) {
+  if (depth > MAX_MESSAGE_DEPTH) wire_fail(&message, message.at, "messages are nested too deeply");
+  Field field;
+  for (Wire wire = message; wire_next(&wire, &field);) {
+    Message inner = inner_message(kind, &field);
+    if (inner != MESSAGE_OTHER) walk(rewriter, inner, wire_inside(&wire, &field), depth + 1);
+  }
+  rewriter->visit(rewriter, kind, message);
+}
+
+static void add_edit(Rewriter *rewriter, const unsigned char *start, const unsigned char *end, const Builder *text) {
+  Edit edit = {.start = start, .end = end};
+  if (text && text->length) {
+    edit.text = arena_copy(&rewriter->context->arena, text->text, text->length);
+    edit.size = text->length;
+  }
+  array_push(rewriter->context, &rewriter->edits, edit);
+}
+
+/* ---- entries ---- */
+
+typedef struct Entry {
+  const unsigned char *start, *end; /* of the field */
+  Field key, value;
+  bool plain; /* exactly a key and a value, lengths written in the one usual way */
+} Entry;
+
+static size_t varint_size(uint64_t value) {
+  size_t size = 1;
+  for (; value > 0x7F; value >>= 7) size++;
+  return size;
+}
+
+static Entry read_entry(const Wire *wire, const Field *field) {
+  Entry entry = {.start = field->start, .end = wire->at};
+  Wire inside = wire_inside(wire, field);
+  Field part;
+  unsigned parts = 0;
+  bool ordered = true;
+  while (wire_next(&inside, &part)) {
+    parts++;
+    if (part.key == AS_BYTES(FIELD_ENTRY_KEY)) entry.key = part;
+    if (part.key == AS_BYTES(FIELD_ENTRY_VALUE)) entry.value = part;
+    if (part.key != AS_BYTES(parts == 1 ? FIELD_ENTRY_KEY : FIELD_ENTRY_VALUE)) ordered = false;
+  }
+  size_t usual = 2 + varint_size(entry.key.size) + entry.key.size + varint_size(entry.value.size) + entry.value.size;
+  size_t outside = 1 + varint_size(field->size) + field->size;
+  entry.plain = ordered && parts == 2 && field->size == usual && (size_t)(wire->at - field->start) == outside;
+  return entry;
+}
+
+static bool is_key(const Entry *entry, const char *key) {
+  size_t length = strlen(key);
+  return entry->key.size == length && memcmp(entry->key.data, key, length) == 0;
+}
+
+static void add_varint(Builder *out, uint64_t value) {
+  char bytes[LONGEST_VARINT];
+  size_t size = varint_encode(bytes, value);
+  builder_add_sized(out, bytes, size);
+}
+
+static void add_entry(Builder *out, int field, const char *key, const char *value, size_t value_size) {
+  size_t key_size = strlen(key);
+  add_varint(out, AS_BYTES(field));
+  add_varint(out, 2 + varint_size(key_size) + key_size + varint_size(value_size) + value_size);
+  add_varint(out, AS_BYTES(FIELD_ENTRY_KEY));
+  add_varint(out, key_size);
+  builder_add_sized(out, key, key_size);
+  add_varint(out, AS_BYTES(FIELD_ENTRY_VALUE));
+  add_varint(out, value_size);
+  builder_add_sized(out, value, value_size);
+}
+
+/* ---- strip ---- */
+
+static void strip_message(Rewriter *rewriter, Message kind, Wire message) {
+  Field field;
+  uint64_t metadata = metadata_field(kind), doc_string = doc_string_field(kind);
+  while (wire_next(&message, &field)) {
+    bool goes = false;
+    if (metadata && field.key == metadata) {
+      Entry entry = read_entry(&message, &field);
+      size_t prefix = strlen(METADATA_PREFIX);
+      goes = rewriter->what == STRIP_ALL || is_key(&entry, METADATA_REFERENCE) ||
+             (entry.key.size >= prefix && memcmp(entry.key.data, METADATA_PREFIX, prefix) == 0);
+    } else if (doc_string && field.key == doc_string) {
+      goes = rewriter->what == STRIP_ALL;
+    }
+    if (!goes) continue;
+    rewriter->changes++;
+    add_edit(rewriter, field.start, message.at, NULL);
+  }
+}
+
+/* ---- compact and expand ---- */
+
+static const char *const full_keys[] = {METADATA_PREFIX "callsite", METADATA_PREFIX "plugin",
+                                        METADATA_PREFIX "stacktrace", METADATA_PREFIX "jax_traceback"};
+enum { FULL_KEYS = sizeof full_keys / sizeof *full_keys };
+
+static Str value_text(Rewriter *rewriter, const Entry *entry) {
+  return str_intern_sized(rewriter->context, (const char *)entry->value.data, entry->value.size);
+}
+
+/* Exactly the four entries that the full level writes, side by side and in order, become one. */
+static void compact_node(Rewriter *rewriter, Message kind, Wire message) {
+  if (kind != MESSAGE_NODE) return;
+  Entry found[FULL_KEYS];
+  size_t count = 0;
+  Field field;
+  while (wire_next(&message, &field)) {
+    if (field.key != AS_BYTES(FIELD_NODE_METADATA_PROPS)) continue;
+    Entry entry = read_entry(&message, &field);
+    if (is_key(&entry, METADATA_REFERENCE)) return;
+    size_t which = 0;
+    while (which < FULL_KEYS && !is_key(&entry, full_keys[which])) which++;
+    if (which == FULL_KEYS) continue;
+    if (which != count || !entry.plain || (count && found[count - 1].end != entry.start)) return;
+    found[count++] = entry;
+  }
+  if (count != FULL_KEYS) return;
+  OriginTexts texts = {value_text(rewriter, &found[0]), value_text(rewriter, &found[1]),
+                       value_text(rewriter, &found[2]), value_text(rewriter, &found[3])};
+  char number[16];
+  int length = snprintf(number, sizeof number, "%u", table_add(rewriter->writer, texts));
+  Builder text;
+  builder_init(&text, rewriter->context);
+  add_entry(&text, FIELD_NODE_METADATA_PROPS, METADATA_REFERENCE, number, (size_t)length);
+  add_edit(rewriter, found[0].start, found[FULL_KEYS - 1].end, &text);
+  rewriter->changes++;
+}
+
+/* 0: not a number as compact_node writes it. */
+static uint64_t reference_number(const char *text, size_t length) {
+  uint64_t number = 0;
+  if (length > 10 || length == 0 || text[0] == '0') return 0;
+  for (size_t i = 0; i < length; i++) {
+    if (text[i] < '0' || text[i] > '9') return 0;
+    number = number * 10 + (uint64_t)(text[i] - '0');
+  }
+  return number;
+}
+
+static void expand_node(Rewriter *rewriter, Message kind, Wire message) {
+  if (kind != MESSAGE_NODE) return;
+  Builder text;
+  Field field;
+  while (wire_next(&message, &field)) {
+    if (field.key != AS_BYTES(FIELD_NODE_METADATA_PROPS)) continue;
+    Entry entry = read_entry(&message, &field);
+    if (!is_key(&entry, METADATA_REFERENCE)) continue;
+    OriginTexts texts;
+    uint64_t number = reference_number((const char *)entry.value.data, entry.value.size);
+    if (!table_get(rewriter->table, number, &texts)) wire_fail(&message, field.start, "a node with an unknown origin");
+    const Str values[FULL_KEYS] = {texts.callsite, texts.plugin, texts.stacktrace, texts.traceback};
+    builder_init(&text, rewriter->context);
+    for (size_t i = 0; i < FULL_KEYS; i++) {
+      add_entry(&text, FIELD_NODE_METADATA_PROPS, full_keys[i], values[i], str_length(values[i]));
+    }
+    add_edit(rewriter, field.start, message.at, &text);
+    rewriter->changes++;
+  }
+}
+
+typedef struct TablePlace {
+  bool found;
+  Entry entry;
+  const unsigned char *insert; /* where an export puts the table: behind the fields up to the model's metadata */
+} TablePlace;
+
+static TablePlace find_table(Wire model) {
+  TablePlace place = {.insert = NULL};
+  Field field;
+  while (wire_next(&model, &field)) {
+    if (!place.insert && field.key >> 3 > FIELD_MODEL_METADATA_PROPS) place.insert = field.start;
+    if (field.key != AS_BYTES(FIELD_MODEL_METADATA_PROPS)) continue;
+    Entry entry = read_entry(&model, &field);
+    if (!is_key(&entry, METADATA_TABLE)) continue;
+    place.found = true;
+    place.entry = entry;
+  }
+  if (!place.insert) place.insert = model.end;
+  return place;
+}
+
+/* ---- encoding around the edits ---- */
+
+static int by_position(const void *a, const void *b) {
+  const Edit *first = a, *second = b;
+  return (first->start > second->start) - (first->start < second->start);
+}
+
+typedef struct FieldRange {
+  const unsigned char *start, *end, *data;
+  uint64_t number;
+} FieldRange;
+
+static const Edit *last_edit(const Rewriter *rewriter) {
+  return rewriter->edits.count ? &rewriter->edits.items[rewriter->edits.count - 1] : NULL;
+}
+
+/* Takes the last edit; returns where what is in front of it ends. */
+static const unsigned char *put_edit(Rewriter *rewriter, Encoder *encoder, const unsigned char *end) {
+  const Edit *edit = last_edit(rewriter);
+  put_verbatim(encoder, edit->end, (size_t)(end - edit->end));
+  put_verbatim(encoder, edit->text, edit->size);
+  rewriter->edits.count--;
+  return edit->start;
+}
+
+/* All edits inside the message, from its end to its beginning. */
+static void put_edited(Rewriter *rewriter, Encoder *encoder, Wire message) {
+  const unsigned char *first = message.at, *end = message.end;
+  ARRAY(FieldRange) fields = {0};
+  Field field;
+  while (wire_next(&message, &field)) {
+    FieldRange range = {.start = field.start, .end = message.at, .data = field.data, .number = field.key >> 3};
+    array_push(rewriter->context, &fields, range);
+  }
+  for (size_t i = fields.count; i--;) {
+    const FieldRange *range = &fields.items[i];
+    for (const Edit *edit; (edit = last_edit(rewriter)) && edit->start >= range->end && edit->start >= first;) {
+      end = put_edit(rewriter, encoder, end);
+    }
+    const Edit *edit = last_edit(rewriter);
+    if (!edit || edit->start < range->start) continue;
+    if (edit->start == range->start) {
+      end = put_edit(rewriter, encoder, end);
+      continue;
+    }
+    put_verbatim(encoder, range->end, (size_t)(end - range->end));
+    uint64_t mark = encoder->total;
+    put_edited(rewriter, encoder, (Wire){message.context, message.base, range->data, range->end});
+    put_message(encoder, (int)range->number, mark);
+    end = range->start;
+  }
+  for (const Edit *edit; (edit = last_edit(rewriter)) && edit->start >= first;) end = put_edit(rewriter, encoder, end);
+  put_verbatim(encoder, first, (size_t)(end - first));
+}
+
+static Rewritten finish(Rewriter *rewriter, Wire model) {
+  Rewritten result = {.changes = rewriter->changes};
+  Encoder encoder;
+  encoder_init(&encoder, rewriter->context);
+  if (rewriter->edits.count) {
+    qsort(rewriter->edits.items, rewriter->edits.count, sizeof *rewriter->edits.items, by_position);
+  }
+  put_edited(rewriter, &encoder, model);
+  result.segments = encoder_finish(&encoder, &result.count);
+  result.size = encoder.total;
+  return result;
+}
+
+static Wire whole(const Rewriter *rewriter) {
+  return (Wire){rewriter->context, rewriter->bytes, rewriter->bytes, rewriter->bytes + rewriter->size};
+}
+
+Rewritten model_strip(Context *context, const void *bytes, size_t size, StripWhat what) {
+  Rewriter rewriter = {.context = context, .bytes = bytes, .size = size, .visit = strip_message, .what = what};
+  walk(&rewriter, MESSAGE_MODEL, whole(&rewriter), 0);
+  return finish(&rewriter, whole(&rewriter));
+}
+
+Rewritten model_compact(Context *context, const void *bytes, size_t size) {
+  Rewriter rewriter = {.context = context, .bytes = bytes, .size = size, .visit = compact_node};
+  rewriter.writer = table_writer_new(context);
+  TablePlace place = find_table(whole(&rewriter));
+  if (!place.found) walk(&rewriter, MESSAGE_MODEL, whole(&rewriter), 0);
+  if (!table_is_empty(rewriter.writer)) {
+    size_t length;
+    const char *table = table_text(rewriter.writer, &length);
+    Builder entry;
+    builder_init(&entry, context);
+    add_entry(&entry, FIELD_MODEL_METADATA_PROPS, METADATA_TABLE, table, length);
+    add_edit(&rewriter, place.insert, place.insert, &entry);
+  }
+  return finish(&rewriter, whole(&rewriter));
+}
+
+Rewritten model_expand(Context *context, const void *bytes, size_t size) {
+  Rewriter rewriter = {.context = context, .bytes = bytes, .size = size, .visit = expand_node};
+  TablePlace place = find_table(whole(&rewriter));
+  if (place.found) {
+    rewriter.table = table_read(context, (const char *)place.entry.value.data, place.entry.value.size);
+    walk(&rewriter, MESSAGE_MODEL, whole(&rewriter), 0);
+    add_edit(&rewriter, place.entry.start, place.entry.end, NULL);
+  }
+  return finish(&rewriter, whole(&rewriter));
+}
+
+/* ---- a model that was read ---- */
+
+typedef struct Unfolding {
+  Context *context;
+  Table *table;
+  Str keys[FULL_KEYS];
+} Unfolding;
+
+static void unfold_graph(Graph *graph, void *data) {
+  const Unfolding *unfolding = data;
+  FOR_EACH_NODE(node, graph) {
+    for (size_t i = 0; i < node->metadata.count; i++) {
+      Metadata *entry = &node->metadata.items[i];
+      OriginTexts texts;
+      if (strcmp(entry->key, METADATA_REFERENCE) != 0) continue;
+      if (!table_get(unfolding->table, reference_number(entry->value, str_length(entry->value)), &texts)) continue;
+      const Str values[FULL_KEYS] = {texts.callsite, texts.plugin, texts.stacktrace, texts.traceback};
+      *entry = (Metadata){unfolding->keys[0], values[0]};
+      for (size_t k = 1; k < FULL_KEYS; k++) {
+        array_push(unfolding->context, &node->metadata, ((Metadata){unfolding->keys[k], values[k]}));
+      }
+      break;
+    }
+  }
+}
+
+void model_unfold(Model *model) {
+  for (size_t i = 0; i < model->metadata.count; i++) {
+    Str value = model->metadata.items[i].value;
+    if (strcmp(model->metadata.items[i].key, METADATA_TABLE) != 0) continue;
+    Unfolding unfolding = {.context = model->context, .table = table_read(model->context, value, str_length(value))};
+    for (size_t k = 0; k < FULL_KEYS; k++) unfolding.keys[k] = str_intern(model->context, full_keys[k]);
+    model_each_graph(model, unfold_graph, &unfolding);
+    memmove(&model->metadata.items[i], &model->metadata.items[i + 1],
+            (model->metadata.count - i - 1) * sizeof *model->metadata.items);
+    model->metadata.count--;
+    return;
+  }
+}

@@ -1,0 +1,517 @@
+/* The ONNX text syntax. */
+#include "onnx/file/print.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/spelling.h"
+#include "onnx/file/read.h"
+
+enum { MAX_INLINE = 64, MAX_DEPTH = 100, LINE_WIDTH = 110 };
+
+typedef struct Printer {
+  Builder *out;
+  Context *context;
+  const Model *model;
+  Map numbers; /* values that have no name yet: their number plus one */
+  size_t unnamed;
+  int depth;
+} Printer;
+
+static void print_graph(Printer *printer, const Graph *graph, const char *name);
+
+/* ---- names ---- */
+
+static const char *element_name(DType dtype) {
+  switch (dtype) {
+    case DTYPE_FLOAT32: return "float";
+    case DTYPE_FLOAT64: return "double";
+    case DTYPE_FLOAT8_E4M3FN: return "float8e4m3fn";
+    case DTYPE_FLOAT8_E4M3FNUZ: return "float8e4m3fnuz";
+    case DTYPE_FLOAT8_E5M2: return "float8e5m2";
+    case DTYPE_FLOAT8_E5M2FNUZ: return "float8e5m2fnuz";
+    case DTYPE_NONE:
+    case DTYPE_FLOAT0:
+    case DTYPE_KEY:
+    case DTYPE_KEY_WORDS: return NULL; /* ONNX has no such type */
+    default: return dtype_name(dtype);
+  }
+}
+
+/* Words that begin a type, so that a name which is one must be quoted. */
+static bool is_reserved(const char *text) {
+  static const char *const words[] = {
+      "float",      "double",     "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz",
+      "float8e8m0", "float4e2m1", "float6e2m3",   "float6e3m2",     "int2",       "uint2",
+      "seq",        "map",        "optional",     "sparse_tensor",  "inf",        "infinity",
+      "nan",
+  };
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    if (strcmp(words[i], text) == 0) return true;
+  }
+  return strcmp(dtype_name(dtype_from_name(text)), text) == 0;
+}
+
+static void print_string(Printer *printer, Str text) { spell_text(printer->out, SPELL_ONNX, text, str_length(text)); }
+
+static bool is_plain(Str text) { return is_identifier(text, str_length(text)) && !is_reserved(text); }
+
+static void print_name(Printer *printer, Str name) {
+  if (is_plain(name)) builder_add(printer->out, name);
+  else print_string(printer, name);
+}
+
+static void print_value(Printer *printer, const Value *value) {
+  if (!value) {
+    builder_add(printer->out, "\"\"");
+  } else if (value->name) {
+    print_name(printer, value->name);
+  } else {
+    void **slot = map_slot_pointer(printer->context, &printer->numbers, value);
+    if (!*slot) *slot = (void *)(uintptr_t)++printer->unnamed;
+    builder_format(printer->out, "_%zu", (size_t)(uintptr_t)*slot - 1);
+  }
+}
+
+/* Where the syntax takes an identifier and no quotes. */
+static const char *as_identifier(Printer *printer, const char *text, const char *otherwise) {
+  if (!text || !*text) return otherwise;
+  char *copy = arena_copy_text(&printer->context->arena, text);
+  for (char *c = copy; *c; c++) {
+    if (!is_identifier(c, 1) && !(*c >= '0' && *c <= '9')) *c = '_';
+  }
+  bool usable = is_identifier(copy, strlen(copy)) && !is_reserved(copy);
+  return usable ? copy : arena_format(&printer->context->arena, "_%s", copy);
+}
+
+static void indent(Printer *printer) { builder_format(printer->out, "%*s", printer->depth * 3, ""); }
+
+/* ---- types and tensors ---- */
+
+static void print_type(Printer *printer, Type type) {
+  Builder *out = printer->out;
+  builder_add(out, element_name(type.dtype));
+  if (type_is_unranked(type)) builder_add(out, "[]");
+  if (type.rank == 0) return;
+  for (uint32_t i = 0; i < type.rank; i++) {
+    builder_add(out, i ? "," : "[");
+    const char *text = dim_text(printer->context, type.dims[i]);
+    bool plain =
+        dim_is_constant(type.dims[i]) || strcmp(text, UNKNOWN_DIMENSION) == 0 || is_identifier(text, strlen(text));
+    if (plain) builder_add(out, text);
+    else spell_text(out, SPELL_ONNX, text, strlen(text));
+  }
+  builder_add(out, "]");
+}
+
+static void print_typed_value(Printer *printer, const Value *value) {
+  if (element_name(value->type.dtype)) {
+    print_type(printer, value->type);
+    builder_add(printer->out, " ");
+  }
+  print_value(printer, value);
+}
+
+/* One element; half floats and smaller are written as the integers of their bits, as the syntax wants them. */
+static void print_element(Builder *out, DType dtype, const unsigned char *bytes) {
+  union {
+    int8_t i8;
+    int16_t i16;
+    int32_t i32;
+    int64_t i64;
+    uint16_t u16;
+    uint32_t u32;
+    uint64_t u64;
+    float f;
+    double d;
+  } as;
+  size_t width = dtype_bits(dtype) < 8 ? 1 : dtype_bits(dtype) / 8;
+  memcpy(&as, bytes, width < sizeof as ? width : sizeof as);
+  switch (dtype) {
+    case DTYPE_INT8: builder_format(out, "%d", as.i8); break;
+    case DTYPE_INT16: builder_format(out, "%d", as.i16); break;
+    case DTYPE_INT32: builder_format(out, "%" PRId32, as.i32); break;
+    case DTYPE_INT64: builder_format(out, "%" PRId64, as.i64); break;
+    case DTYPE_UINT16:
+    case DTYPE_FLOAT16:
+    case DTYPE_BFLOAT16: builder_format(out, "%u", as.u16); break;
+    case DTYPE_UINT32: builder_format(out, "%" PRIu32, as.u32); break;
+    case DTYPE_UINT64: builder_format(out, "%" PRIu64, as.u64); break;
+    case DTYPE_FLOAT32: spell_float(out, as.f); break;
+    case DTYPE_FLOAT64: spell_double(out, as.d); break;
+    default: builder_format(out, "%u", bytes[0]); break;
+  }
+}
+
+static void print_elements(Printer *printer, const Tensor *tensor) {
+  Builder *out = printer->out;
+  DType part = tensor->dtype == DTYPE_COMPLEX64    ? DTYPE_FLOAT32
+               : tensor->dtype == DTYPE_COMPLEX128 ? DTYPE_FLOAT64
+                                                   : tensor->dtype;
+  size_t width = dtype_bits(part) < 8 ? 1 : dtype_bits(part) / 8;
+  builder_add(out, "{");
+  for (size_t at = 0; at + width <= tensor->size; at += width) {
+    if (at) builder_add(out, ", ");
+    print_element(out, part, (const unsigned char *)tensor->data + at);
+  }
+  builder_add(out, "}");
+}
+
+static void print_strings(Printer *printer, const StoredTensor *stored) {
+  size_t cursor = 0, length, count = 0;
+  const char *text;
+  builder_add(printer->out, "{");
+  while (stored_next_string(printer->context, stored, &cursor, &text, &length)) {
+    if (count++) builder_add(printer->out, ", ");
+    spell_text(printer->out, SPELL_ONNX, text, length);
+  }
+  builder_add(printer->out, "}");
+}
+
+static void print_location(Printer *printer, const StoredTensor *stored) {
+  Builder *out = printer->out;
+  builder_add(out, "[\"location\": ");
+  print_string(printer, stored->location);
+  builder_format(out, ", \"offset\": \"%" PRIu64 "\"", stored->offset);
+  if (stored->length) builder_format(out, ", \"length\": \"%" PRIu64 "\"", stored->length);
+  builder_add(out, "]");
+}
+
+/* What stands after "type name =". Nothing stands for data that are not shown: the shape says how many they are. */
+static void print_tensor_data(Printer *printer, const Tensor *tensor) {
+  const StoredTensor *stored = tensor_stored(printer->model, tensor);
+  unsigned bits = dtype_bits(tensor->dtype);
+  if (stored && stored->location) print_location(printer, stored);
+  else if (stored && tensor->dtype == DTYPE_STRING && stored->message_size <= 4096) print_strings(printer, stored);
+  else if (tensor->size == 0) builder_add(printer->out, "{}");
+  else if (tensor->data && bits && tensor->size * 8 / bits <= MAX_INLINE) print_elements(printer, tensor);
+}
+
+static void print_tensor_type(Printer *printer, const Tensor *tensor) {
+  print_type(printer, tensor_type(printer->context, tensor));
+}
+
+/* ---- attributes ---- */
+
+static void print_list(Printer *printer, const Attribute *attribute) {
+  Builder *out = printer->out;
+  builder_add(out, "[");
+  for (size_t i = 0; i < attribute->count; i++) {
+    if (i) builder_add(out, ", ");
+    if (attribute->kind == ATTRIBUTE_INTS) builder_format(out, "%" PRId64, attribute->integers[i]);
+    else if (attribute->kind == ATTRIBUTE_FLOATS) spell_float(out, attribute->reals[i]);
+    else print_string(printer, attribute->strings[i]);
+  }
+  builder_add(out, "]");
+}
+
+static const char *const kind_names[] = {
+    [ATTRIBUTE_INT] = "int",       [ATTRIBUTE_FLOAT] = "float",     [ATTRIBUTE_STRING] = "string",
+    [ATTRIBUTE_TENSOR] = "tensor", [ATTRIBUTE_GRAPH] = "graph",     [ATTRIBUTE_INTS] = "ints",
+    [ATTRIBUTE_FLOATS] = "floats", [ATTRIBUTE_STRINGS] = "strings", [ATTRIBUTE_OTHER] = NULL,
+};
+
+static bool is_printable(const Attribute *attribute) {
+  if (attribute->kind == ATTRIBUTE_TENSOR && attribute->tensor) return element_name(attribute->tensor->dtype) != NULL;
+  return attribute->kind != ATTRIBUTE_OTHER;
+}
+
+static void print_attribute(Printer *printer, const Attribute *attribute) {
+  Builder *out = printer->out;
+  print_name(printer, attribute->name);
+  builder_format(out, ": %s = ", kind_names[attribute->kind]);
+  if (attribute->reference) {
+    builder_add(out, "@");
+    print_name(printer, attribute->reference);
+    return;
+  }
+  switch (attribute->kind) {
+    case ATTRIBUTE_INT: builder_format(out, "%" PRId64, attribute->integer); break;
+    case ATTRIBUTE_FLOAT: spell_float(out, attribute->real); break;
+    case ATTRIBUTE_STRING: spell_text(out, SPELL_ONNX, attribute->string, attribute->count); break;
+    case ATTRIBUTE_TENSOR:
+      print_tensor_type(printer, attribute->tensor);
+      if (attribute->tensor->name && is_plain(attribute->tensor->name)) {
+        builder_format(out, " %s", attribute->tensor->name);
+      }
+      builder_add(out, " = ");
+      print_tensor_data(printer, attribute->tensor);
+      break;
+    case ATTRIBUTE_GRAPH:
+      print_graph(printer, attribute->graph, as_identifier(printer, attribute->graph->name, "body"));
+      break;
+    default: print_list(printer, attribute); break;
+  }
+}
+
+static void print_attributes(Printer *printer, const Node *node) {
+  size_t printed = 0;
+  for (size_t i = 0; i < node->attributes.count; i++) {
+    if (!is_printable(&node->attributes.items[i])) continue;
+    builder_add(printer->out, printed++ ? ", " : " <");
+    print_attribute(printer, &node->attributes.items[i]);
+  }
+  if (printed) builder_add(printer->out, ">");
+}
+
+/* ---- nodes ---- */
+
+/* A comment, every line of it marked as one. */
+static void print_comment(Printer *printer, const char *key, const char *text, size_t length) {
+  Builder *out = printer->out;
+  indent(printer);
+  builder_add(out, "# ");
+  spell_text(out, SPELL_TERMINAL, key, strlen(key));
+  builder_add(out, " =");
+  const char *line = text, *end = text + length;
+  const char *first_break = memchr(text, '\n', length);
+  if (first_break == NULL) {
+    builder_add(out, " ");
+    spell_text(out, SPELL_TERMINAL, text, length);
+    builder_add(out, "\n");
+    return;
+  }
+  while (line <= end) {
+    const char *stop = line < end ? memchr(line, '\n', (size_t)(end - line)) : NULL;
+    if (!stop) stop = end;
+    builder_add(out, "\n");
+    indent(printer);
+    builder_add(out, "#   ");
+    spell_text(out, SPELL_TERMINAL, line, (size_t)(stop - line));
+    line = stop + 1;
+  }
+  builder_add(out, "\n");
+}
+
+static void print_node_comments(Printer *printer, const Node *node) {
+  if (node->origin) {
+    Builder text;
+    builder_init(&text, printer->context);
+    render_callsite(node->graph->model->provenance, &text, node->origin);
+    if (text.length) print_comment(printer, "pkg.jax2onnx.callsite", text.text, text.length);
+    render_plugin(&text, node->origin);
+    print_comment(printer, "pkg.jax2onnx.plugin", builder_text(&text), text.length);
+  }
+  for (size_t i = 0; i < node->metadata.count; i++) {
+    const Metadata *entry = &node->metadata.items[i];
+    print_comment(printer, entry->key, entry->value, str_length(entry->value));
+  }
+  for (size_t i = 0; i < node->attributes.count; i++) {
+    const Attribute *attribute = &node->attributes.items[i];
+    if (is_printable(attribute)) continue;
+    print_comment(printer, attribute->name, "an attribute that this syntax cannot say", 40);
+  }
+}
+
+static void print_operator(Printer *printer, const Node *node) {
+  Builder *out = printer->out;
+  if (*node->domain) builder_format(out, "%s.", node->domain);
+  builder_add(out, node->op);
+}
+
+static void print_node(Printer *printer, const Node *node) {
+  Builder *out = printer->out;
+  print_node_comments(printer, node);
+  indent(printer);
+  if (node->name && *node->name) {
+    builder_add(out, "[");
+    print_name(printer, node->name);
+    builder_add(out, "] ");
+  }
+  for (uint32_t i = 0; i < node->output_count; i++) {
+    if (i) builder_add(out, ", ");
+    print_value(printer, node->outputs[i]);
+  }
+  builder_add(out, node->output_count ? " = " : "= ");
+  print_operator(printer, node);
+  print_attributes(printer, node);
+  builder_add(out, " (");
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    if (i) builder_add(out, ", ");
+    print_value(printer, node->inputs[i].value);
+  }
+  builder_add(out, ")\n");
+}
+
+static void print_nodes(Printer *printer, const Graph *graph) {
+  builder_add(printer->out, "{\n");
+  if (++printer->depth > MAX_DEPTH) fail(printer->context, ERROR_VALUE, "graphs are nested too deeply to print");
+  FOR_EACH_NODE(node, graph) print_node(printer, node);
+  printer->depth--;
+  indent(printer);
+  builder_add(printer->out, "}");
+}
+
+/* ---- graphs, functions, the model ---- */
+
+typedef struct Declarations {
+  size_t printed;
+  size_t line_start; /* in the builder */
+} Declarations;
+
+static void begin_declaration(Printer *printer, Declarations *list, bool own_line) {
+  Builder *out = printer->out;
+  builder_add(out, list->printed ? "," : " <");
+  if (own_line || !list->printed || out->length - list->line_start > LINE_WIDTH) {
+    builder_add(out, "\n");
+    list->line_start = out->length;
+    builder_format(out, "%*s", printer->depth * 3 + 6, "");
+  } else {
+    builder_add(out, " ");
+  }
+  list->printed++;
+}
+
+/* An initializer that is an input's default is printed with the input. */
+static void print_initializers(Printer *printer, const Graph *graph, Declarations *list) {
+  Map inputs = {0};
+  for (size_t i = 0; graph->initializers.count && i < graph->inputs.count; i++) {
+    *map_slot_pointer(printer->context, &inputs, graph->inputs.items[i]) = graph->inputs.items[i];
+  }
+  for (size_t i = 0; i < graph->initializers.count; i++) {
+    const Value *value = graph->initializers.items[i];
+    if (map_get_pointer(&inputs, value) || !element_name(value->tensor->dtype)) continue;
+    begin_declaration(printer, list, true);
+    print_tensor_type(printer, value->tensor);
+    builder_add(printer->out, " ");
+    print_value(printer, value);
+    builder_add(printer->out, " = ");
+    print_tensor_data(printer, value->tensor);
+  }
+}
+
+/* Types of the values that nodes make; outputs have theirs in the graph's head. */
+static void print_value_types(Printer *printer, const Graph *graph, Declarations *list, bool with_outputs) {
+  bool own_line = true;
+  FOR_EACH_NODE(node, graph) {
+    for (uint32_t i = 0; i < node->output_count; i++) {
+      const Value *value = node->outputs[i];
+      if (!value || !element_name(value->type.dtype)) continue;
+      if (!with_outputs && value_is_output(value)) continue;
+      begin_declaration(printer, list, own_line);
+      print_typed_value(printer, value);
+      own_line = false;
+    }
+  }
+}
+
+static void print_declarations(Printer *printer, const Graph *graph, bool is_function) {
+  Declarations list = {0};
+  print_initializers(printer, graph, &list);
+  print_value_types(printer, graph, &list, is_function);
+  if (!list.printed) {
+    builder_add(printer->out, " ");
+    return;
+  }
+  builder_add(printer->out, ">\n");
+  indent(printer);
+}
+
+static void print_interface(Printer *printer, const Graph *graph, bool is_function) {
+  Builder *out = printer->out;
+  builder_add(out, " (");
+  for (size_t i = 0; i < graph->inputs.count; i++) {
+    const Value *value = graph->inputs.items[i];
+    if (i) builder_add(out, ", ");
+    if (is_function) print_value(printer, value);
+    else print_typed_value(printer, value);
+    bool has_default = value->tensor && element_name(value->tensor->dtype) && element_name(value->type.dtype);
+    if (has_default && !is_function) {
+      builder_add(out, " = ");
+      print_tensor_data(printer, value->tensor);
+    }
+  }
+  builder_add(out, ") => (");
+  for (size_t i = 0; i < graph->outputs.count; i++) {
+    const Value *value = graph->outputs.items[i]->value;
+    if (i) builder_add(out, ", ");
+    if (is_function || !value) print_value(printer, value);
+    else print_typed_value(printer, value);
+  }
+  builder_add(out, ")");
+}
+
+static void print_graph(Printer *printer, const Graph *graph, const char *name) {
+  builder_add(printer->out, name);
+  print_interface(printer, graph, false);
+  print_declarations(printer, graph, false);
+  print_nodes(printer, graph);
+}
+
+static void print_opsets(Printer *printer) {
+  const Model *model = printer->model;
+  Builder *out = printer->out;
+  bool has_own = false;
+  builder_add(out, "opset_import: [");
+  for (size_t i = 0; i < model->opsets.count; i++) {
+    const OpsetImport *import = &model->opsets.items[i];
+    if (i) builder_add(out, ", ");
+    print_string(printer, import->domain);
+    builder_format(out, ": %" PRId64, import->version);
+    if (!*import->domain || strcmp(import->domain, "ai.onnx") == 0) has_own = true;
+  }
+  if (!has_own && model->opset) builder_format(out, "%s\"\": %" PRId64, model->opsets.count ? ", " : "", model->opset);
+  builder_add(out, "]");
+}
+
+static void print_function(Printer *printer, const Function *function) {
+  Builder *out = printer->out;
+  builder_add(out, "\n\n");
+  for (size_t i = 0; i < function->metadata.count; i++) {
+    const Metadata *entry = &function->metadata.items[i];
+    print_comment(printer, entry->key, entry->value, str_length(entry->value));
+  }
+  builder_add(out, "<domain: ");
+  print_string(printer, function->domain);
+  builder_add(out, ", ");
+  print_opsets(printer);
+  builder_add(out, ">\n");
+  print_name(printer, function->name);
+  for (size_t i = 0; i < function->attributes.count; i++) {
+    builder_add(out, i ? ", " : " <");
+    print_name(printer, function->attributes.items[i]);
+  }
+  if (function->attributes.count) builder_add(out, ">");
+  print_interface(printer, function->body, true);
+  print_declarations(printer, function->body, true);
+  print_nodes(printer, function->body);
+}
+
+static void print_head(Printer *printer) {
+  const Model *model = printer->model;
+  Builder *out = printer->out;
+  builder_format(out, "<\n   ir_version: %" PRId64 ",\n   ", model->ir_version);
+  print_opsets(printer);
+  if (model->producer_name && *model->producer_name) {
+    builder_add(out, ",\n   producer_name: ");
+    print_string(printer, model->producer_name);
+  }
+  if (model->producer_version && *model->producer_version) {
+    builder_add(out, ",\n   producer_version: ");
+    print_string(printer, model->producer_version);
+  }
+  for (size_t i = 0; i < model->metadata.count; i++) {
+    builder_add(out, i ? ", " : ",\n   metadata_props: [");
+    print_string(printer, model->metadata.items[i].key);
+    builder_add(out, ": ");
+    print_string(printer, model->metadata.items[i].value);
+  }
+  builder_add(out, model->metadata.count ? "]\n>\n" : "\n>\n");
+}
+
+void model_print(Builder *out, const Model *model) {
+  Printer printer = {.out = out, .context = out->context, .model = model};
+  print_head(&printer);
+  Str name = model->graph->name;
+  const char *spelled = "graph";
+  if (name && *name) {
+    Builder quoted;
+    builder_init(&quoted, out->context);
+    if (is_plain(name)) builder_add(&quoted, name);
+    else spell_text(&quoted, SPELL_ONNX, name, str_length(name));
+    spelled = builder_text(&quoted);
+  }
+  print_graph(&printer, model->graph, spelled);
+  for (size_t i = 0; i < model->functions.count; i++) print_function(&printer, model->functions.items[i]);
+  builder_add(out, "\n");
+}

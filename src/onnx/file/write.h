@@ -1,0 +1,25 @@
+/* Writing a model: to memory or, atomically, to a file. */
+#ifndef J2O_ONNX_FILE_WRITE_H
+#define J2O_ONNX_FILE_WRITE_H
+
+#include "onnx/file/encode.h"
+#include "onnx/graph/graph.h"
+
+typedef enum MetadataLevel { METADATA_OFF, METADATA_MINIMAL, METADATA_FULL, METADATA_COMPACT } MetadataLevel;
+
+typedef struct WriteOptions {
+  MetadataLevel metadata;
+  /* Tensors of at least this many bytes go to a second file, path + ".data". 0: only when the model would pass
+   * 2 GiB, which is as much as one protobuf message can hold. */
+  size_t external_threshold;
+  bool single_file; /* never a second file: a model past 2 GiB is refused */
+} WriteOptions;
+
+/* The whole model as segments, in order; *size receives their sum. */
+const Segment *model_encode(Model *model, const WriteOptions *options, size_t *count, uint64_t *size);
+void model_write_file(Model *model, const WriteOptions *options, const char *path);
+
+/* Encoded bytes to a file, which takes its name only when it is whole. Fails with ERROR_IO. */
+void segments_write_file(Context *context, const Segment *segments, size_t count, const char *path);
+
+#endif

@@ -1,0 +1,251 @@
+/* Graph: making, linking and removing nodes. */
+#include "onnx/graph/graph.h"
+
+Model *model_new(Context *context, Provenance *provenance, int64_t opset) {
+  Model *model = arena_new(&context->arena, Model);
+  model->context = context;
+  model->provenance = provenance;
+  model->opset = opset;
+  return model;
+}
+
+Graph *graph_new(Model *model, Str name) {
+  Graph *graph = arena_new(&model->context->arena, Graph);
+  graph->model = model;
+  graph->name = name;
+  return graph;
+}
+
+static Context *context_of(const Graph *graph) { return graph->model->context; }
+
+static void use_link(Use *use, Value *value) {
+  use->value = value;
+  if (!value) return;
+  use->next = value->uses;
+  use->link = &value->uses;
+  if (use->next) use->next->link = &use->next;
+  value->uses = use;
+}
+
+static void use_unlink(Use *use) {
+  if (!use->value) return;
+  *use->link = use->next;
+  if (use->next) use->next->link = use->link;
+  use->value = NULL;
+  use->next = NULL;
+  use->link = NULL;
+}
+
+void use_set(Use *use, Value *value) {
+  use_unlink(use);
+  use_link(use, value);
+}
+
+void value_replace(Value *old, Value *replacement) {
+  if (old == replacement) return;
+  while (old->uses) use_set(old->uses, replacement);
+}
+
+bool value_is_output(const Value *value) {
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (!use->node) return true;
+  }
+  return false;
+}
+
+size_t value_use_count(const Value *value) {
+  size_t count = 0;
+  for (const Use *use = value->uses; use; use = use->next) count++;
+  return count;
+}
+
+static void insert(Node *node, Node *before) {
+  Graph *graph = node->graph;
+  node->next = before;
+  node->previous = before ? before->previous : graph->last;
+  *(node->previous ? &node->previous->next : &graph->first) = node;
+  *(before ? &before->previous : &graph->last) = node;
+  graph->node_count++;
+}
+
+static void take_out(Node *node) {
+  Graph *graph = node->graph;
+  *(node->previous ? &node->previous->next : &graph->first) = node->next;
+  *(node->next ? &node->next->previous : &graph->last) = node->previous;
+  graph->node_count--;
+}
+
+Node *graph_node(Graph *graph, const Origin *origin, const char *op, const char *domain, Value *const *inputs,
+                 size_t input_count, const Type *outputs, size_t output_count, Node *before) {
+  Context *context = context_of(graph);
+  require(context, origin || !graph->model->provenance);
+  Node *node = arena_new(&context->arena, Node);
+  node->op = str_intern(context, op);
+  node->domain = str_intern(context, domain);
+  node->origin = origin;
+  node->graph = graph;
+  node->input_count = (uint32_t)input_count;
+  node->output_count = (uint32_t)output_count;
+  node->inputs = arena_new_array(&context->arena, input_count, Use);
+  for (size_t i = 0; i < input_count; i++) {
+    node->inputs[i].node = node;
+    use_link(&node->inputs[i], inputs[i]);
+  }
+  node->outputs = arena_new_array(&context->arena, output_count, Value *);
+  Value *values = arena_new_array(&context->arena, output_count, Value);
+  for (size_t i = 0; i < output_count; i++) {
+    values[i].type = outputs[i];
+    values[i].producer = node;
+    values[i].graph = graph;
+    values[i].output_index = (uint32_t)i;
+    node->outputs[i] = &values[i];
+  }
+  insert(node, before);
+  return node;
+}
+
+Value *graph_input(Graph *graph, Type type, Str name) {
+  Context *context = context_of(graph);
+  Value *value = arena_new(&context->arena, Value);
+  value->type = type;
+  value->graph = graph;
+  value->name = name;
+  value->name_fixed = name != NULL;
+  array_push(context, &graph->inputs, value);
+  return value;
+}
+
+Value *graph_initializer(Graph *graph, const Tensor *tensor) {
+  Context *context = context_of(graph);
+  Value *value = arena_new(&context->arena, Value);
+  value->type = tensor_type(context, tensor);
+  value->graph = graph;
+  value->tensor = tensor;
+  array_push(context, &graph->initializers, value);
+  return value;
+}
+
+void graph_output(Graph *graph, Value *value) {
+  Context *context = context_of(graph);
+  Use *use = arena_new(&context->arena, Use);
+  use_link(use, value);
+  array_push(context, &graph->outputs, use);
+}
+
+void node_remove(Node *node) {
+  for (uint32_t i = 0; i < node->output_count; i++) {
+    require(context_of(node->graph), !node->outputs[i] || !node->outputs[i]->uses);
+  }
+  for (uint32_t i = 0; i < node->input_count; i++) use_unlink(&node->inputs[i]);
+  take_out(node);
+}
+
+void node_move(Node *node, Node *before) {
+  if (node == before) return;
+  take_out(node);
+  if (before && before->graph != node->graph) {
+    node->graph = before->graph;
+    for (uint32_t i = 0; i < node->output_count; i++) {
+      if (node->outputs[i]) node->outputs[i]->graph = node->graph;
+    }
+  }
+  insert(node, before);
+}
+
+Value *node_input(const Node *node, size_t index) {
+  return index < node->input_count ? node->inputs[index].value : NULL;
+}
+
+static Attribute *attribute_slot(Node *node, const char *name) {
+  Context *context = context_of(node->graph);
+  Str key = str_intern(context, name);
+  for (size_t i = 0; i < node->attributes.count; i++) {
+    Attribute *known = &node->attributes.items[i];
+    if (known->name == key) {
+      *known = (Attribute){.name = key};
+      return known;
+    }
+  }
+  array_push(context, &node->attributes, ((Attribute){.name = key}));
+  return &node->attributes.items[node->attributes.count - 1];
+}
+
+void node_set_int(Node *node, const char *name, int64_t value) {
+  Attribute *attribute = attribute_slot(node, name);
+  attribute->kind = ATTRIBUTE_INT;
+  attribute->integer = value;
+}
+
+void node_set_float(Node *node, const char *name, float value) {
+  Attribute *attribute = attribute_slot(node, name);
+  attribute->kind = ATTRIBUTE_FLOAT;
+  attribute->real = value;
+}
+
+void node_set_string(Node *node, const char *name, const char *value) {
+  Attribute *attribute = attribute_slot(node, name);
+  attribute->kind = ATTRIBUTE_STRING;
+  attribute->string = str_intern(context_of(node->graph), value);
+  attribute->count = strlen(value);
+}
+
+void node_set_ints(Node *node, const char *name, const int64_t *values, size_t count) {
+  Attribute *attribute = attribute_slot(node, name);
+  attribute->kind = ATTRIBUTE_INTS;
+  attribute->integers = arena_copy(&context_of(node->graph)->arena, values, count * sizeof *values);
+  attribute->count = count;
+}
+
+void node_set_floats(Node *node, const char *name, const float *values, size_t count) {
+  Attribute *attribute = attribute_slot(node, name);
+  attribute->kind = ATTRIBUTE_FLOATS;
+  attribute->reals = arena_copy(&context_of(node->graph)->arena, values, count * sizeof *values);
+  attribute->count = count;
+}
+
+void node_set_strings(Node *node, const char *name, const Str *values, size_t count) {
+  Attribute *attribute = attribute_slot(node, name);
+  attribute->kind = ATTRIBUTE_STRINGS;
+  attribute->strings = arena_copy(&context_of(node->graph)->arena, values, count * sizeof *values);
+  attribute->count = count;
+}
+
+void node_set_graph(Node *node, const char *name, Graph *graph) {
+  Attribute *attribute = attribute_slot(node, name);
+  attribute->kind = ATTRIBUTE_GRAPH;
+  attribute->graph = graph;
+  graph->owner = node;
+}
+
+void node_set_tensor(Node *node, const char *name, const Tensor *tensor) {
+  Attribute *attribute = attribute_slot(node, name);
+  attribute->kind = ATTRIBUTE_TENSOR;
+  attribute->tensor = tensor;
+}
+
+const Attribute *node_attribute(const Node *node, const char *name) {
+  for (size_t i = 0; i < node->attributes.count; i++) {
+    if (strcmp(node->attributes.items[i].name, name) == 0) return &node->attributes.items[i];
+  }
+  return NULL;
+}
+
+int64_t node_int_or(const Node *node, const char *name, int64_t otherwise) {
+  const Attribute *attribute = node_attribute(node, name);
+  return attribute && attribute->kind == ATTRIBUTE_INT ? attribute->integer : otherwise;
+}
+
+void graph_each(Graph *graph, void (*visit)(Graph *graph, void *data), void *data) {
+  FOR_EACH_NODE(node, graph) {
+    for (size_t i = 0; i < node->attributes.count; i++) {
+      const Attribute *attribute = &node->attributes.items[i];
+      if (attribute->kind == ATTRIBUTE_GRAPH) graph_each(attribute->graph, visit, data);
+    }
+  }
+  visit(graph, data);
+}
+
+void model_each_graph(Model *model, void (*visit)(Graph *graph, void *data), void *data) {
+  for (size_t i = 0; i < model->functions.count; i++) graph_each(model->functions.items[i]->body, visit, data);
+  graph_each(model->graph, visit, data);
+}

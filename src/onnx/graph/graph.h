@@ -1,0 +1,171 @@
+/* Graph: an ONNX model in memory. The words are ONNX's: Model, Graph, Function, Node, Value, Attribute, Tensor.
+ *
+ * A node is made by graph_node alone, which takes its origin. Every use of a value is on the value's use list, so
+ * replacing a value costs its uses and nothing else. A node of a subgraph may use values of the graphs around it.
+ */
+#ifndef J2O_ONNX_GRAPH_GRAPH_H
+#define J2O_ONNX_GRAPH_GRAPH_H
+
+#include "base/array.h"
+#include "program/program.h"
+#include "provenance/trace.h"
+
+typedef struct Node Node;
+typedef struct Graph Graph;
+typedef struct Value Value;
+typedef struct Use Use;
+typedef struct Model Model;
+typedef struct Function Function;
+
+struct Use {
+  Value *value; /* NULL: an optional input left out */
+  Node *node;   /* the user; NULL when it is a graph's output */
+  Use *next;    /* on the value's use list */
+  Use **link;   /* what points to this use */
+};
+
+struct Value {
+  Str name;             /* unique in the model once names are given (names.c); NULL before, unless fixed */
+  Type type;            /* dtype DTYPE_NONE: unknown */
+  Node *producer;       /* NULL: graph input or initializer */
+  Graph *graph;         /* the graph it is defined in */
+  const Tensor *tensor; /* an initializer's data, else NULL */
+  const Origin *origin; /* of a constant that a pass folded; else NULL */
+  Use *uses;
+  uint32_t output_index; /* which output of its producer */
+  bool name_fixed;       /* a graph input, output or parameter: its name is part of the interface */
+  void *scratch;         /* a pass's own, cleared by nobody: use it only after setting it */
+};
+
+typedef enum AttributeKind {
+  ATTRIBUTE_INT,
+  ATTRIBUTE_FLOAT,
+  ATTRIBUTE_STRING,
+  ATTRIBUTE_TENSOR,
+  ATTRIBUTE_GRAPH,
+  ATTRIBUTE_INTS,
+  ATTRIBUTE_FLOATS,
+  ATTRIBUTE_STRINGS,
+  ATTRIBUTE_OTHER,
+} AttributeKind;
+
+typedef struct Attribute {
+  Str name;
+  AttributeKind kind;
+  size_t count; /* of the list kinds; of a string: its length */
+  union {
+    int64_t integer;
+    float real;
+    const char *string;
+    const Tensor *tensor;
+    Graph *graph;
+    const int64_t *integers;
+    const float *reals;
+    const Str *strings;
+  };
+  Str reference; /* ref_attr_name inside a function, or NULL */
+} Attribute;
+
+typedef struct Metadata {
+  Str key;
+  Str value;
+} Metadata;
+
+struct Node {
+  Str op, domain; /* domain "" is ONNX's own */
+  Str name;
+  Function *callee; /* the model's function that a node we made calls, else NULL */
+  Use *inputs;
+  Value **outputs; /* NULL entries: optional outputs left out */
+  uint32_t input_count, output_count;
+  ARRAY(Attribute) attributes;
+  const Origin *origin;     /* set for every node that we made */
+  ARRAY(Metadata) metadata; /* of nodes that were read from a file */
+  Graph *graph;
+  Node *previous, *next;
+  void *scratch; /* a pass's own, as in Value */
+};
+
+struct Graph {
+  Model *model;
+  Str name;
+  Node *owner; /* the node whose attribute holds this subgraph; NULL for a main graph or function body */
+  Node *first, *last;
+  ARRAY(Value *) inputs;
+  ARRAY(Use *) outputs;
+  ARRAY(Value *) initializers;
+  size_t node_count;
+};
+
+struct Function {
+  Str name, domain;
+  Graph *body; /* its name is the function's without the number that tells definitions apart */
+  ARRAY(Str) attributes;
+  ARRAY(Metadata) metadata;
+  ARRAY(Graph *) twins; /* bodies that were the same, made for other calls that share this definition */
+};
+
+typedef struct OpsetImport {
+  Str domain;
+  int64_t version;
+} OpsetImport;
+
+struct Model {
+  Context *context;
+  Provenance *provenance; /* NULL for a model read from a file */
+  Graph *graph;
+  int64_t ir_version;
+  int64_t opset; /* of ONNX's own domain */
+  Str producer_name, producer_version;
+  ARRAY(OpsetImport) opsets;
+  ARRAY(Function *) functions;
+  ARRAY(Metadata) metadata;
+  Map stored; /* of a model read from a file: where tensors without plain data have theirs (read.h) */
+};
+
+Model *model_new(Context *context, Provenance *provenance, int64_t opset);
+Graph *graph_new(Model *model, Str name);
+
+/* Makes a node before `before`, or at the end when that is NULL. The only way to make one. */
+Node *graph_node(Graph *graph, const Origin *origin, const char *op, const char *domain, Value *const *inputs,
+                 size_t input_count, const Type *outputs, size_t output_count, Node *before);
+Value *graph_input(Graph *graph, Type type, Str name);
+Value *graph_initializer(Graph *graph, const Tensor *tensor);
+void graph_output(Graph *graph, Value *value);
+
+void use_set(Use *use, Value *value);               /* moves a use to another value (or NULL) */
+void value_replace(Value *old, Value *replacement); /* every use of old becomes a use of replacement */
+bool value_is_output(const Value *value);           /* of any graph */
+size_t value_use_count(const Value *value);
+void node_remove(Node *node);                      /* its outputs must be unused */
+void node_move(Node *node, Node *before);          /* into before's graph; within its own to the end when NULL */
+Value *node_input(const Node *node, size_t index); /* NULL past the end */
+
+/* Attributes replace one of the same name. */
+void node_set_int(Node *node, const char *name, int64_t value);
+void node_set_float(Node *node, const char *name, float value);
+void node_set_string(Node *node, const char *name, const char *value);
+void node_set_ints(Node *node, const char *name, const int64_t *values, size_t count);
+void node_set_floats(Node *node, const char *name, const float *values, size_t count);
+void node_set_strings(Node *node, const char *name, const Str *values, size_t count);
+void node_set_graph(Node *node, const char *name, Graph *graph);
+void node_set_tensor(Node *node, const char *name, const Tensor *tensor);
+const Attribute *node_attribute(const Node *node, const char *name); /* NULL when absent */
+int64_t node_int_or(const Node *node, const char *name, int64_t otherwise);
+
+static inline bool node_is(const Node *node, const char *op) {
+  bool begins = node->op[0] == op[0] && op[0] && node->op[1] == op[1]; /* most are told apart by that */
+  return begins && node->domain[0] == '\0' && strcmp(node->op, op) == 0;
+}
+
+#define FOR_EACH_NODE(node, graph) for (Node *node = (graph)->first; node; node = node->next)
+
+/* Calls visit on the graph and every subgraph, inner ones first. */
+void graph_each(Graph *graph, void (*visit)(Graph *graph, void *data), void *data);
+/* Calls visit on the main graph, every subgraph and every function body, inner ones first. */
+void model_each_graph(Model *model, void (*visit)(Graph *graph, void *data), void *data);
+
+/* Gives every node and every value a readable, unique name. names.c */
+void model_name(Model *model);
+
+#endif

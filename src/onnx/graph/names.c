@@ -1,0 +1,124 @@
+/* Names: stable and readable. A node is its operator and a number (Sin_0), a value its operator in lower case and
+ * the same number (sin_0), an initializer its parameter's path or "const_" and its type. */
+#include <ctype.h>
+#include <stdio.h>
+
+#include "onnx/graph/graph.h"
+
+typedef struct Namer {
+  Context *context;
+  Map taken;       /* names in use */
+  Map counters;    /* per base name: the next number plus one, as a pointer-sized integer */
+  Map lower_cased; /* operator -> its name in lower case */
+} Namer;
+
+static bool take(Namer *namer, Str name) {
+  void **slot = map_slot_pointer(namer->context, &namer->taken, name);
+  if (*slot) return false;
+  *slot = namer;
+  return true;
+}
+
+static size_t next_number(Namer *namer, Str base) {
+  void **slot = map_slot_pointer(namer->context, &namer->counters, base);
+  size_t number = *slot ? (size_t)(uintptr_t)*slot - 1 : 0;
+  *slot = (void *)(uintptr_t)(number + 2);
+  return number;
+}
+
+/* "base_number", interned. Without printf: this runs twice for every node. */
+static Str numbered(Namer *namer, Str base, size_t number) {
+  char digits[24], *at = digits + sizeof digits;
+  do *--at = (char)('0' + number % 10);
+  while (number /= 10);
+  *--at = '_';
+  size_t length = str_length(base), tail = (size_t)(digits + sizeof digits - at);
+  char small[256];
+  char *text = length + tail <= sizeof small ? small : arena_alloc(&namer->context->arena, length + tail);
+  memcpy(text, base, length);
+  memcpy(text + length, at, tail);
+  return str_intern_sized(namer->context, text, length + tail);
+}
+
+/* base itself when it is free, else base_1, base_2, … */
+static Str unique(Namer *namer, Str base) {
+  if (take(namer, base)) return base;
+  for (;;) {
+    size_t number = next_number(namer, base) + 1;
+    Str name = numbered(namer, base, number);
+    if (take(namer, name)) return name;
+  }
+}
+
+static void take_fixed(Graph *graph, void *data) {
+  Namer *namer = data;
+  for (size_t i = 0; i < graph->inputs.count; i++) {
+    if (graph->inputs.items[i]->name_fixed) take(namer, graph->inputs.items[i]->name);
+  }
+  for (size_t i = 0; i < graph->outputs.count; i++) {
+    Value *value = graph->outputs.items[i]->value;
+    if (value && value->name_fixed) take(namer, value->name);
+  }
+}
+
+static void name_initializer(Namer *namer, Value *value) {
+  if (value->name_fixed) return;
+  const Tensor *tensor = value->tensor;
+  if (tensor->name) {
+    value->name = unique(namer, tensor->name);
+    return;
+  }
+  Builder out;
+  builder_init(&out, namer->context);
+  builder_format(&out, "const_%s", dtype_short(tensor->dtype));
+  for (uint32_t i = 0; i < tensor->rank; i++) builder_format(&out, "%c%lld", i ? 'x' : '_', (long long)tensor->dims[i]);
+  value->name = unique(namer, str_intern(namer->context, builder_text(&out)));
+}
+
+/* An operator's name in lower case; operators are few, so each is converted once. */
+static Str lower_case(Namer *namer, Str op) {
+  void **slot = map_slot_pointer(namer->context, &namer->lower_cased, op);
+  if (!*slot) {
+    char *copy = arena_copy_text(&namer->context->arena, op);
+    for (char *c = copy; *c; c++) *c = (char)tolower((unsigned char)*c);
+    *slot = (void *)(uintptr_t)str_intern(namer->context, copy);
+  }
+  return *slot;
+}
+
+static void name_node(Namer *namer, Node *node) {
+  size_t number = next_number(namer, node->op);
+  node->name = numbered(namer, node->op, number);
+  Str base = numbered(namer, lower_case(namer, node->op), number);
+  for (uint32_t i = 0; i < node->output_count; i++) {
+    Value *value = node->outputs[i];
+    if (!value || value->name_fixed) continue;
+    Str name = node->output_count == 1 ? base : numbered(namer, base, i);
+    value->name = unique(namer, name);
+  }
+}
+
+static void name_graph(Graph *graph, void *data) {
+  Namer *namer = data;
+  for (size_t i = 0; i < graph->initializers.count; i++) name_initializer(namer, graph->initializers.items[i]);
+  for (size_t i = 0; i < graph->inputs.count; i++) {
+    Value *value = graph->inputs.items[i];
+    if (value->name_fixed) continue;
+    Str base = value->name ? value->name : str_intern(namer->context, graph->owner ? "body_in" : "in");
+    value->name = unique(namer, base); /* a name that is not fixed was proposed */
+  }
+  FOR_EACH_NODE(node, graph) name_node(namer, node);
+}
+
+/* Numbers go on through the model, so that no two nodes are called the same. But a function's values are its own: a
+ * parameter has one name inside and outside. */
+void model_name(Model *model) {
+  Namer namer = {.context = model->context};
+  for (size_t i = 0; i < model->functions.count; i++) {
+    namer.taken = (Map){0};
+    graph_each(model->functions.items[i]->body, name_graph, &namer);
+  }
+  namer.taken = (Map){0};
+  graph_each(model->graph, take_fixed, &namer);
+  graph_each(model->graph, name_graph, &namer);
+}

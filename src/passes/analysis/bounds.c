@@ -1,0 +1,222 @@
+/* Interval arithmetic, backwards from a value to what bounds it. */
+#include "passes/analysis/bounds.h"
+
+#include <math.h>
+
+#include "passes/rewrite.h"
+#include "types/moved.h"
+#include "types/numbers.h"
+
+enum {
+  MOST_LOOKED_AT = 48,        /* operators for one question: the work stays linear */
+  LARGEST_LOOKED_AT = 1 << 16 /* bytes of a constant */
+};
+
+typedef struct Search {
+  int budget;
+} Search;
+
+static bool find(Search *search, const Value *value, Bounds *bounds);
+
+static bool of_constant(const Tensor *tensor, Bounds *bounds) {
+  size_t width = dtype_bytes(tensor->dtype, 1);
+  bool numbers = dtype_is_float(tensor->dtype) || dtype_is_integer(tensor->dtype) || tensor->dtype == DTYPE_BOOL;
+  if (!numbers || dtype_bits(tensor->dtype) < 8 || tensor->dtype >= DTYPE_COMPLEX64) return false;
+  if (tensor->dtype == DTYPE_UINT64) return false;
+  if (tensor->size == 0 || tensor->size > LARGEST_LOOKED_AT) return false;
+  tensor_ready(tensor);
+  *bounds = (Bounds){INFINITY, -INFINITY};
+  for (size_t at = 0; at + width <= tensor->size; at += width) {
+    const char *element = (const char *)tensor->data + at;
+    double number = dtype_is_float(tensor->dtype) ? number_decode(tensor->dtype, element)
+                    : tensor->dtype == DTYPE_BOOL ? (double)(*element != 0)
+                                                  : (double)number_decode_int(tensor->dtype, element);
+    if (isnan(number)) return false;
+    bounds->least = fmin(bounds->least, number);
+    bounds->greatest = fmax(bounds->greatest, number);
+  }
+  return true;
+}
+
+/* What the element type alone says. */
+static bool of_dtype(DType dtype, Bounds *bounds) {
+  unsigned bits = dtype_bits(dtype);
+  switch (dtype_kind(dtype)) {
+    case KIND_BOOL: *bounds = (Bounds){0, 1}; return true;
+    case KIND_INT: *bounds = (Bounds){-ldexp(1, (int)bits - 1), ldexp(1, (int)bits - 1) - 1}; return bits <= 32;
+    case KIND_UINT: *bounds = (Bounds){0, ldexp(1, (int)bits) - 1}; return bits <= 32;
+    default: return false;
+  }
+}
+
+/* Integers beyond what doubles hold exactly, or beyond their type, are not known. */
+static bool fits(DType dtype, Bounds bounds) {
+  Bounds all;
+  if (!dtype_is_integer(dtype)) return true;
+  if (of_dtype(dtype, &all)) return bounds.least >= all.least && bounds.greatest <= all.greatest;
+  return bounds.least >= -0x1p53 && bounds.greatest <= 0x1p53 && (dtype_kind(dtype) == KIND_INT || bounds.least >= 0);
+}
+
+static Bounds unite(Bounds a, Bounds b) { return (Bounds){fmin(a.least, b.least), fmax(a.greatest, b.greatest)}; }
+
+static bool of_input(Search *search, const Node *node, size_t index, Bounds *bounds) {
+  const Value *value = node_input(node, index);
+  return value && find(search, value, bounds);
+}
+
+/* ---- operators ---- */
+
+static bool of_moved(Search *search, const Node *node, Bounds *bounds) { return of_input(search, node, 0, bounds); }
+
+static bool of_concat(Search *search, const Node *node, Bounds *bounds) {
+  Bounds part;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    if (!of_input(search, node, i, &part)) return false;
+    *bounds = i ? unite(*bounds, part) : part;
+  }
+  return node->input_count > 0;
+}
+
+static bool of_where(Search *search, const Node *node, Bounds *bounds) {
+  Bounds other;
+  if (!of_input(search, node, 1, bounds) || !of_input(search, node, 2, &other)) return false;
+  *bounds = unite(*bounds, other);
+  return true;
+}
+
+static bool of_clip(Search *search, const Node *node, Bounds *bounds) {
+  Bounds low = {-INFINITY, -INFINITY}, high = {INFINITY, INFINITY};
+  if (node_input(node, 1) && !of_input(search, node, 1, &low)) return false;
+  if (node_input(node, 2) && !of_input(search, node, 2, &high)) return false;
+  if (!of_input(search, node, 0, bounds)) *bounds = (Bounds){-INFINITY, INFINITY};
+  bounds->least = fmin(fmax(bounds->least, low.least), high.least);
+  bounds->greatest = fmin(fmax(bounds->greatest, low.greatest), high.greatest);
+  return isfinite(bounds->least) || isfinite(bounds->greatest);
+}
+
+static bool of_cast(Search *search, const Node *node, Bounds *bounds) {
+  DType from = node_input(node, 0)->type.dtype, to = node->outputs[0]->type.dtype;
+  if (!of_input(search, node, 0, bounds)) return false;
+  if (dtype_is_float(from) && !dtype_is_float(to)) { /* towards zero */
+    *bounds = (Bounds){floor(bounds->least), ceil(bounds->greatest)};
+  }
+  return to == DTYPE_FLOAT32 || to == DTYPE_FLOAT64 || dtype_is_integer(to);
+}
+
+static bool of_add(Search *search, const Node *node, Bounds *bounds) {
+  Bounds other;
+  if (!of_input(search, node, 0, bounds) || !of_input(search, node, 1, &other)) return false;
+  *bounds = (Bounds){bounds->least + other.least, bounds->greatest + other.greatest};
+  return true;
+}
+
+static bool of_sub(Search *search, const Node *node, Bounds *bounds) {
+  Bounds other;
+  if (!of_input(search, node, 0, bounds) || !of_input(search, node, 1, &other)) return false;
+  *bounds = (Bounds){bounds->least - other.greatest, bounds->greatest - other.least};
+  return true;
+}
+
+static bool of_mul(Search *search, const Node *node, Bounds *bounds) {
+  Bounds a, b;
+  if (!of_input(search, node, 0, &a) || !of_input(search, node, 1, &b)) return false;
+  double ends[] = {a.least * b.least, a.least * b.greatest, a.greatest * b.least, a.greatest * b.greatest};
+  *bounds = (Bounds){ends[0], ends[0]};
+  for (int i = 0; i < 4; i++) {
+    if (isnan(ends[i])) return false;
+    *bounds = unite(*bounds, (Bounds){ends[i], ends[i]});
+  }
+  return true;
+}
+
+static bool of_neg(Search *search, const Node *node, Bounds *bounds) {
+  Bounds from;
+  if (!of_input(search, node, 0, &from)) return false;
+  *bounds = (Bounds){-from.greatest, -from.least};
+  return true;
+}
+
+/* With a positive divisor the remainder has its sign, unless asked for C's. */
+static bool of_mod(Search *search, const Node *node, Bounds *bounds) {
+  Bounds divisor;
+  if (node_int_or(node, "fmod", 0) || !of_input(search, node, 1, &divisor) || divisor.least < 1) return false;
+  if (!dtype_is_integer(node->outputs[0]->type.dtype)) return false;
+  *bounds = (Bounds){0, divisor.greatest - 1};
+  return true;
+}
+
+static bool of_position(Search *search, const Node *node, Bounds *bounds) {
+  (void)search;
+  Type from = node_input(node, 0)->type;
+  int64_t axis = node_int_or(node, "axis", 0);
+  if (axis < 0) axis += from.rank;
+  if (axis < 0 || axis >= (int64_t)from.rank || !dim_is_constant(from.dims[axis])) return false;
+  *bounds = (Bounds){0, (double)from.dims[axis].constant - 1};
+  return true;
+}
+
+static bool of_unit(Search *search, const Node *node, Bounds *bounds) {
+  (void)search, (void)node;
+  *bounds = (Bounds){0, 1};
+  return true;
+}
+
+static bool of_tanh(Search *search, const Node *node, Bounds *bounds) {
+  (void)search, (void)node;
+  *bounds = (Bounds){-1, 1};
+  return true;
+}
+
+typedef struct BoundsRow {
+  const char *op;
+  bool (*find)(Search *search, const Node *node, Bounds *bounds);
+} BoundsRow;
+
+static const BoundsRow rows[] = {
+    {"Identity", of_moved},
+    {"Reshape", of_moved},
+    {"Transpose", of_moved},
+    {"Squeeze", of_moved},
+    {"Expand", of_moved},
+    {"Slice", of_moved},
+    {"Unsqueeze", of_moved},
+    {"Flatten", of_moved},
+    {"Gather", of_moved},
+    {"GatherND", of_moved},
+    {"GatherElements", of_moved},
+    {"Tile", of_moved},
+    {"Split", of_moved},
+    {"Concat", of_concat},
+    {"Where", of_where},
+    {"Clip", of_clip},
+    {"Cast", of_cast},
+    {"Add", of_add},
+    {"Sub", of_sub},
+    {"Mul", of_mul},
+    {"Neg", of_neg},
+    {"Mod", of_mod},
+    {"ArgMax", of_position},
+    {"ArgMin", of_position},
+    {"Sigmoid", of_unit},
+    {"Softmax", of_unit},
+    {"Tanh", of_tanh},
+    {NULL, NULL},
+};
+
+static bool find(Search *search, const Value *value, Bounds *bounds) {
+  const Tensor *constant = unread_constant_of(value);
+  if (constant) return of_constant(constant, bounds);
+  const Node *node = value->producer;
+  DType dtype = value->type.dtype;
+  if (node && !node->domain[0] && search->budget-- > 0 && node_input(node, 0)) {
+    const BoundsRow *row = rows;
+    while (row->op && !same_text(row->op, node->op)) row++;
+    if (row->op && row->find(search, node, bounds) && fits(dtype, *bounds)) return true;
+  }
+  return of_dtype(dtype, bounds);
+}
+
+bool value_bounds(const Value *value, Bounds *bounds) {
+  Search search = {MOST_LOOKED_AT};
+  return find(&search, value, bounds);
+}

@@ -1,0 +1,35 @@
+/* Finding counted positions, and axes that are turned around. */
+#include "passes/analysis/positions.h"
+
+#include "passes/pattern.h"
+
+bool counts_positions(const Value *value, uint32_t from_end, Dim size) {
+  Type type = value->type;
+  double first, step;
+  for (uint32_t i = 1; i <= type.rank; i++) {
+    if (!dim_equal(type.dims[type.rank - i], i == from_end ? size : dim_of(1))) return false;
+  }
+  while (value->producer && (node_is(value->producer, "Reshape") || node_is(value->producer, "Unsqueeze") ||
+                             node_is(value->producer, "Squeeze"))) {
+    value = node_input(value->producer, 0);
+  }
+  const Node *range = value->producer;
+  return type.rank >= from_end && range && node_is(range, "Range") && uniform_number(node_input(range, 0), &first) &&
+         uniform_number(node_input(range, 2), &step) && first == 0 && step == 1;
+}
+
+static bool only_integer(const Value *value, int64_t *number) {
+  const Tensor *tensor = constant_of(value);
+  if (!tensor || tensor->dtype != DTYPE_INT64 || tensor->size != sizeof *number) return false;
+  memcpy(number, tensor->data, sizeof *number);
+  return true;
+}
+
+bool reverses_axis(const Node *node, int64_t *axis) {
+  int64_t step;
+  if (!node || !node_is(node, "Slice") || !only_integer(node_input(node, 4), &step) || step != -1) return false;
+  const Value *source = node_input(node, 0);
+  if (!only_integer(node_input(node, 3), axis) || source->type.dtype == DTYPE_NONE) return false;
+  if (*axis < 0) *axis += source->type.rank;
+  return type_equal(source->type, node->outputs[0]->type); /* as long backwards as forwards */
+}

@@ -1,0 +1,179 @@
+/* Common nodes: what is computed twice is computed once.
+ *
+ * Two nodes are the same when operator, attributes and inputs are, in one graph or in a graph and one around it. One
+ * walk: when a node is reached its inputs are merged already, so inputs compare by address. Constants are the same
+ * when their bytes are. Nothing random is merged, and no node with a graph of its own.
+ */
+#include "onnx/graph/same.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+typedef struct Entry Entry;
+struct Entry {
+  Node *node; /* NULL: the end of the chain */
+  uint64_t hash;
+  Entry *next;  /* of the same hash */
+  Entry *older; /* of the same scope, for its end */
+};
+
+typedef struct Merger {
+  Rewriter rewriter;
+  Map seen; /* hash -> Entry, newest first */
+  Entry end;
+} Merger;
+
+static const char *const never_merged[] = {
+    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout",
+};
+
+static const char *const commutative[] = {
+    "Add", "Mul", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal",
+};
+
+static bool listed(const char *op, const char *const *list, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    if (same_text(op, list[i])) return true;
+  }
+  return false;
+}
+#define LISTED(op, list) listed((op), (list), sizeof(list) / sizeof *(list))
+
+/* Max and Min of floats tell 0.0 from -0.0 by the order of their operands. */
+static bool commutes(const Node *node) {
+  if (node->input_count != 2) return false;
+  if (LISTED(node->op, commutative)) return true;
+  return (node_is(node, "Max") || node_is(node, "Min")) && dtype_is_integer(node->inputs[0].value->type.dtype);
+}
+
+static bool can_merge(const Node *node) {
+  if (node->domain[0] || LISTED(node->op, never_merged) || node->output_count == 0) return false;
+  for (size_t i = 0; i < node->attributes.count; i++) {
+    const Attribute *attribute = &node->attributes.items[i];
+    if (attribute->kind == ATTRIBUTE_GRAPH || attribute->kind == ATTRIBUTE_OTHER) return false;
+  }
+  return true;
+}
+
+static uint64_t node_hash(const Node *node) {
+  uint64_t hash = hash_mix((uint64_t)(uintptr_t)node->op, node->output_count);
+  uint64_t unordered = 0;
+  for (size_t i = 0; i < node->attributes.count; i++) unordered += attribute_hash(&node->attributes.items[i]);
+  hash = hash_mix(hash, unordered);
+  bool any_order = commutes(node);
+  unordered = 0;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    uint64_t input = (uint64_t)(uintptr_t)node->inputs[i].value;
+    if (any_order) unordered += hash_mix(input, 1);
+    else hash = hash_mix(hash, input);
+  }
+  return hash_mix(hash, unordered);
+}
+
+static bool same_inputs(const Node *a, const Node *b) {
+  if (a->input_count != b->input_count) return false;
+  if (commutes(a) && a->inputs[0].value == b->inputs[1].value && a->inputs[1].value == b->inputs[0].value) return true;
+  for (uint32_t i = 0; i < a->input_count; i++) {
+    if (a->inputs[i].value != b->inputs[i].value) return false;
+  }
+  return true;
+}
+
+static bool same_node(const Node *a, const Node *b) {
+  if (a->op != b->op || a->domain != b->domain || a->output_count != b->output_count) return false;
+  if (!same_inputs(a, b)) return false;
+  if (a->attributes.count != b->attributes.count) return false;
+  for (size_t i = 0; i < a->attributes.count; i++) {
+    const Attribute *other = node_attribute(b, a->attributes.items[i].name);
+    if (!other || !same_attribute(&a->attributes.items[i], other)) return false;
+  }
+  for (uint32_t i = 0; i < a->output_count; i++) {
+    if (!a->outputs[i] != !b->outputs[i]) return false;
+    if (a->outputs[i] && !type_equal(a->outputs[i]->type, b->outputs[i]->type)) return false;
+  }
+  return true;
+}
+
+/* The second node goes; where an output of a graph needs it, it stays. */
+static bool merge(Merger *merger, Node *first, Node *second) {
+  Rewriter *rewriter = &merger->rewriter;
+  if (second->output_count == 1) {
+    if (node_is(second, "Identity") && !rewrite_can_replace(second->outputs[0], first->outputs[0])) return false;
+    rewrite_replace(rewriter, second, first->outputs[0]);
+    return true;
+  }
+  for (uint32_t i = 0; i < second->output_count; i++) {
+    if (second->outputs[i] && !rewrite_can_replace(second->outputs[i], first->outputs[i])) return false;
+  }
+  for (uint32_t i = 0; i < second->output_count; i++) {
+    Value *old = second->outputs[i], *kept = first->outputs[i];
+    if (!old) continue;
+    if (old->name_fixed) {
+      kept->name = old->name;
+      kept->name_fixed = true;
+    }
+    value_replace(old, kept);
+  }
+  rewrite_drop_unused(rewriter, second, first);
+  return true;
+}
+
+static bool find_and_merge(Merger *merger, Node *node, Entry **scope) {
+  uint64_t hash = node_hash(node);
+  void **slot = map_slot(merger->rewriter.context, &merger->seen, hash, 0);
+  if (!*slot) *slot = &merger->end;
+  for (const Entry *entry = *slot; entry->node; entry = entry->next) {
+    if (same_node(entry->node, node)) return merge(merger, entry->node, node);
+  }
+  Entry *entry = arena_new(&merger->rewriter.context->arena, Entry);
+  *entry = (Entry){.node = node, .hash = hash, .next = *slot, .older = *scope};
+  *slot = entry;
+  *scope = entry;
+  return false;
+}
+
+static void merge_graph(Merger *merger, Graph *graph) {
+  Entry *scope = NULL;
+  for (Node *node = graph->first, *next; node; node = next) {
+    next = node->next;
+    for (size_t i = 0; i < node->attributes.count; i++) {
+      if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) merge_graph(merger, node->attributes.items[i].graph);
+    }
+    if (can_merge(node)) find_and_merge(merger, node, &scope);
+  }
+  /* What the graph holds is not seen by those beside it. */
+  for (; scope; scope = scope->older) *map_slot(merger->rewriter.context, &merger->seen, scope->hash, 0) = scope->next;
+}
+
+static void merge_initializers(Merger *merger, Graph *graph) {
+  Rewriter *rewriter = &merger->rewriter;
+  Map known = {0};
+  for (size_t i = 0; i < graph->initializers.count; i++) {
+    Value *value = graph->initializers.items[i];
+    if (!value->uses || value->name_fixed || !unread_constant_of(value)) continue;
+    for (uint64_t hash = tensor_hash(value->tensor);; hash++) {
+      void **slot = map_slot(rewriter->context, &known, hash, 1);
+      Value *first = *slot;
+      if (!first) {
+        *slot = value;
+        break;
+      }
+      if (!same_tensor(first->tensor, value->tensor)) continue;
+      if (value_is_output(value)) break;
+      first->origin = constant_origin(rewriter->model, first->origin, value->origin);
+      value_replace(value, first);
+      rewriter->changed = true;
+      break;
+    }
+  }
+}
+
+static void merge_initializers_of(Graph *graph, void *data) { merge_initializers(data, graph); }
+
+bool merge_common_nodes(Model *model) {
+  Merger merger = {0};
+  rewrite_begin(&merger.rewriter, model, __func__);
+  model_each_graph(model, merge_initializers_of, &merger);
+  for (size_t i = 0; i < model->functions.count; i++) merge_graph(&merger, model->functions.items[i]->body);
+  merge_graph(&merger, model->graph);
+  return rewrite_end(&merger.rewriter);
+}

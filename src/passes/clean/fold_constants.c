@@ -1,0 +1,176 @@
+/* Constant folding: what is known at export is computed at export.
+ *
+ * The result takes the place of the node as a constant that keeps the node's origin. A fold never makes the model much
+ * larger: a large result is allowed only in place of inputs that nothing else uses.
+ */
+#include "onnx/evaluate/evaluate.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+enum {
+  SMALL_RESULT = 1 << 12,       /* bytes that any fold may add to the model */
+  LARGEST_RESULT = 8 << 20,     /* bytes of a computed result */
+  LARGEST_TRANSPOSED = 64 << 20 /* bytes of a weight that is only moved */
+};
+
+static bool is_only_moved(const Node *node) { return node_is(node, "Transpose") || only_renames(node); }
+
+static bool only_use(const Value *value) { return value->uses && !value->uses->next; }
+
+/* Does the node take a part of a constant, known at export? */
+static bool takes_part(const Node *node, const Value *whole) {
+  if (!node || (!node_is(node, "Slice") && !node_is(node, "Gather")) || node_input(node, 0) != whole) return false;
+  for (uint32_t i = 1; i < node->input_count; i++) {
+    if (node->inputs[i].value && !constant_of(node->inputs[i].value)) return false;
+  }
+  return true;
+}
+
+/* Bytes that go with the constant, as this use's share: all of them for its only use; where all uses take parts of it,
+ * as stacked weights are taken apart, an equal part. */
+static size_t share_of(const Value *value) {
+  enum { MOST_PARTS = 16 };
+  const Tensor *tensor = unread_constant_of(value);
+  size_t count = 0;
+  if (!tensor) return 0;
+  if (only_use(value)) return tensor->size;
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (++count > MOST_PARTS || !takes_part(use->node, value)) return 0;
+  }
+  return tensor->size / count;
+}
+
+static size_t largest_result(const Node *node) {
+  size_t replaced = SMALL_RESULT;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    if (node->inputs[i].value) replaced += share_of(node->inputs[i].value);
+  }
+  size_t bound = only_renames(node) ? SIZE_MAX : is_only_moved(node) ? LARGEST_TRANSPOSED : LARGEST_RESULT;
+  return replaced < bound ? replaced : bound;
+}
+
+/* Shape looks at the type alone: constant where the sizes asked for are. */
+static const Tensor *fold_shape(Rewriter *rewriter, const Node *node) {
+  const Value *value = node_input(node, 0);
+  if (!value || value->type.dtype == DTYPE_NONE) return NULL;
+  int64_t rank = value->type.rank, start = node_int_or(node, "start", 0), end = node_int_or(node, "end", rank);
+  if (start < 0) start += rank;
+  if (end < 0) end += rank;
+  start = start < 0 ? 0 : start > rank ? rank : start;
+  end = end < start ? start : end > rank ? rank : end;
+  int64_t length = end - start;
+  Arena *arena = &rewriter->context->arena;
+  int64_t *sizes = arena_new_array(arena, (size_t)length, int64_t);
+  for (int64_t i = 0; i < length; i++) {
+    Dim dim = value->type.dims[start + i];
+    if (!dim_is_constant(dim)) return NULL;
+    sizes[i] = dim.constant;
+  }
+  Tensor *result = arena_new(arena, Tensor);
+  *result = (Tensor){.dtype = DTYPE_INT64, .rank = 1, .data = sizes, .size = (size_t)length * sizeof length};
+  result->dims = arena_copy(arena, &length, sizeof length);
+  return result;
+}
+
+static const Tensor *fold_node(Rewriter *rewriter, const Node *node) {
+  const Tensor **inputs = arena_new_array(&rewriter->context->arena, node->input_count, const Tensor *);
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Value *value = node->inputs[i].value;
+    inputs[i] = unread_constant_of(value);
+    if (value && !inputs[i]) return NULL;
+  }
+  Evaluation evaluation = {.context = rewriter->context,
+                           .node = node,
+                           .inputs = inputs,
+                           .input_count = node->input_count,
+                           .opset = rewriter->model->opset,
+                           .largest = largest_result(node)};
+  const Tensor *result = evaluate_node(&evaluation);
+  return result && result->size <= evaluation.largest ? result : NULL;
+}
+
+static const char *how_folded(const Node *node, const Tensor *result) {
+  if (node_is(node, "Transpose")) return "transposed";
+  if (only_renames(node)) return "reshaped";
+  if (node_is(node, "Cast")) return dtype_short(result->dtype);
+  return node_is(node, "Expand") ? "expanded" : "folded";
+}
+
+/* What is made of one weight, whatever constants help, keeps a name that tells which it is. */
+static const Tensor *named_after_input(Rewriter *rewriter, const Node *node, const Tensor *result) {
+  Str name = NULL;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Tensor *from = unread_constant_of(node_input(node, i));
+    if (!from || !from->name || from->name == name) continue;
+    if (name) return result;
+    name = from->name;
+  }
+  if (!name) return result;
+  Arena *arena = &rewriter->context->arena;
+  Tensor *named = arena_copy(arena, result, sizeof *result);
+  named->name = str_intern(rewriter->context, arena_format(arena, "%s_%s", name, how_folded(node, result)));
+  return named;
+}
+
+static const Origin *folded_origin(Rewriter *rewriter, const Node *node) {
+  const Origin *origin = node->origin;
+  if (!origin) return NULL;
+  origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Value *value = node->inputs[i].value;
+    if (value && only_use(value)) origin = constant_origin(rewriter->model, origin, value->origin);
+  }
+  return origin;
+}
+
+static bool has_constant_inputs(const Node *node) {
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Value *value = node->inputs[i].value;
+    if (value && !value->tensor && !(value->producer && node_is(value->producer, "Constant"))) return false;
+  }
+  return node->input_count > 0;
+}
+
+static bool has_subgraph(const Node *node) {
+  for (size_t i = 0; i < node->attributes.count; i++) {
+    if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) return true;
+  }
+  return false;
+}
+
+/* An array without elements is known whatever it is made of; runtimes are not at home with them. */
+static const Tensor *fold_empty(Rewriter *rewriter, const Node *node) {
+  Type type = node->outputs[0]->type;
+  if (type.dtype == DTYPE_NONE || !dtype_bits(type.dtype) || has_subgraph(node)) return NULL;
+  if (node_is(node, "Constant") || node_is(node, "Identity")) return NULL;
+  int64_t *dims = arena_new_array(&rewriter->context->arena, type.rank, int64_t);
+  bool empty = false;
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (!dim_is_constant(type.dims[i])) return NULL;
+    dims[i] = type.dims[i].constant;
+    empty = empty || dims[i] == 0;
+  }
+  Tensor *result = arena_new(&rewriter->context->arena, Tensor);
+  *result = (Tensor){.dtype = type.dtype, .rank = type.rank, .dims = dims};
+  return empty ? result : NULL;
+}
+
+static void fold(Rewriter *rewriter, Node *node) {
+  if (node->output_count != 1 || !node->outputs[0] || node->domain[0]) return;
+  const Tensor *result = NULL;
+  if (node_is(node, "Shape")) result = fold_shape(rewriter, node);
+  else if (has_constant_inputs(node)) result = fold_node(rewriter, node);
+  if (!result) result = fold_empty(rewriter, node);
+  if (!result) return;
+  Type type = node->outputs[0]->type;
+  if (type.dtype != DTYPE_NONE && !type_equal(type, tensor_type(rewriter->context, result))) return;
+  result = named_after_input(rewriter, node, result);
+  rewrite_replace(rewriter, node, rewrite_constant(rewriter, node, result, folded_origin(rewriter, node)));
+}
+
+bool fold_constants(Model *model) {
+  Rewriter rewriter;
+  rewrite_begin(&rewriter, model, __func__);
+  rewrite_each_node(&rewriter, fold);
+  return rewrite_end(&rewriter);
+}

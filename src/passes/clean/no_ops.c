@@ -1,0 +1,566 @@
+/* No-ops: nodes that give back what they were given, and chains that one node can say.
+ *
+ * Only what is exact for the element type goes: x * 1 and x - 0 do, x + 0.0 does not (it turns -0.0 into 0.0). Sizes
+ * known only at run time are equal when their expressions are.
+ */
+#include <math.h>
+
+#include "onnx/facts/schema.h"
+#include "passes/analysis/positions.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+#include "types/moved.h"
+#include "types/numbers.h"
+
+static Type input_type(const Node *node, size_t index) {
+  const Value *value = node_input(node, index);
+  return value ? value->type : (Type){0};
+}
+
+static Type output_type(const Node *node) { return node->outputs[0]->type; }
+
+static bool known(Type type) { return type.dtype != DTYPE_NONE; }
+
+static bool same_type(Type a, Type b) { return known(a) && type_equal(a, b); }
+
+static Node *producer(const Node *node, size_t index) {
+  const Value *value = node_input(node, index);
+  return value ? value->producer : NULL;
+}
+
+/* A constant has no node to hand sites to and may be replaced by another later: where it was a node's value is then
+ * known to those who read it. */
+static Node *replace(Rewriter *rewriter, Node *node, Value *replacement) {
+  for (const Use *use = node->outputs[0]->uses; use && replacement->tensor; use = use->next) {
+    rewrite_hand_over(rewriter, use->node, node);
+  }
+  return rewrite_replace(rewriter, node, replacement);
+}
+
+/* Takes the place of the node that made the first input: the node reads that one's input itself, and does its work even
+ * where others keep it. */
+static void read_past(Rewriter *rewriter, Node *node, Node *inner) {
+  use_set(&node->inputs[0], node_input(inner, 0));
+  rewrite_hand_over(rewriter, node, inner);
+  rewrite_drop_unused(rewriter, inner, NULL);
+  rewriter->changed = true;
+}
+
+/* The node and the one before it undo each other. */
+static void cancel(Rewriter *rewriter, Node *node, Node *inner) {
+  Value *source = node_input(inner, 0);
+  Node *stays = replace(rewriter, node, source);
+  rewrite_drop_unused(rewriter, inner, stays);
+}
+
+static void simplify_identity(Rewriter *rewriter, Node *node) { replace(rewriter, node, node_input(node, 0)); }
+
+/* ---- Cast ---- */
+
+/* Bits of an integer that a float type holds exactly. */
+static unsigned exact_bits(DType dtype) {
+  switch (dtype) {
+    case DTYPE_BFLOAT16: return 8;
+    case DTYPE_FLOAT16: return 11;
+    case DTYPE_FLOAT32: return 24;
+    case DTYPE_FLOAT64: return 53;
+    default: return 0;
+  }
+}
+
+/* Does every value of one type have its exact equal in the other? */
+static bool widens(DType from, DType to) {
+  DKind a = dtype_kind(from), b = dtype_kind(to);
+  unsigned bits = dtype_bits(from);
+  if (from >= DTYPE_COMPLEX64 || to >= DTYPE_COMPLEX64 || from == to) return false; /* and 8-bit floats */
+  if (a == KIND_BOOL) return true;
+  if (b == KIND_FLOAT) {
+    if (a == KIND_FLOAT) return dtype_bits(to) > bits;
+    return exact_bits(to) >= bits; /* an int8 needs 7 bits and -128 is a power of two: being strict costs nothing */
+  }
+  if (a == KIND_INT) return b == KIND_INT && dtype_bits(to) > bits;
+  return a == KIND_UINT && (b == KIND_INT || b == KIND_UINT) && dtype_bits(to) > bits;
+}
+
+static void simplify_cast(Rewriter *rewriter, Node *node) {
+  if (same_type(input_type(node, 0), output_type(node))) {
+    replace(rewriter, node, node_input(node, 0));
+    return;
+  }
+  Node *inner = producer(node, 0);
+  if (!inner || !node_is(inner, "Cast") || !widens(input_type(inner, 0).dtype, output_type(inner).dtype)) return;
+  if (output_type(node).dtype >= DTYPE_COMPLEX64) return;
+  if (same_type(input_type(inner, 0), output_type(node))) cancel(rewriter, node, inner);
+  else read_past(rewriter, node, inner);
+}
+
+/* ---- Transpose ---- */
+
+static void permutation_of(const Node *node, int64_t *permutation) {
+  uint32_t rank = output_type(node).rank;
+  const Attribute *attribute = node_attribute(node, "perm");
+  for (uint32_t i = 0; i < rank; i++) {
+    bool given = attribute && attribute->kind == ATTRIBUTE_INTS && attribute->count == rank;
+    permutation[i] = given ? attribute->integers[i] : (int64_t)(rank - 1 - i);
+  }
+}
+
+static bool is_identity(const int64_t *permutation, uint32_t rank) {
+  for (uint32_t i = 0; i < rank; i++) {
+    if (permutation[i] != (int64_t)i) return false;
+  }
+  return true;
+}
+
+static void simplify_transpose(Rewriter *rewriter, Node *node) {
+  uint32_t rank = output_type(node).rank;
+  if (!known(input_type(node, 0)) || input_type(node, 0).rank != rank || rank > MAX_RANK) return;
+  int64_t outer[MAX_RANK], first[MAX_RANK], both[MAX_RANK];
+  permutation_of(node, outer);
+  if (is_identity(outer, rank)) {
+    replace(rewriter, node, node_input(node, 0));
+    return;
+  }
+  Node *inner = producer(node, 0);
+  if (!inner || !node_is(inner, "Transpose") || !known(input_type(inner, 0)) || output_type(inner).rank != rank) return;
+  permutation_of(inner, first);
+  for (uint32_t i = 0; i < rank; i++) {
+    if (outer[i] < 0 || outer[i] >= (int64_t)rank) return;
+    both[i] = first[outer[i]];
+  }
+  if (is_identity(both, rank)) {
+    cancel(rewriter, node, inner);
+    return;
+  }
+  node_set_ints(node, "perm", both, rank);
+  read_past(rewriter, node, inner);
+}
+
+/* ---- Reshape, Squeeze, Unsqueeze, Flatten ---- */
+
+static bool keeps_order(const Node *node) {
+  return node_is(node, "Reshape") || node_is(node, "Squeeze") || node_is(node, "Unsqueeze") || node_is(node, "Flatten");
+}
+
+/* What to tell Reshape: 0 for a size known only at run time that stays in its place, -1 for one alone among constants
+ * (beside another that turns out to be 0 it would be ambiguous). */
+static bool reshape_numbers(Type from, Type to, int64_t *numbers) {
+  uint32_t symbolic = 0;
+  for (uint32_t i = 0; i < to.rank; i++) symbolic += !dim_is_constant(to.dims[i]);
+  for (uint32_t i = 0; i < to.rank; i++) {
+    if (dim_is_constant(to.dims[i])) numbers[i] = to.dims[i].constant;
+    else if (i < from.rank && dim_equal(from.dims[i], to.dims[i])) numbers[i] = 0;
+    else if (symbolic == 1) numbers[i] = -1;
+    else return false;
+    if (dim_is(to.dims[i], 0)) return false; /* 0 has a meaning of its own */
+  }
+  return true;
+}
+
+static bool same_numbers(const Tensor *tensor, const int64_t *numbers, size_t count) {
+  return tensor && tensor->dtype == DTYPE_INT64 && tensor->size == count * sizeof *numbers &&
+         (count == 0 || memcmp(tensor->data, numbers, tensor->size) == 0);
+}
+
+/* One Reshape of what the first node read. */
+static void reshape_at_once(Rewriter *rewriter, Node *node, Node *inner) {
+  Type from = input_type(inner, 0), to = output_type(node);
+  int64_t numbers[MAX_RANK];
+  if (to.rank > MAX_RANK || !reshape_numbers(from, to, numbers)) return;
+  if (node_is(node, "Reshape")) {
+    if (!same_numbers(constant_of(node_input(node, 1)), numbers, to.rank)) {
+      use_set(&node->inputs[1], rewrite_constant_ints(rewriter, node, numbers, to.rank, node->origin));
+    }
+    if (node_int_or(node, "allowzero", 0)) node_set_int(node, "allowzero", 0);
+    read_past(rewriter, node, inner);
+    return;
+  }
+  if (node_input(node, 0)->uses->next) return; /* the first one stays: nothing would be won */
+  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  Value *inputs[] = {node_input(inner, 0), rewrite_constant_ints(rewriter, node, numbers, to.rank, node->origin)};
+  Node *reshape = graph_node(node->graph, origin, "Reshape", "", inputs, 2, &to, 1, node);
+  replace(rewriter, node, reshape->outputs[0]);
+  rewrite_drop_unused(rewriter, inner, reshape);
+}
+
+/* A Loop that takes no step gives its stacked results shapes that are not what their types say; a Reshape to sizes
+ * computed at run time, zeros among them, mends that. */
+static bool mends_shape(const Node *node) {
+  return node_is(node, "Reshape") && node_int_or(node, "allowzero", 0) && !constant_of(node_input(node, 1));
+}
+
+static void simplify_reshape(Rewriter *rewriter, Node *node) {
+  Type to = output_type(node);
+  if (mends_shape(node)) return;
+  if (same_type(input_type(node, 0), to)) {
+    replace(rewriter, node, node_input(node, 0));
+    return;
+  }
+  Node *inner = producer(node, 0);
+  if (!inner || !keeps_order(inner) || !known(input_type(inner, 0)) || !known(to)) return;
+  if (mends_shape(inner)) return;
+  if (same_type(input_type(inner, 0), to)) cancel(rewriter, node, inner);
+  else reshape_at_once(rewriter, node, inner);
+}
+
+/* ---- a reduction that keeps its axes ---- */
+
+static const char *const reductions[] = {
+    "ReduceSum", "ReduceMax", "ReduceMin",       "ReduceMean",   "ReduceProd",
+    "ReduceL1",  "ReduceL2",  "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp",
+};
+
+static bool is_reduction(const Node *node) {
+  for (size_t i = 0; i < sizeof reductions / sizeof *reductions; i++) {
+    if (node_is(node, reductions[i])) return true;
+  }
+  return false;
+}
+
+/* The axes that a reduction names, as an input or an attribute; false when they are not known. */
+static bool reduced_axes(const Node *node, bool *reduced) {
+  uint32_t rank = input_type(node, 0).rank;
+  const Attribute *attribute = node_attribute(node, "axes");
+  const Tensor *tensor = constant_of(node_input(node, 1));
+  const int64_t *axes = NULL;
+  size_t count = 0;
+  if (tensor && tensor->dtype == DTYPE_INT64) {
+    axes = tensor->data;
+    count = tensor->size / sizeof *axes;
+  } else if (attribute && attribute->kind == ATTRIBUTE_INTS) {
+    axes = attribute->integers;
+    count = attribute->count;
+  }
+  for (size_t i = 0; i < count; i++) {
+    int64_t axis = axes[i] < 0 ? axes[i] + (int64_t)rank : axes[i];
+    if (axis < 0 || axis >= (int64_t)rank) return false;
+    reduced[axis] = true;
+  }
+  return count > 0;
+}
+
+/* Axes that are dropped and put back at once are kept by the reduction itself. */
+static bool keep_axes(Rewriter *rewriter, Node *node) {
+  Node *reduction = producer(node, 0);
+  if (!reduction || !is_reduction(reduction) || node_int_or(reduction, "keepdims", 1) != 0) return false;
+  Type from = input_type(reduction, 0), to = output_type(node);
+  bool reduced[MAX_RANK] = {false};
+  if (!known(from) || from.rank != to.rank || to.rank > MAX_RANK || !reduced_axes(reduction, reduced)) return false;
+  for (uint32_t i = 0; i < to.rank; i++) {
+    if (!dim_equal(to.dims[i], reduced[i] ? dim_of(1) : from.dims[i])) return false;
+  }
+  Value *value = reduction->outputs[0];
+  if (value->uses->next) return false; /* somebody wants the axes dropped */
+  value->type = to;
+  node_set_int(reduction, "keepdims", 1);
+  replace(rewriter, node, value);
+  return true;
+}
+
+/* ---- Slice, Concat ---- */
+
+/* With steps forward, a slice as long as its input is the input; turned around twice it is as it was. */
+static void simplify_slice(Rewriter *rewriter, Node *node) {
+  int64_t axis, other;
+  if (!same_type(input_type(node, 0), output_type(node))) return;
+  if (reverses_axis(node, &axis) && reverses_axis(producer(node, 0), &other) && axis == other) {
+    cancel(rewriter, node, producer(node, 0));
+    return;
+  }
+  const Value *steps = node_input(node, 4);
+  if (steps) {
+    const Tensor *tensor = constant_of(steps);
+    if (!tensor || !dtype_is_integer(tensor->dtype)) return;
+    size_t width = dtype_bytes(tensor->dtype, 1);
+    for (size_t at = 0; at + width <= tensor->size; at += width) {
+      if (number_decode_int(tensor->dtype, (const char *)tensor->data + at) <= 0) return;
+    }
+  }
+  replace(rewriter, node, node_input(node, 0));
+}
+
+/* An input as long as the result: there are no others, or they are empty. */
+static void simplify_concat(Rewriter *rewriter, Node *node) {
+  Value *whole = NULL;
+  for (uint32_t i = 0; i < node->input_count && !whole; i++) {
+    if (same_type(input_type(node, i), output_type(node))) whole = node_input(node, i);
+  }
+  if (!whole) return;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    Node *empty = producer(node, i);
+    if (!empty || node_input(node, i) == whole) continue;
+    use_set(&node->inputs[i], whole);
+    rewrite_drop_unused(rewriter, empty, node);
+  }
+  replace(rewriter, node, whole);
+}
+
+/* ---- arithmetic with a neutral element ---- */
+
+enum { LARGEST_NEUTRAL = 1 << 16 /* bytes: longer constants are not looked through */ };
+
+/* The bits of the one element that the whole constant consists of. Not of a parameter: its name says that its value
+ * may be another tomorrow, and a scale of ones is one of a kind that readers look for. */
+static bool uniform_bits(const Value *value, uint64_t *bits) {
+  const Tensor *tensor = unread_constant_of(value);
+  if (!tensor || tensor->name || tensor->size == 0 || tensor->size > LARGEST_NEUTRAL) return false;
+  size_t width = dtype_bytes(tensor->dtype, 1);
+  if (width > sizeof *bits || dtype_bits(tensor->dtype) < 8 || tensor->size % width) return false;
+  tensor_ready(tensor);
+  *bits = 0;
+  memcpy(bits, tensor->data, width);
+  const char *data = tensor->data;
+  for (size_t at = width; at < tensor->size; at += width) {
+    if (memcmp(data, data + at, width) != 0) return false;
+  }
+  return true;
+}
+
+typedef enum Neutral { NONE, ZERO, POSITIVE_ZERO, NEGATIVE_ZERO, ONE, ALL_BITS, LOWEST, HIGHEST } Neutral;
+
+typedef struct NeutralRow {
+  const char *op;
+  Neutral integer, real; /* the neutral element of integers and booleans, and of floats */
+  bool either;           /* on either side */
+} NeutralRow;
+
+static const NeutralRow neutrals[] = {
+    {"Add", ZERO, NEGATIVE_ZERO, true},
+    {"Sub", ZERO, POSITIVE_ZERO, false},
+    {"Mul", ONE, ONE, true},
+    {"Div", ONE, ONE, false},
+    {"Pow", ONE, ONE, false},
+    {"And", ONE, ONE, true},
+    {"Or", ZERO, ZERO, true},
+    {"Xor", ZERO, ZERO, true},
+    {"BitwiseAnd", ALL_BITS, ALL_BITS, true},
+    {"BitwiseOr", ZERO, ZERO, true},
+    {"BitwiseXor", ZERO, ZERO, true},
+    {"BitShift", ZERO, ZERO, false},
+    {"Max", NONE, LOWEST, true}, /* a NaN stays one */
+    {"Min", NONE, HIGHEST, true},
+};
+
+/* What is spread over more axes, or has them in another order, has the elements that it had before. */
+static const Value *before_spread(const Value *value) {
+  enum { DEEPEST = 4 };
+  for (int depth = 0; depth < DEEPEST && value && value->producer; depth++) {
+    const Node *node = value->producer;
+    if (!node_is(node, "Expand") && !keeps_order(node) && !node_is(node, "Transpose")) break;
+    value = node_input(node, 0);
+  }
+  return value;
+}
+
+static bool is_neutral(const Value *value, Neutral neutral) {
+  uint64_t bits;
+  value = before_spread(value);
+  if (!uniform_bits(value, &bits)) return false;
+  DType dtype = constant_of(value)->dtype;
+  if (dtype >= DTYPE_COMPLEX64) return false;
+  switch (neutral) {
+    case ZERO:
+    case POSITIVE_ZERO: return bits == 0;
+    case NEGATIVE_ZERO: return bits == (uint64_t)1 << (dtype_bits(dtype) - 1);
+    case ONE: return bits == number_encode(dtype, 1);
+    case ALL_BITS: return bits == UINT64_MAX >> (64 - dtype_bits(dtype));
+    case LOWEST: return bits == number_encode(dtype, -INFINITY);
+    case HIGHEST: return bits == number_encode(dtype, INFINITY);
+    default: return false;
+  }
+}
+
+/* A neutral constant may be the larger operand: what it does to the shape is left to those who read the result. */
+static bool leave_to_broadcasting(Rewriter *rewriter, Node *node, Value *source);
+
+static bool is_annihilated(const Node *node, const Value *value) {
+  uint64_t bits;
+  bool conjunction = node_is(node, "And");
+  if ((!conjunction && !node_is(node, "Or")) || !uniform_bits(value, &bits)) return false;
+  return (bits == 0) == conjunction;
+}
+
+static void simplify_arithmetic(Rewriter *rewriter, Node *node) {
+  const NeutralRow *row = neutrals;
+  if (node->input_count != 2) return;
+  while (!same_text(row->op, node->op)) row++;
+  Neutral neutral = dtype_is_float(output_type(node).dtype) ? row->real : row->integer;
+  for (size_t side = row->either ? 0 : 1; side < 2; side++) {
+    Value *value = node_input(node, side), *other = node_input(node, 1 - side);
+    if (is_annihilated(node, value)) other = value;
+    else if (!is_neutral(value, neutral)) continue;
+    if (!known(other->type)) continue;
+    if (same_type(other->type, output_type(node))) replace(rewriter, node, other);
+    else if (!leave_to_broadcasting(rewriter, node, other)) continue;
+    return;
+  }
+}
+
+static void simplify_where(Rewriter *rewriter, Node *node) {
+  uint64_t condition;
+  if (!uniform_bits(node_input(node, 0), &condition)) return;
+  size_t taken = condition ? 1 : 2;
+  if (same_type(input_type(node, taken), output_type(node))) replace(rewriter, node, node_input(node, taken));
+}
+
+/* Of operators that are their own inverse, exactly. */
+static void simplify_involution(Rewriter *rewriter, Node *node) {
+  Node *inner = producer(node, 0);
+  if (inner && node_is(inner, node->op) && same_type(input_type(inner, 0), output_type(node))) {
+    cancel(rewriter, node, inner);
+  }
+}
+
+/* ---- what broadcasting does anyway ---- */
+
+static const char *const broadcasting[] = {
+    "Add",        "Sub",      "Mul",     "Div",         "Pow",
+    "Mod",        "Max",      "Min",     "Sum",         "Where",
+    "Equal",      "Less",     "Greater", "LessOrEqual", "GreaterOrEqual",
+    "And",        "Or",       "Xor",     "BitwiseAnd",  "BitwiseOr",
+    "BitwiseXor", "BitShift",
+};
+
+static bool is_broadcasting(const Node *node) {
+  if (node->domain[0]) return false;
+  for (size_t i = 0; i < sizeof broadcasting / sizeof *broadcasting; i++) {
+    if (node_is(node, broadcasting[i])) return true;
+  }
+  return false;
+}
+
+/* Does the node give the same shape when it reads `instead` wherever it reads `value`? */
+static bool broadcasts_to_the_same(const Node *node, const Value *value, const Value *instead) {
+  Type to = output_type(node);
+  bool covered[MAX_RANK] = {false};
+  uint32_t most = 0;
+  if (to.rank > MAX_RANK || !known(to)) return false;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Value *operand = node->inputs[i].value == value ? instead : node->inputs[i].value;
+    if (!operand || !known(operand->type) || operand->type.rank > to.rank) return false;
+    if (operand->type.rank > most) most = operand->type.rank;
+    uint32_t shift = to.rank - operand->type.rank;
+    for (uint32_t axis = 0; axis < operand->type.rank; axis++) {
+      Dim dim = operand->type.dims[axis];
+      if (dim_equal(dim, to.dims[shift + axis])) covered[shift + axis] = true;
+      else if (!dim_is(dim, 1)) return false;
+    }
+  }
+  for (uint32_t axis = 0; axis < to.rank; axis++) {
+    if (!covered[axis]) return false;
+  }
+  return most == to.rank;
+}
+
+/* Expand broadcasts its first input as well, when its target names every axis. */
+static bool expands_to_the_same(const Node *node, const Value *value) {
+  Type target = input_type(node, 1);
+  return node_is(node, "Expand") && node_input(node, 1) != value && target.rank == 1 &&
+         dim_is(target.dims[0], output_type(node).rank);
+}
+
+/* The uses of the node's value read the value before it, if all of them broadcast it anyway. */
+static bool leave_to_broadcasting(Rewriter *rewriter, Node *node, Value *source) {
+  Value *value = node->outputs[0];
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (!use->node) return false;
+    bool does = is_broadcasting(use->node) ? broadcasts_to_the_same(use->node, value, source)
+                                           : expands_to_the_same(use->node, value);
+    if (!does) return false;
+  }
+  if (!value->uses) return false;
+  replace(rewriter, node, source);
+  return true;
+}
+
+/* A constant all of whose elements are alike is one element to an operator that broadcasts. */
+static void shrink_uniform(Rewriter *rewriter, Node *node) {
+  Arena *arena = &rewriter->context->arena;
+  uint64_t bits;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    Value *value = node->inputs[i].value;
+    if (!value || value->type.rank == 0 || !uniform_bits(value, &bits) || !is_broadcasting(node)) continue;
+    Value scalar = {.type = {.dtype = value->type.dtype}};
+    if (!broadcasts_to_the_same(node, value, &scalar)) continue;
+    Tensor *tensor = arena_copy(arena, constant_of(value), sizeof *tensor);
+    tensor->rank = 0;
+    tensor->size = dtype_bytes(tensor->dtype, 1);
+    use_set(&node->inputs[i], rewrite_constant(rewriter, node, tensor, value->origin ? value->origin : node->origin));
+    rewriter->changed = true;
+  }
+}
+
+static bool adds_leading_ones(const Node *node) {
+  Type from = input_type(node, 0), to = output_type(node);
+  if (!known(from) || !known(to) || to.rank <= from.rank) return false;
+  uint32_t more = to.rank - from.rank;
+  for (uint32_t i = 0; i < more; i++) {
+    if (!dim_is(to.dims[i], 1)) return false;
+  }
+  return type_same_shape(from, (Type){.rank = from.rank, .dims = to.dims + more});
+}
+
+static void simplify_expand(Rewriter *rewriter, Node *node) {
+  Type from = input_type(node, 0);
+  if (same_type(from, output_type(node))) replace(rewriter, node, node_input(node, 0));
+  else if (known(from) && known(output_type(node))) leave_to_broadcasting(rewriter, node, node_input(node, 0));
+}
+
+static void simplify_reshape_or_leave(Rewriter *rewriter, Node *node) {
+  if (adds_leading_ones(node) && leave_to_broadcasting(rewriter, node, node_input(node, 0))) return;
+  if (keep_axes(rewriter, node)) return;
+  simplify_reshape(rewriter, node);
+}
+
+typedef struct Rule {
+  const char *op;
+  void (*simplify)(Rewriter *rewriter, Node *node);
+} Rule;
+
+static const Rule rules[] = {
+    {"Identity", simplify_identity},
+    {"Cast", simplify_cast},
+    {"Transpose", simplify_transpose},
+    {"Reshape", simplify_reshape_or_leave},
+    {"Unsqueeze", simplify_reshape_or_leave},
+    {"Squeeze", simplify_reshape},
+    {"Flatten", simplify_reshape},
+    {"Expand", simplify_expand},
+    {"Slice", simplify_slice},
+    {"Concat", simplify_concat},
+    {"Where", simplify_where},
+    {"Neg", simplify_involution},
+    {"Not", simplify_involution},
+    {"BitwiseNot", simplify_involution},
+    {"Add", simplify_arithmetic},
+    {"Sub", simplify_arithmetic},
+    {"Mul", simplify_arithmetic},
+    {"Div", simplify_arithmetic},
+    {"Pow", simplify_arithmetic},
+    {"And", simplify_arithmetic},
+    {"Or", simplify_arithmetic},
+    {"Xor", simplify_arithmetic},
+    {"BitwiseAnd", simplify_arithmetic},
+    {"BitwiseOr", simplify_arithmetic},
+    {"BitwiseXor", simplify_arithmetic},
+    {"BitShift", simplify_arithmetic},
+    {"Max", simplify_arithmetic},
+    {"Min", simplify_arithmetic},
+};
+
+static void simplify(Rewriter *rewriter, Node *node) {
+  if (node->domain[0] || node->output_count != 1 || !node->outputs[0] || !node_input(node, 0)) return;
+  shrink_uniform(rewriter, node);
+  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+    if (!node_is(node, rules[i].op)) continue;
+    rules[i].simplify(rewriter, node);
+    return;
+  }
+}
+
+bool remove_no_ops(Model *model) {
+  Rewriter rewriter;
+  rewrite_begin(&rewriter, model, __func__);
+  rewrite_each_node(&rewriter, simplify);
+  return rewrite_end(&rewriter);
+}

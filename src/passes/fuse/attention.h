@@ -1,0 +1,46 @@
+/* What the passes around Attention share. */
+#ifndef J2O_PASSES_FUSE_ATTENTION_H
+#define J2O_PASSES_FUSE_ATTENTION_H
+
+#include "passes/pattern.h"
+
+/* From batch, position, head, features to batch, head, position, features, and back. */
+bool puts_heads_first(const Node *transpose);
+void set_heads_first(Node *transpose);
+
+/* Are `count` sizes from `first` on the same? */
+bool same_dims(Type a, Type b, uint32_t first, uint32_t count);
+
+/* The operator that makes the value, when it is this one, of the match's graph, and the match alone reads it. It
+ * becomes part of the match. */
+Node *match_take(Match *match, Value *value, const char *op);
+
+/* Attention with other inputs in place of the match, whose root is an Attention: with the root's attributes. */
+Node *match_emit_like(Match *match, Value *const *inputs, size_t count);
+
+/* What goes into the softmax. */
+typedef struct Scores {
+  Value *query, *keys; /* keys as the product reads them, features first */
+  double scale;
+  Value *mask; /* where scores are kept (or, when inverted, put out), or NULL */
+  bool inverted;
+  double fill; /* what stands in place of a score that is put out */
+  Value *bias; /* added to the scores, or NULL */
+  Type type;   /* of the scores: batch, head, query, key */
+} Scores;
+
+/* The mask that Attention gets, made where it must be, or NULL for none; false when no mask gives the same. */
+bool attention_mask(Match *match, const Scores *scores, Value **mask, bool *causal);
+void set_attention(Node *node, const Scores *scores, bool causal);
+/* batch, head, features, position as batch, head, position, features: the transposition that is there is taken back or
+ * turned into another one. */
+Value *features_last(Match *match, Value *value);
+
+/* softmax(Q Kᵀ) V over four axes. attention_scores.c */
+bool fuse_attention_scores(Match *match);
+bool fuse_causal_mask(Match *match);
+/* Fewer heads of keys and values than of queries. attention_groups.c */
+bool fuse_repeated_heads(Match *match);
+bool fuse_grouped_heads(Match *match); /* attention_axes.c */
+
+#endif

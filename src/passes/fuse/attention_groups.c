@@ -1,0 +1,60 @@
+/* Grouped queries: several heads of queries to one of keys and values. Where the keys and values are repeated for it,
+ * Attention does that itself. */
+#include "passes/fuse/attention.h"
+
+/* What is repeated: batch, heads, positions, features, or positions before heads. */
+typedef struct Repeated {
+  Value *source;
+  bool transposed; /* heads stand after positions in it, and a Transpose puts them first */
+} Repeated;
+
+/* [.., heads, ..] to [.., heads, 1, ..] to [.., heads, times, ..] to [.., heads * times, ..] */
+static bool read_repeated(Match *match, Value *value, Repeated *repeated) {
+  Node *node = value->producer;
+  *repeated = (Repeated){.transposed = node && puts_heads_first(node)};
+  if (repeated->transposed) {
+    if (!match_take(match, value, "Transpose")) return false;
+    value = node_input(node, 0);
+  }
+  uint32_t heads = repeated->transposed ? 2 : 1;
+  Node *merge = match_take(match, value, "Reshape");
+  Node *expand = merge ? match_take(match, node_input(merge, 0), "Expand") : NULL;
+  if (!expand) return false;
+  Value *apart = node_input(expand, 0);
+  Node *part = match_take(match, apart, "Unsqueeze");
+  if (!part) part = match_take(match, apart, "Reshape");
+  if (!part) return false;
+  Value *source = node_input(part, 0);
+  Type from = source->type, one = apart->type, many = expand->outputs[0]->type, to = value->type;
+  if (from.rank != 4 || one.rank != 5 || many.rank != 5 || to.rank != 4) return false;
+  for (uint32_t i = 0; i < 4; i++) {
+    uint32_t at = i > heads ? i + 1 : i;
+    if (!dim_equal(one.dims[at], from.dims[i]) || !dim_equal(many.dims[at], from.dims[i])) return false;
+    if (i != heads && !dim_equal(to.dims[i], from.dims[i])) return false;
+  }
+  repeated->source = source;
+  return dim_is(one.dims[heads + 1], 1) && dim_is_constant(from.dims[heads]);
+}
+
+static Value *as_given(Match *match, const Repeated *repeated) {
+  if (!repeated->transposed) return repeated->source;
+  Type type = repeated->source->type;
+  const Dim dims[] = {type.dims[0], type.dims[2], type.dims[1], type.dims[3]};
+  Type turned = type_make(match->rewriter->context, type.dtype, dims, 4);
+  Node *node = EMIT_BEFORE(match, "Transpose", turned, repeated->source);
+  set_heads_first(node);
+  return node->outputs[0];
+}
+
+bool fuse_repeated_heads(Match *match) {
+  Node *old = match->root;
+  Repeated keys, values;
+  if (node_attribute(old, "q_num_heads") || old->input_count < 3 || old->input_count > 4) return false;
+  if (!read_repeated(match, node_input(old, 1), &keys) || !read_repeated(match, node_input(old, 2), &values))
+    return false;
+  if (!dim_equal(keys.source->type.dims[keys.transposed ? 2 : 1], values.source->type.dims[values.transposed ? 2 : 1]))
+    return false;
+  Value *inputs[] = {node_input(old, 0), as_given(match, &keys), as_given(match, &values), node_input(old, 3)};
+  match_emit_like(match, inputs, inputs[3] ? 4 : 3);
+  return true;
+}

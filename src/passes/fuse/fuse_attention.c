@@ -1,0 +1,159 @@
+/* Attention: found over four axes (attention_scores.c), then over three where the heads are only split off and put back
+ * around it. */
+#include "passes/fuse/attention.h"
+
+enum { SOURCE, FACTOR, SCALED, ATTENTION, OUTER };
+
+static const int64_t heads_first[] = {0, 2, 1, 3};
+
+bool puts_heads_first(const Node *transpose) {
+  const Attribute *order = node_is(transpose, "Transpose") ? node_attribute(transpose, "perm") : NULL;
+  return order && order->count == 4 && memcmp(order->integers, heads_first, sizeof heads_first) == 0;
+}
+
+void set_heads_first(Node *transpose) { node_set_ints(transpose, "perm", heads_first, 4); }
+
+bool same_dims(Type a, Type b, uint32_t first, uint32_t count) {
+  for (uint32_t i = first; i < first + count; i++) {
+    if (!dim_equal(a.dims[i], b.dims[i])) return false;
+  }
+  return true;
+}
+
+static bool is_part(const Match *match, const Node *node) {
+  for (size_t i = 0; i < match->node_count; i++) {
+    if (match->nodes[i] == node) return true;
+  }
+  return false;
+}
+
+Node *match_take(Match *match, Value *value, const char *op) {
+  Node *node = value->producer;
+  if (!node || !node_is(node, op) || node->graph != match->root->graph || node->output_count != 1) return NULL;
+  if (is_part(match, node)) return node;
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (!use->node || !is_part(match, use->node)) return NULL;
+  }
+  if (match->node_count == MATCH_NODES) return NULL;
+  match->nodes[match->node_count++] = node;
+  return node;
+}
+
+Node *match_emit_like(Match *match, Value *const *inputs, size_t count) {
+  ARRAY(Attribute) attributes = {0};
+  Context *context = match->rewriter->context;
+  for (size_t i = 0; i < match->root->attributes.count; i++) {
+    array_push(context, &attributes, match->root->attributes.items[i]);
+  }
+  Node *node = match_emit(match, match->root->op, inputs, count, REWRITE_EMITTER(match->rewriter));
+  for (size_t i = 0; i < attributes.count; i++) array_push(context, &node->attributes, attributes.items[i]);
+  return node;
+}
+
+/* ---- three axes: batch, position, heads times features ---- */
+
+/* A value of batch, head, position, features as one of batch, position, heads times features. */
+typedef struct Rows {
+  Value *source;
+  bool reshaped; /* the source has the heads apart, after the position */
+} Rows;
+
+static bool has_constant_heads(Type type, uint32_t heads, uint32_t features) {
+  return type.rank == 4 && dim_is_constant(type.dims[heads]) && dim_is_constant(type.dims[features]);
+}
+
+/* With a single position the order of heads and positions is no matter, and a Reshape does it. */
+static bool read_rows(Match *match, Value *value, Rows *rows) {
+  Node *node = value->producer;
+  Type type = value->type;
+  if (!has_constant_heads(type, 1, 3)) return false;
+  if (node && puts_heads_first(node)) {
+    match_take(match, value, "Transpose");
+    Value *split = node_input(node, 0);
+    Node *reshape = split->producer;
+    *rows = (Rows){split, true};
+    if (!reshape || !node_is(reshape, "Reshape")) return true;
+    Value *source = node_input(reshape, 0);
+    if (source->type.rank != 3 || !same_dims(source->type, split->type, 0, 2)) return true;
+    match_take(match, split, "Reshape");
+    *rows = (Rows){source, false};
+    return true;
+  }
+  if (!node || !node_is(node, "Reshape") || !dim_is(type.dims[2], 1)) return false;
+  Value *source = node_input(node, 0);
+  if (source->type.rank != 3 || !dim_equal(source->type.dims[0], type.dims[0]) || !dim_is(source->type.dims[1], 1))
+    return false;
+  match_take(match, value, "Reshape");
+  *rows = (Rows){source, false};
+  return true;
+}
+
+static Value *rows_value(Match *match, const Rows *rows) {
+  Type type = rows->source->type;
+  if (!rows->reshaped) return rows->source;
+  int64_t width = type.dims[2].constant * type.dims[3].constant;
+  const Dim dims[] = {type.dims[0], type.dims[1], dim_of(width)};
+  const int64_t numbers[] = {0, 0, width};
+  Value *shape = rewrite_constant_ints(match->rewriter, match->root, numbers, 3, match->root->origin);
+  Type merged = type_make(match->rewriter->context, type.dtype, dims, 3);
+  return EMIT_BEFORE(match, "Reshape", merged, rows->source, shape)->outputs[0];
+}
+
+static bool fuse_rows(Match *match) {
+  Node *inner = match->values[ATTENTION]->producer;
+  const Value *outer = match->values[OUTER];
+  Type type = match_type(match), apart = match->values[ATTENTION]->type;
+  if (node_attribute(inner, "q_num_heads") || apart.rank != 4 || type.rank != 3) return false;
+  if (outer ? !puts_heads_first(outer->producer) : !dim_is(apart.dims[2], 1)) return false;
+  if (!dim_equal(type.dims[0], apart.dims[0]) || !dim_equal(type.dims[1], apart.dims[2])) return false;
+  Rows rows[3];
+  for (int i = 0; i < 3; i++) {
+    if (!read_rows(match, node_input(inner, (size_t)i), &rows[i])) return false;
+  }
+  if (rows[0].reshaped && rows[1].reshaped && rows[2].reshaped && !outer) return false;
+  int64_t heads = node_input(inner, 0)->type.dims[1].constant, groups = node_input(inner, 1)->type.dims[1].constant;
+  const Attribute *scale = node_attribute(inner, "scale");
+  bool scaled = scale != NULL, causal = node_int_or(inner, "is_causal", 0) != 0;
+  float factor = scaled ? scale->real : 1;
+  Value *inputs[4] = {NULL, NULL, NULL, node_input(inner, 3)};
+  for (int i = 0; i < 3; i++) inputs[i] = rows_value(match, &rows[i]);
+  Node *node = match_emit(match, "Attention", inputs, inputs[3] ? 4 : 3, REWRITE_EMITTER(match->rewriter));
+  node_set_int(node, "q_num_heads", heads);
+  node_set_int(node, "kv_num_heads", groups);
+  if (causal) node_set_int(node, "is_causal", 1);
+  if (scaled) node_set_float(node, "scale", factor);
+  return true;
+}
+
+/* ---- scales ---- */
+
+/* Queries and keys are often scaled before their heads are put first: the scale moves to where the scores are. */
+static bool fuse_scale_below_transpose(Match *match) {
+  const Node *user = match->root->outputs[0]->uses ? match->root->outputs[0]->uses->node : NULL;
+  Node *scaled = match->values[SCALED]->producer;
+  Value *source = match->values[SOURCE];
+  const Attribute *order = node_attribute(match->root, "perm");
+  if (!user || !node_is(user, "MatMul") || match_type(match).rank != 4 || source->type.rank != 4) return false;
+  if (match->values[FACTOR]->type.rank != 0 || !order || order->count != 4) return false;
+  int64_t permutation[4];
+  memcpy(permutation, order->integers, sizeof permutation);
+  const char *op = scaled->op;
+  Node *node = EMIT_BEFORE(match, "Transpose", match_type(match), source);
+  node_set_ints(node, "perm", permutation, 4);
+  return EMIT_MATCH(match, op, node->outputs[0], match->values[FACTOR]);
+}
+
+#define HEADS OP_AT(ATTENTION, "Attention", ANY(SOURCE))
+
+static const FusionRule rules[] = {
+    {OP("Transpose", OP_AT(SCALED, "Div", ANY(SOURCE), UNIFORM(FACTOR))), "Attention", fuse_scale_below_transpose},
+    {OP("Transpose", OP_AT(SCALED, "Mul", ANY(SOURCE), UNIFORM(FACTOR))), "Attention", fuse_scale_below_transpose},
+    {OP("MatMul", OP("Softmax", ANY(SOURCE))), "Attention", fuse_attention_scores},
+    {OP("Attention", ANY(SOURCE)), "Attention", fuse_repeated_heads},
+    {OP("Attention", ANY(SOURCE)), "Attention", fuse_causal_mask},
+    {OP("Reshape", OP_AT(OUTER, "Transpose", HEADS)), "Attention", fuse_rows},
+    {OP("Reshape", HEADS), "Attention", fuse_rows},
+    {OP("Reshape", OP("Transpose", ANY(SOURCE))), "Attention", fuse_grouped_heads},
+};
+
+bool fuse_attention(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

@@ -1,0 +1,289 @@
+/* What comes after a convolution and is constant by channel becomes part of it: a bias, a scale, a batch normalisation,
+ * written as one operator or as arithmetic. The same for a product with a constant matrix.
+ *
+ * scale * (W x + b) + shift = (scale W) x + (scale b + shift), computed in double and rounded once. A weight that
+ * others use too is not scaled: there would be two of it.
+ */
+#include <math.h>
+
+#include "onnx/facts/schema.h"
+#include "passes/pattern.h"
+#include "types/moved.h"
+#include "types/numbers.h"
+
+enum { INNER, SOURCE, WEIGHT, OPERAND };
+
+enum {
+  SMALL_WEIGHT = 1 << 12,   /* bytes: one that is used elsewhere may be there twice */
+  LARGEST_WEIGHT = 64 << 20 /* bytes of a scaled weight */
+};
+
+#define CONV OP_AT(INNER, "Conv", ANY(SOURCE), CONSTANT(WEIGHT))
+#define CONV_TRANSPOSE OP_AT(INNER, "ConvTranspose", ANY(SOURCE), CONSTANT(WEIGHT))
+#define GEMM OP_AT(INNER, "Gemm", ANY(SOURCE), CONSTANT(WEIGHT))
+#define MATMUL OP_AT(INNER, "MatMul", ANY(SOURCE), CONSTANT(WEIGHT))
+
+/* Numbers by channel of the result. */
+typedef struct Affine {
+  int64_t channels;
+  double *scale; /* or NULL: ones */
+  double *shift;
+} Affine;
+
+/* Which channel of the result each element of a weight goes to: element / inner % channels, within its group. */
+typedef struct WeightLayout {
+  int64_t inner;    /* elements in a row that go to one channel */
+  int64_t channels; /* of one group */
+  int64_t group;    /* elements of one group */
+} WeightLayout;
+
+/* ---- numbers by channel ---- */
+
+static int64_t channel_axis(const Node *inner) {
+  return node_is(inner, "Gemm") || node_is(inner, "MatMul") ? inner->outputs[0]->type.rank - 1 : 1;
+}
+
+/* The constant as one number per channel: it has one element, or varies along the channel axis alone. */
+static double *by_channel(Match *match, const Value *value, int64_t axis, int64_t channels) {
+  const Tensor *tensor = constant_of(value);
+  Type to = match_type(match);
+  if (!tensor || tensor->dtype != to.dtype || tensor->rank > to.rank) return NULL;
+  int64_t missing = (int64_t)to.rank - (int64_t)tensor->rank, count = 1;
+  for (uint32_t i = 0; i < tensor->rank; i++) {
+    if (tensor->dims[i] == 1) continue;
+    if ((int64_t)i + missing != axis || tensor->dims[i] != channels) return NULL;
+    count = channels;
+  }
+  size_t width = dtype_bytes(tensor->dtype, 1);
+  double *numbers = arena_new_array(&match->rewriter->context->arena, (size_t)channels, double);
+  for (int64_t i = 0; i < channels; i++) {
+    numbers[i] = number_decode(tensor->dtype, (const char *)tensor->data + (count == 1 ? 0 : (size_t)i * width));
+    if (!isfinite(numbers[i])) return NULL;
+  }
+  return numbers;
+}
+
+static double *vector_of(Match *match, const Value *value, int64_t channels) {
+  const Tensor *tensor = constant_of(value);
+  if (!tensor || tensor->rank != 1 || tensor->dims[0] != channels) return NULL;
+  double *numbers = arena_new_array(&match->rewriter->context->arena, (size_t)channels, double);
+  size_t width = dtype_bytes(tensor->dtype, 1);
+  for (int64_t i = 0; i < channels; i++) {
+    numbers[i] = number_decode(tensor->dtype, (const char *)tensor->data + (size_t)i * width);
+    if (!isfinite(numbers[i])) return NULL;
+  }
+  return numbers;
+}
+
+/* What the root does to what it reads. */
+static bool read_arithmetic(Match *match, const Node *inner, Affine *affine) {
+  const Node *root = match->root;
+  double *numbers = by_channel(match, match->values[OPERAND], channel_axis(inner), affine->channels);
+  if (!numbers) return false;
+  bool subtracts = node_is(root, "Sub"), divides = node_is(root, "Div");
+  for (int64_t i = 0; i < affine->channels; i++) {
+    if (subtracts) numbers[i] = -numbers[i];
+    if (divides) numbers[i] = 1 / numbers[i];
+    if (!isfinite(numbers[i])) return false;
+  }
+  if (node_is(root, "Add") || subtracts) affine->shift = numbers;
+  else affine->scale = numbers;
+  return true;
+}
+
+static bool read_batch_normalization(Match *match, Affine *affine) {
+  const Node *root = match->root;
+  const Attribute *attribute = node_attribute(root, "epsilon");
+  double epsilon = attribute ? (double)attribute->real : 1e-5;
+  double *scale = vector_of(match, node_input(root, 1), affine->channels);
+  double *shift = vector_of(match, node_input(root, 2), affine->channels);
+  const double *mean = vector_of(match, node_input(root, 3), affine->channels);
+  const double *variance = vector_of(match, node_input(root, 4), affine->channels);
+  if (!scale || !shift || !mean || !variance || node_int_or(root, "training_mode", 0)) return false;
+  for (int64_t i = 0; i < affine->channels; i++) {
+    scale[i] /= sqrt(variance[i] + epsilon);
+    shift[i] -= mean[i] * scale[i];
+    if (!isfinite(scale[i]) || !isfinite(shift[i])) return false;
+  }
+  affine->scale = scale;
+  affine->shift = shift;
+  return true;
+}
+
+/* ---- the weight and the bias that say it ---- */
+
+static WeightLayout weight_layout(const Node *inner, const Tensor *weight) {
+  int64_t count = 1, spatial = 1;
+  for (uint32_t i = 0; i < weight->rank; i++) {
+    count *= weight->dims[i];
+    if (i >= 2) spatial *= weight->dims[i];
+  }
+  if (node_is(inner, "Conv")) return (WeightLayout){weight->dims[1] * spatial, weight->dims[0], count};
+  if (node_is(inner, "ConvTranspose")) {
+    return (WeightLayout){spatial, weight->dims[1], count / node_int_or(inner, "group", 1)};
+  }
+  if (node_is(inner, "Gemm") && node_int_or(inner, "transB", 0)) {
+    return (WeightLayout){weight->dims[1], weight->dims[0], count};
+  }
+  return (WeightLayout){1, weight->dims[weight->rank - 1], count};
+}
+
+static Tensor *like(Match *match, const Tensor *tensor) {
+  Context *context = match->rewriter->context;
+  Tensor *result = arena_copy(&context->arena, tensor, sizeof *tensor);
+  result->data = arena_new_array(&context->arena, tensor->size, char);
+  result->moved = NULL;
+  return result;
+}
+
+static bool store(Tensor *tensor, int64_t at, double number) {
+  size_t width = dtype_bytes(tensor->dtype, 1);
+  uint64_t bits = number_encode(tensor->dtype, number);
+  char *place = (char *)(uintptr_t)tensor->data + (size_t)at * width;
+  memcpy(place, &bits, width);
+  return isfinite(number_decode(tensor->dtype, place));
+}
+
+/* Each element times the factor of its channel, rounded once; NULL when one is not finite. */
+static Tensor *scaled_elements(Match *match, const Tensor *weight, WeightLayout layout, const Affine *affine) {
+  tensor_ready(weight);
+  size_t width = dtype_bytes(weight->dtype, 1);
+  int64_t count = (int64_t)(weight->size / width);
+  Tensor *scaled = like(match, weight);
+  for (int64_t i = 0; i < count; i++) {
+    int64_t channel = i / layout.inner % layout.channels + i / layout.group * layout.channels;
+    if (channel >= affine->channels) return NULL;
+    double number = number_decode(weight->dtype, (const char *)weight->data + (size_t)i * width);
+    if (!store(scaled, i, number * affine->scale[channel])) return NULL;
+  }
+  return scaled;
+}
+
+/* The weight times the scale; NULL when it cannot be. */
+static Value *scaled_weight(Match *match, const Node *inner, const Affine *affine) {
+  Value *value = match->values[WEIGHT];
+  const Tensor *weight = unread_constant_of(value);
+  if (!affine->scale) return value;
+  bool shared = value->uses && value->uses->next;
+  if (weight->rank < 2 || weight->size > (shared ? SMALL_WEIGHT : LARGEST_WEIGHT)) return NULL;
+  WeightLayout layout = weight_layout(inner, weight);
+  Context *context = match->rewriter->context;
+  bool by_row = layout.channels == weight->dims[0] && layout.channels == affine->channels &&
+                layout.inner * layout.channels == layout.group;
+  Tensor *scaled = by_row ? moved_scaled(context, weight, affine->scale) : NULL;
+  if (!scaled) scaled = scaled_elements(match, weight, layout, affine);
+  if (!scaled) return NULL;
+  if (weight->name) scaled->name = str_intern(context, arena_format(&context->arena, "%s_scaled", weight->name));
+  return match_constant(match, scaled);
+}
+
+/* A bias that is what was added, and nothing else, keeps its name. */
+static Str bias_name(Match *match, const Tensor *from, bool as_it_was) {
+  Context *context = match->rewriter->context;
+  if (!from || !from->name) return NULL;
+  if (!as_it_was) return str_intern(context, arena_format(&context->arena, "%s_folded", from->name));
+  static const char suffix[] = "_reshaped";
+  size_t length = strlen(from->name), shorter = sizeof suffix - 1;
+  bool reshaped = length > shorter && strcmp(from->name + length - shorter, suffix) == 0;
+  return reshaped ? str_intern(context, arena_format(&context->arena, "%.*s", (int)(length - shorter), from->name))
+                  : from->name;
+}
+
+/* The bias in the shape that operators take it in: one number per channel. */
+static Value *shifted_bias(Match *match, const Node *inner, const Affine *affine, bool *failed) {
+  Value *value = node_input(inner, 2);
+  Type type = match_type(match);
+  double *old = NULL;
+  if (value && !affine->scale && !affine->shift) return value;
+  if (value) {
+    old = by_channel(match, value, node_is(inner, "Gemm") ? 1 : (int64_t)type.rank - 1, affine->channels);
+    *failed = *failed || !old;
+  }
+  if (*failed || (!value && !affine->shift)) return NULL;
+  Context *context = match->rewriter->context;
+  bool as_it_was = !value && node_is(match->root, "Add");
+  Tensor *bias = arena_new(&context->arena, Tensor);
+  *bias = (Tensor){.dtype = type.dtype, .rank = 1, .size = dtype_bytes(type.dtype, (size_t)affine->channels)};
+  bias->dims = arena_copy(&context->arena, &affine->channels, sizeof affine->channels);
+  bias->data = arena_new_array(&context->arena, bias->size, char);
+  bias->name = bias_name(match, constant_of(value ? value : match->values[OPERAND]), as_it_was);
+  for (int64_t i = 0; i < affine->channels; i++) {
+    double number =
+        (old ? old[i] : 0) * (affine->scale ? affine->scale[i] : 1) + (affine->shift ? affine->shift[i] : 0);
+    *failed = *failed || !store(bias, i, number);
+  }
+  return match_constant(match, bias);
+}
+
+/* ---- rules ---- */
+
+static bool affine_of(Match *match, Affine *affine) {
+  const Node *inner = match->values[INNER]->producer;
+  Type type = match_type(match);
+  if (!type_equal(type, match->values[INNER]->type) || type.rank < 2 || !dtype_is_float(type.dtype)) return false;
+  Dim channels = type.dims[channel_axis(inner)];
+  if (!dim_is_constant(channels) || channels.constant < 1) return false;
+  affine->channels = channels.constant;
+  if (node_is(match->root, "BatchNormalization")) return read_batch_normalization(match, affine);
+  return read_arithmetic(match, inner, affine);
+}
+
+static bool fold_into(Match *match, const char *op, const Affine *affine, Emitter emitter) {
+  const Node *inner = match->values[INNER]->producer;
+  bool failed = false;
+  Value *weight = scaled_weight(match, inner, affine);
+  Value *bias = shifted_bias(match, inner, affine, &failed);
+  if (!weight || failed) return false;
+  Value *inputs[] = {match->values[SOURCE], weight, bias};
+  const Attribute *attributes = inner->attributes.items; /* stay when the node goes */
+  size_t count = inner->attributes.count;
+  Node *node = match_emit(match, op, inputs, bias ? 3 : 2, emitter);
+  for (size_t i = 0; i < count; i++) array_push(match->rewriter->context, &node->attributes, attributes[i]);
+  return true;
+}
+
+static bool fuse_convolution_affine(Match *match) {
+  Affine affine = {0};
+  if (!affine_of(match, &affine)) return false;
+  return fold_into(match, match->values[INNER]->producer->op, &affine, REWRITE_EMITTER(match->rewriter));
+}
+
+static bool is_uniform(const double *numbers, int64_t count) {
+  for (int64_t i = 1; i < count; i++) {
+    if (numbers[i] != numbers[0]) return false;
+  }
+  return true;
+}
+
+/* Products with a matrix: a scale that is one number may be meant for what follows, and stays. */
+static bool fuse_product_affine(Match *match) {
+  const Node *inner = match->values[INNER]->producer;
+  Affine affine = {0};
+  const Attribute *alpha = node_attribute(inner, "alpha"), *beta = node_attribute(inner, "beta");
+  if (match_type(match).rank != 2 || unread_constant_of(match->values[WEIGHT])->rank != 2) return false;
+  if ((alpha && alpha->real != 1) || (beta && beta->real != 1) || !affine_of(match, &affine)) return false;
+  if (affine.scale && !affine.shift && is_uniform(affine.scale, affine.channels)) return false;
+  bool biased = affine.shift || node_input(inner, 2);
+  if (biased && !schema_runs("Gemm", NULL, match_opset(match), match_type(match).dtype)) return false;
+  return fold_into(match, biased ? "Gemm" : "MatMul", &affine, REWRITE_EMITTER(match->rewriter));
+}
+
+/* clang-format off */
+#define RULES_AFTER(inner, fuse)                       \
+    {OP("Sub", inner, CONSTANT(OPERAND)), NULL, fuse}, \
+    {OP("Mul", inner, CONSTANT(OPERAND)), NULL, fuse}, \
+    {OP("Div", inner, CONSTANT(OPERAND)), NULL, fuse}, \
+    {OP("BatchNormalization", inner), NULL, fuse}
+
+static const FusionRule rules[] = {
+    {OP("Add", CONV, CONSTANT(OPERAND)), NULL, fuse_convolution_affine},
+    {OP("Add", CONV_TRANSPOSE, CONSTANT(OPERAND)), NULL, fuse_convolution_affine},
+    {OP("Add", GEMM, CONSTANT(OPERAND)), NULL, fuse_product_affine},
+    RULES_AFTER(CONV, fuse_convolution_affine),
+    RULES_AFTER(CONV_TRANSPOSE, fuse_convolution_affine),
+    RULES_AFTER(GEMM, fuse_product_affine),
+    RULES_AFTER(MATMUL, fuse_product_affine),
+};
+/* clang-format on */
+
+bool fuse_convolution(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

@@ -1,0 +1,187 @@
+/* Products of matrices: MatMul with a bias is Gemm, and the transpose of a product is the product of the transposes,
+ * which of constants cost nothing. A bias after a product over three axes stays an Add: measured with ONNX Runtime,
+ * Gemm between two Reshapes takes as long. */
+#include "onnx/facts/schema.h"
+#include "passes/pattern.h"
+
+enum { LEFT, RIGHT, PRODUCT, BIAS, SPLIT };
+
+static bool swaps_two_axes(const Node *node) {
+  const Attribute *order = node_attribute(node, "perm");
+  return node->outputs[0]->type.rank == 2 && (!order || (order->count == 2 && order->integers[0] == 1));
+}
+
+static bool is_matrix(const Value *value) { return value->type.dtype != DTYPE_NONE && value->type.rank == 2; }
+
+/* What the value is the transpose of; NULL: of nothing. A Transpose that others read too stays for them. */
+static Value *untransposed(Match *match, Value *value) {
+  Node *node = value->producer;
+  if (!node || node->graph != match->root->graph || !node_is(node, "Transpose") || !swaps_two_axes(node)) return NULL;
+  if (match->node_count == MATCH_NODES) return NULL;
+  bool known = false;
+  for (size_t i = 0; i < match->node_count; i++) known = known || match->nodes[i] == node;
+  if (!known) match->nodes[match->node_count++] = node;
+  return node_input(node, 0);
+}
+
+/* A bias is one row for all rows: anything else is a sum of two matrices. */
+static bool is_bias(Type bias, Type product) {
+  uint32_t rank = bias.rank;
+  if (rank == 0 || rank > 2 || !dim_equal(bias.dims[rank - 1], product.dims[1])) return false;
+  return rank == 1 || dim_is(bias.dims[0], 1);
+}
+
+static bool fuse_gemm(Match *match) {
+  Value *left = match->values[LEFT], *right = match->values[RIGHT], *bias = match->values[BIAS];
+  Type type = match_type(match);
+  if (!is_matrix(left) || !is_matrix(right) || type.rank != 2 || !is_bias(bias->type, type)) return false;
+  if (!type_equal(type, match->values[PRODUCT]->type)) return false;
+  Value *left_source = untransposed(match, left), *right_source = untransposed(match, right);
+  Node *gemm = EMIT_MATCH(match, "Gemm", left_source ? left_source : left, right_source ? right_source : right, bias);
+  if (left_source) node_set_int(gemm, "transA", 1);
+  if (right_source) node_set_int(gemm, "transB", 1);
+  return true;
+}
+
+/* A Transpose of a constant, for constant folding. */
+static Value *transposed(Match *match, Value *value) {
+  const int64_t order[] = {1, 0};
+  const Dim dims[] = {value->type.dims[1], value->type.dims[0]};
+  Type type = type_make(match->rewriter->context, value->type.dtype, dims, 2);
+  Node *node = EMIT_BEFORE(match, "Transpose", type, value);
+  node_set_ints(node, "perm", order, 2);
+  return node->outputs[0];
+}
+
+/* (A Bᵀ)ᵀ = B Aᵀ, where one is a transpose already and the other a constant, or both are transposes. */
+static bool fuse_transposed_product(Match *match) {
+  Value *left = match->values[LEFT], *right = match->values[RIGHT];
+  if (!is_matrix(left) || !is_matrix(right) || !swaps_two_axes(match->root)) return false;
+  Value *left_source = untransposed(match, left), *right_source = untransposed(match, right);
+  if (!left_source && !right_source) return false;
+  if ((!left_source && !unread_constant_of(left)) || (!right_source && !unread_constant_of(right))) return false;
+  Value *first = right_source ? right_source : transposed(match, right);
+  Value *second = left_source ? left_source : transposed(match, left);
+  return EMIT_MATCH(match, "MatMul", first, second);
+}
+
+static bool swaps_last_axes(const Node *node) {
+  const Attribute *order = node_attribute(node, "perm");
+  uint32_t rank = node->outputs[0]->type.rank;
+  if (rank < 2 || (order ? order->count != rank : rank != 2)) return false;
+  for (uint32_t i = 0; order && i < rank; i++) {
+    int64_t swapped = i + 2 < rank ? i : i + 2 == rank ? i + 1 : i - 1;
+    if (order->integers[i] != swapped) return false;
+  }
+  return true;
+}
+
+static Value *cast_to(Match *match, Value *value, DType dtype) {
+  if (value->type.dtype == dtype) return value;
+  Node *node = EMIT_BEFORE(match, "Cast", type_with(value->type, dtype), value);
+  node_set_int(node, "to", onnx_dtype(dtype));
+  return node->outputs[0];
+}
+
+/* Aᵀ v = v A, which spares the Transpose. ONNX Runtime, which would make it a part of the product, also through a Cast,
+ * is wrong about a vector on the right. */
+static bool fuse_transposed_times_vector(Match *match) {
+  Value *left = match->values[LEFT], *vector = match->values[RIGHT];
+  if (left->type.dtype == DTYPE_NONE || vector->type.dtype == DTYPE_NONE || vector->type.rank != 1) return false;
+  Node *cast = left->producer && node_is(left->producer, "Cast") ? left->producer : NULL;
+  Node *transpose = cast ? node_input(cast, 0)->producer : left->producer;
+  if (!transpose || !node_is(transpose, "Transpose") || !swaps_last_axes(transpose)) return false;
+  Value *matrix = node_input(transpose, 0);
+  if (matrix->type.dtype == DTYPE_NONE || match->node_count + 2 > MATCH_NODES) return false;
+  if (transpose->graph != match->root->graph || (cast && cast->graph != match->root->graph)) return false;
+  if (cast) match->nodes[match->node_count++] = cast;
+  match->nodes[match->node_count++] = transpose;
+  return EMIT_MATCH(match, "MatMul", vector, cast_to(match, matrix, left->type.dtype));
+}
+
+/* Is the first axis moved to the last place or the one before it, the others in order? */
+static bool moves_first_axis(const Node *node) {
+  const Attribute *order = node_attribute(node, "perm");
+  uint32_t rank = node->outputs[0]->type.rank, to = 0;
+  if (!order || order->count != rank || rank < 3 || rank > MAX_RANK) return false;
+  while (to < rank && order->integers[to] != 0) to++;
+  for (uint32_t i = 0; i < rank; i++) {
+    if (i != to && order->integers[i] != (i < to ? (int64_t)i + 1 : (int64_t)i)) return false;
+  }
+  return to + 2 >= rank && to < rank;
+}
+
+/* The operand with its Cast before its Transpose, in single precision; NULL: it is no such operand. */
+static Value *cast_first(Match *match, Value *operand) {
+  Node *cast = operand->producer && node_is(operand->producer, "Cast") ? operand->producer : NULL;
+  Node *transpose = cast ? node_input(cast, 0)->producer : operand->producer;
+  if (!transpose || !node_is(transpose, "Transpose") || !moves_first_axis(transpose)) return NULL;
+  if (transpose->graph != match->root->graph || (cast && cast->graph != match->root->graph)) return NULL;
+  Value *source = node_input(transpose, 0);
+  if (source->type.dtype == DTYPE_FLOAT32 || source->type.dtype == DTYPE_NONE) return NULL;
+  if (!cast && source->type.dtype != DTYPE_FLOAT16) return NULL;
+  if (match->node_count + 2 > MATCH_NODES) return NULL;
+  if (cast) match->nodes[match->node_count++] = cast;
+  match->nodes[match->node_count++] = transpose;
+  DType dtype = cast ? operand->type.dtype : DTYPE_FLOAT32;
+  const Attribute *order = node_attribute(transpose, "perm");
+  Value *wide = cast_to(match, source, dtype);
+  Node *moved = EMIT_BEFORE(match, "Transpose", type_with(operand->type, dtype), wide);
+  node_set_ints(moved, "perm", order->integers, order->count);
+  return moved->outputs[0];
+}
+
+/* ONNX Runtime makes a Transpose a part of the product, also through a Cast, and crashes on one that moves the first
+ * axis when the other operand is a matrix. Half precision it casts itself, so that there the Cast is written out. */
+static bool fuse_cast_before_transpose(Match *match) {
+  Value *left = match->values[LEFT], *right = match->values[RIGHT];
+  if (left->type.dtype == DTYPE_NONE || right->type.dtype == DTYPE_NONE) return false;
+  if (!is_matrix(left) && !is_matrix(right)) return false;
+  Value *first = is_matrix(left) ? NULL : cast_first(match, left);
+  Value *second = is_matrix(right) ? NULL : cast_first(match, right);
+  if (!first && !second) return false;
+  DType dtype = (first ? first : second)->type.dtype;
+  first = first ? first : cast_to(match, left, dtype);
+  second = second ? second : cast_to(match, right, dtype);
+  if (dtype == match_type(match).dtype) return EMIT_MATCH(match, "MatMul", first, second);
+  Value *product = EMIT_BEFORE(match, "MatMul", type_with(match_type(match), dtype), first, second)->outputs[0];
+  Node *narrow = EMIT_MATCH(match, "Cast", product);
+  node_set_int(narrow, "to", onnx_dtype(match_type(match).dtype));
+  return true;
+}
+
+/* A bias over axes that a Reshape split off the last one: it is added before them, where it is one row again. */
+static bool fuse_bias_before_reshape(Match *match) {
+  Value *product = match->values[PRODUCT], *split = match->values[SPLIT];
+  const Tensor *bias = constant_of(match->values[BIAS]);
+  Type from = product->type, to = split->type;
+  int64_t count;
+  if (!product->producer || !node_is(product->producer, "MatMul")) return false;
+  if (!type_equal(to, match_type(match)) || from.rank < 2 || to.rank <= from.rank ||
+      bias->rank != to.rank - from.rank + 1)
+    return false;
+  Dim last = from.dims[from.rank - 1];
+  if (bias->dtype != from.dtype || !type_count(match->values[BIAS]->type, &count) || !dim_is(last, count)) return false;
+  for (uint32_t i = 0; i < to.rank; i++) {
+    bool leading = i + 1 < from.rank;
+    if (leading ? !dim_equal(from.dims[i], to.dims[i]) : !dim_is(to.dims[i], bias->dims[i + 1 - from.rank]))
+      return false;
+  }
+  Context *context = match->rewriter->context;
+  Tensor *row = arena_copy(&context->arena, bias, sizeof *bias);
+  row->rank = 1;
+  row->dims = arena_copy(&context->arena, &count, sizeof count);
+  Value *flat = rewrite_constant(match->rewriter, match->root, row, match->values[BIAS]->origin);
+  Node *sum = EMIT_BEFORE(match, "Add", from, product, flat);
+  return EMIT_MATCH(match, "Reshape", sum->outputs[0], node_input(split->producer, 1));
+}
+
+static const FusionRule rules[] = {
+    {OP("Add", OP_AT(SPLIT, "Reshape", ANY(PRODUCT)), CONSTANT(BIAS)), NULL, fuse_bias_before_reshape},
+    {OP("Add", OP_AT(PRODUCT, "MatMul", ANY(LEFT), ANY(RIGHT)), ANY(BIAS)), "Gemm", fuse_gemm},
+    {OP("Transpose", OP("MatMul", ANY(LEFT), ANY(RIGHT))), "MatMul", fuse_transposed_product},
+    {OP("MatMul", ANY(LEFT), ANY(RIGHT)), "MatMul", fuse_transposed_times_vector},
+    {OP("MatMul", ANY(LEFT), ANY(RIGHT)), "Transpose", fuse_cast_before_transpose},
+};
+
+bool fuse_matmul(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

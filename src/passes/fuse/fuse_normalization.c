@@ -1,0 +1,313 @@
+/* Normalisations: LayerNormalization, RMSNormalization, InstanceNormalization, BatchNormalization.
+ *
+ * What is divided by its deviation is found first, with a scale of ones; a product and a sum around it then become its
+ * scale and bias. ONNX Runtime computes the variance in two passes: no less accurate than either form JAX programs use.
+ */
+#include <math.h>
+
+#include "onnx/facts/schema.h"
+#include "passes/pattern.h"
+#include "types/numbers.h"
+
+enum { X_SLOT, MEAN, VARIANCE, EPSILON, SCALE, MEAN_OF_X, MEAN_OF_SQUARES, DIFFERENCE, INNER, BIAS };
+#define X ANY(X_SLOT)
+
+#define OR_AT_LEAST_0(v) EITHER(v, EITHER(OP("Relu", v), OP("Max", v, NUMBER(0))))
+#define DEVIATION(v) OP("Sqrt", OP("Add", RESHAPED(VARIANCE, v), UNIFORM(EPSILON)))
+#define DIFFERENCE_TO_MEAN OP_AT(DIFFERENCE, "Sub", X, RESHAPED(MEAN, OP_AT(MEAN_OF_X, "ReduceMean", X)))
+/* The mean of squares less the square of the mean, or the mean of the squared differences. */
+#define VARIANCE_AT_ONCE \
+  OP("Sub", OP_AT(MEAN_OF_SQUARES, "ReduceMean", OP("Mul", X, X)), OP("Mul", ANY(MEAN_OF_X), ANY(MEAN_OF_X)))
+#define VARIANCE_IN_TWO_STEPS OP_AT(MEAN_OF_SQUARES, "ReduceMean", OP("Mul", ANY(DIFFERENCE), ANY(DIFFERENCE)))
+#define DEVIATION_OF_X DEVIATION(OR_AT_LEAST_0(EITHER(VARIANCE_AT_ONCE, VARIANCE_IN_TWO_STEPS)))
+#define ROOT_MEAN_SQUARE DEVIATION(OP_AT(MEAN_OF_SQUARES, "ReduceMean", OP("Mul", X, X)))
+
+static bool prefers_native(const Match *match) {
+  return strcmp(match->rewriter->pass, "prefer_native_normalization") == 0;
+}
+
+/* Epsilon is a float attribute, and the standard keeps means in single precision: not for doubles. */
+static bool is_accurate(const Match *match) { return match_dtype(match) != DTYPE_FLOAT64 || prefers_native(match); }
+
+/* The first normalised axis when those are the last ones and everything lines up, else -1. */
+static int64_t first_axis(const Match *match) {
+  Type type = match->values[X_SLOT]->type;
+  bool axes[MAX_RANK], others[MAX_RANK];
+  if (!match_keeps_type(match) || !is_accurate(match)) return -1;
+  if (!reduced_axes(match->values[MEAN_OF_SQUARES]->producer, axes)) return -1;
+  if (!is_reduced_shape(match->values[VARIANCE]->type, type, axes)) return -1;
+  if (match->values[MEAN_OF_X]) {
+    if (!reduced_axes(match->values[MEAN_OF_X]->producer, others)) return -1;
+    if (memcmp(axes, others, type.rank * sizeof *axes) != 0) return -1;
+    if (!is_reduced_shape(match->values[MEAN]->type, type, axes)) return -1;
+  }
+  int64_t first = type.rank;
+  while (first > 0 && axes[first - 1]) first--;
+  for (int64_t i = 0; i < first; i++) {
+    if (axes[i]) return -1;
+  }
+  return first < type.rank ? first : -1;
+}
+
+static Type axes_from(Type type, int64_t first) {
+  return (Type){.dtype = type.dtype, .rank = type.rank - (uint32_t)first, .dims = type.dims + first};
+}
+
+static Value *filled(Match *match, Type shape, double number) {
+  Tensor *tensor = match_tensor(match, match_dtype(match), shape);
+  if (!tensor) return NULL;
+  uint64_t bits = number_encode(tensor->dtype, number);
+  size_t width = dtype_bytes(tensor->dtype, 1);
+  for (size_t at = 0; at < tensor->size; at += width) memcpy((char *)(uintptr_t)tensor->data + at, &bits, width);
+  return match_constant(match, tensor);
+}
+
+/* The value in exactly this shape: itself, or a constant that differs in axes of size 1 only; else NULL. */
+static Value *shaped(Match *match, Value *value, Type shape) {
+  if (value->type.dtype != match_dtype(match)) return NULL;
+  if (type_same_shape(value->type, shape)) return value;
+  const Tensor *tensor = constant_of(value);
+  Tensor *other = match_tensor(match, match_dtype(match), shape);
+  if (!tensor || !other || other->size != tensor->size) return NULL;
+  other->data = tensor->data;
+  other->name = tensor->name;
+  return rewrite_constant(match->rewriter, match->root, other, value->origin);
+}
+
+/* Does the value broadcast to `to` along the axes from first on alone? */
+static bool varies_along(Type type, Type to, int64_t first) {
+  Type wanted = axes_from(to, first);
+  uint32_t more = type.rank > wanted.rank ? type.rank - wanted.rank : 0;
+  for (uint32_t i = 0; i < more; i++) {
+    if (!dim_is(type.dims[i], 1)) return false;
+  }
+  return type.rank >= wanted.rank && type_same_shape(axes_from(type, more), wanted);
+}
+
+/* Does the value broadcast along axis 1, the channels, alone? */
+static bool varies_by_channel(Type type, Type to) {
+  if (to.rank < 2 || type.rank < to.rank - 1 || type.rank > to.rank) return false;
+  uint32_t channel = type.rank + 1 - to.rank;
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (i == channel ? !dim_equal(type.dims[i], to.dims[1]) : !dim_is(type.dims[i], 1)) return false;
+  }
+  return true;
+}
+
+/* ---- finding them ---- */
+
+static bool emit_normalization(Match *match, const char *op, int64_t first, Value *scale, Emitter emitter) {
+  if (!scale) return false;
+  float epsilon = (float)match_number(match, EPSILON);
+  if (!(epsilon >= 0) || !isfinite(epsilon)) return false;
+  Value *inputs[] = {match->values[X_SLOT], scale};
+  int64_t rank = match_type(match).rank;
+  Node *node = match_emit(match, op, inputs, 2, emitter);
+  node_set_int(node, "axis", first == rank - 1 ? -1 : first);
+  node_set_float(node, "epsilon", epsilon);
+  return true;
+}
+#define EMIT_NORMALIZATION(match, first, scale) \
+  emit_normalization((match), (match)->rule->op, (first), (scale), REWRITE_EMITTER((match)->rewriter))
+
+static bool fuse_unscaled(Match *match) {
+  int64_t first = first_axis(match);
+  if (first < 0) return false;
+  return EMIT_NORMALIZATION(match, first, filled(match, axes_from(match_type(match), first), 1));
+}
+
+static bool fuse_scaled(Match *match) {
+  int64_t first = first_axis(match);
+  Value *scale = match->values[SCALE];
+  if (first < 0 || !varies_along(scale->type, match_type(match), first)) return false;
+  return EMIT_NORMALIZATION(match, first, shaped(match, scale, axes_from(match_type(match), first)));
+}
+
+/* x * s + (bias - mean * s), where s is the scale by the deviation. */
+#define MEAN_TAKEN_OUT OP("Mul", OP("Neg", ANY(MEAN)), ANY(INNER))
+#define SPREAD_OUT                                                                                                 \
+  OP("Add",                                                                                                        \
+     OP("Mul", X,                                                                                                  \
+        OP_AT(INNER, "Mul",                                                                                        \
+              OP("Reciprocal",                                                                                     \
+                 DEVIATION(OP_AT(MEAN_OF_SQUARES, "ReduceMean", OP("Mul", DIFFERENCE_TO_MEAN, ANY(DIFFERENCE))))), \
+              ANY(SCALE))),                                                                                        \
+     OP("Add", MEAN_TAKEN_OUT, ANY(BIAS)))
+
+static bool fuse_spread_out(Match *match) {
+  int64_t first = first_axis(match), rank = match_type(match).rank;
+  Value *scale = match->values[SCALE], *bias = match->values[BIAS];
+  float epsilon = (float)match_number(match, EPSILON);
+  if (first < 0 || !(epsilon >= 0) || !isfinite(epsilon)) return false;
+  Type shape = axes_from(match_type(match), first);
+  if (!varies_along(scale->type, match_type(match), first) || !varies_along(bias->type, match_type(match), first))
+    return false;
+  scale = shaped(match, scale, shape);
+  bias = shaped(match, bias, shape);
+  if (!scale || !bias) return false;
+  Node *node = EMIT_MATCH(match, "LayerNormalization", match->values[X_SLOT], scale, bias);
+  node_set_int(node, "axis", first == rank - 1 ? -1 : first);
+  node_set_float(node, "epsilon", epsilon);
+  return true;
+}
+
+/* ---- scale and bias around them ---- */
+
+static int64_t axis_of(const Node *node) {
+  int64_t axis = node_int_or(node, "axis", -1), rank = node_input(node, 0)->type.rank;
+  return axis < 0 ? axis + rank : axis;
+}
+
+static bool has_unit_scale(const Node *node) {
+  double number;
+  return !node_input(node, 2) && uniform_number(node_input(node, 1), &number) && number == 1;
+}
+
+static void copy_settings(Node *to, int64_t axis, float epsilon) {
+  node_set_int(to, "axis", axis == (int64_t)to->outputs[0]->type.rank - 1 ? -1 : axis);
+  node_set_float(to, "epsilon", epsilon);
+}
+
+static float epsilon_of(const Node *node) {
+  const Attribute *attribute = node_attribute(node, "epsilon");
+  return attribute ? attribute->real : 1e-5f;
+}
+
+/* Normalised over all axes after the channels and scaled by channel: an InstanceNormalization. */
+static bool fuse_instance_scale(Match *match, const Node *inner, Value *scale) {
+  Type type = match_type(match), channel = {.dtype = type.dtype, .rank = 1, .dims = type.dims + 1};
+  if (type.rank < 3 || axis_of(inner) != 2 || !node_is(inner, "LayerNormalization")) return false;
+  if (!varies_by_channel(scale->type, type) || !constant_of(scale)) return false;
+  if (!schema_runs("InstanceNormalization", NULL, match_opset(match), type.dtype)) return false;
+  float epsilon = epsilon_of(inner);
+  Value *weight = shaped(match, scale, channel), *bias = filled(match, channel, 0);
+  if (!weight || !bias) return false;
+  node_set_float(EMIT_MATCH(match, "InstanceNormalization", match->values[X_SLOT], weight, bias), "epsilon", epsilon);
+  return true;
+}
+
+static bool fuse_scale(Match *match) {
+  const Node *inner = match->values[INNER]->producer;
+  Value *scale = match->values[SCALE];
+  if (!match_keeps_type(match) || !has_unit_scale(inner)) return false;
+  int64_t axis = axis_of(inner);
+  float epsilon = epsilon_of(inner);
+  if (!varies_along(scale->type, match_type(match), axis)) return fuse_instance_scale(match, inner, scale);
+  Value *weight = shaped(match, scale, axes_from(match_type(match), axis));
+  if (!weight) return false;
+  copy_settings(EMIT_MATCH(match, match->rule->op, match->values[X_SLOT], weight), axis, epsilon);
+  return true;
+}
+
+static bool fuse_bias(Match *match) {
+  const Node *inner = match->values[INNER]->producer;
+  Value *bias = match->values[BIAS], *scale = node_input(inner, 1);
+  if (!match_keeps_type(match) || node_input(inner, 2)) return false;
+  int64_t axis = axis_of(inner);
+  float epsilon = epsilon_of(inner);
+  if (!varies_along(bias->type, match_type(match), axis)) return false;
+  bias = shaped(match, bias, axes_from(match_type(match), axis));
+  if (!bias) return false;
+  copy_settings(EMIT_MATCH(match, "LayerNormalization", match->values[X_SLOT], scale, bias), axis, epsilon);
+  return true;
+}
+
+static bool fuse_instance_bias(Match *match) {
+  const Node *inner = match->values[INNER]->producer;
+  Type type = match_type(match), channel = {.dtype = type.dtype, .rank = 1, .dims = type.dims + 1};
+  Value *scale = node_input(inner, 1);
+  double number;
+  float epsilon = epsilon_of(inner);
+  if (!match_keeps_type(match) || !uniform_number(node_input(inner, 2), &number) || number != 0) return false;
+  if (!varies_by_channel(match->values[BIAS]->type, type)) return false;
+  Value *bias = shaped(match, match->values[BIAS], channel);
+  if (!bias) return false;
+  node_set_float(EMIT_MATCH(match, "InstanceNormalization", match->values[X_SLOT], scale, bias), "epsilon", epsilon);
+  return true;
+}
+
+/* ---- BatchNormalization ---- */
+
+/* ONNX Runtime computes x * scale + (bias - mean * scale): as good while the mean is of the size of the deviation. */
+static bool is_well_conditioned(const Tensor *mean, const Tensor *scale, const Tensor *bias) {
+  size_t width = dtype_bytes(mean->dtype, 1);
+  if (mean->size != scale->size || bias->size != mean->size) return false;
+  for (size_t at = 0; at < mean->size; at += width) {
+    double shift = number_decode(mean->dtype, (const char *)mean->data + at) *
+                   number_decode(mean->dtype, (const char *)scale->data + at);
+    double added = number_decode(mean->dtype, (const char *)bias->data + at);
+    if (!(fabs(shift) <= 2 + 2 * fabs(added))) return false;
+  }
+  return true;
+}
+
+/* (x - mean) * scale + bias with constants by channel; scale has the deviation in it already. */
+static bool fuse_batch(Match *match) {
+  Type type = match_type(match), channel = {.dtype = type.dtype, .rank = 1, .dims = type.dims + 1};
+  const int slots[] = {SCALE, BIAS, MEAN};
+  Value *inputs[5] = {match->values[X_SLOT]};
+  if (!match_keeps_type(match) || !is_accurate(match)) return false;
+  for (size_t i = 0; i < 3; i++) {
+    Value *value = match->values[slots[i]];
+    if (!varies_by_channel(value->type, type) || value->type.dtype != type.dtype) return false;
+  }
+  const Tensor *mean = constant_of(match->values[MEAN]), *scale = constant_of(match->values[SCALE]);
+  if (!prefers_native(match) && !is_well_conditioned(mean, scale, constant_of(match->values[BIAS]))) return false;
+  for (size_t i = 0; i < 3; i++) inputs[i + 1] = shaped(match, match->values[slots[i]], channel);
+  inputs[4] = filled(match, channel, 1);
+  if (!inputs[1] || !inputs[2] || !inputs[3] || !inputs[4]) return false;
+  node_set_float(match_emit(match, "BatchNormalization", inputs, 5, REWRITE_EMITTER(match->rewriter)), "epsilon", 0);
+  return true;
+}
+
+/* May the scale of x be that of a normalisation which other rules know, now or once all of it is found? */
+static bool may_be_normalised(const Value *x) {
+  static const char *const names[] = {"Reshape", "Sub", "Mul", "Div", NULL};
+  const Node *node = x->producer;
+  if (!node) return false;
+  for (const char *const *name = names; *name; name++) {
+    if (node_is(node, *name)) return true;
+  }
+  return strstr(node->op, "Normalization") != NULL;
+}
+
+/* x * scale + bias with constants by channel of an image: what is left of a batch normalisation whose mean was put into
+ * the bias. */
+static bool fuse_batch_scale(Match *match) {
+  Type type = match_type(match), channel = {.dtype = type.dtype, .rank = 1, .dims = type.dims + 1};
+  const Value *scale = match->values[SCALE], *bias = match->values[BIAS];
+  if (!match_keeps_type(match) || !is_accurate(match) || type.rank < 4 || dim_is(type.dims[1], 1)) return false;
+  if (may_be_normalised(match->values[X_SLOT])) return false;
+  if (scale->type.dtype != type.dtype || bias->type.dtype != type.dtype) return false;
+  if (!varies_by_channel(scale->type, type) || !varies_by_channel(bias->type, type)) return false;
+  Value *inputs[] = {match->values[X_SLOT], shaped(match, match->values[SCALE], channel),
+                     shaped(match, match->values[BIAS], channel), filled(match, channel, 0), filled(match, channel, 1)};
+  if (!inputs[1] || !inputs[2] || !inputs[3] || !inputs[4]) return false;
+  node_set_float(match_emit(match, "BatchNormalization", inputs, 5, REWRITE_EMITTER(match->rewriter)), "epsilon", 0);
+  return true;
+}
+
+static const FusionRule rules[] = {
+    {OP("Mul", DIFFERENCE_TO_MEAN, OP("Reciprocal", DEVIATION_OF_X)), "LayerNormalization", fuse_unscaled},
+    {OP("Div", DIFFERENCE_TO_MEAN, DEVIATION_OF_X), "LayerNormalization", fuse_unscaled},
+    {OP("Mul", DIFFERENCE_TO_MEAN, OP("Mul", OP("Reciprocal", DEVIATION_OF_X), ANY(SCALE))), "LayerNormalization",
+     fuse_scaled},
+    {SPREAD_OUT, "LayerNormalization", fuse_spread_out},
+    {OP("Mul", OP_AT(INNER, "LayerNormalization", X), ANY(SCALE)), "LayerNormalization", fuse_scale},
+    {OP("Add", OP_AT(INNER, "LayerNormalization", X), ANY(BIAS)), "LayerNormalization", fuse_bias},
+    {OP("Mul", X, OP("Reciprocal", ROOT_MEAN_SQUARE)), "RMSNormalization", fuse_unscaled},
+    {OP("Div", X, ROOT_MEAN_SQUARE), "RMSNormalization", fuse_unscaled},
+    {OP("Mul", X, OP("Mul", OP("Reciprocal", ROOT_MEAN_SQUARE), ANY(SCALE))), "RMSNormalization", fuse_scaled},
+    {OP("Mul", OP_AT(INNER, "RMSNormalization", X), ANY(SCALE)), "RMSNormalization", fuse_scale},
+    {OP("Add", OP_AT(INNER, "InstanceNormalization", X), CONSTANT(BIAS)), "InstanceNormalization", fuse_instance_bias},
+    {OP("Add", OP("Mul", OP("Sub", X, CONSTANT(MEAN)), CONSTANT(SCALE)), CONSTANT(BIAS)), "BatchNormalization",
+     fuse_batch},
+    {OP("Add", OP("Mul", X, CONSTANT(SCALE)), CONSTANT(BIAS)), "BatchNormalization", fuse_batch_scale},
+};
+
+bool fuse_normalization(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }
+
+/* The same without minding accuracy. */
+bool prefer_native_normalization(Model *model) {
+  return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules);
+}

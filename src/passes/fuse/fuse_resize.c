@@ -1,0 +1,522 @@
+/* Resize: images that are enlarged or reduced by products with matrices of weights, by gathering rows and columns, or
+ * by repeating them.
+ *
+ * A chain of such operators, with the Transposes and Reshapes between them, is followed from its source: each axis on
+ * the way is a run of axes of the source, resized or repeated. Where every axis is one of the source's again, a single
+ * Resize says it all. A matrix counts when it equals what Resize computes with, element by element.
+ */
+#include <math.h>
+
+#include "onnx/evaluate/evaluate.h"
+#include "onnx/facts/schema.h"
+#include "passes/analysis/resize_weights.h"
+#include "passes/layout/permute_axes.h"
+
+enum {
+  LONGEST_CHAIN = 16,
+  MOST_ABOVE = 4, /* Transposes and Reshapes before the first product */
+  MOST_LABELS = 16,
+  ANTIALIAS = 18,        /* the opset since which Resize knows of it */
+  MOST_WEIGHT_NODES = 96 /* operators that compute a matrix */
+};
+
+/* A part of an axis: an axis of the source, or one of size 1 that may have been repeated. Of those it does not matter
+ * which is which. */
+typedef struct Label {
+  int source; /* -1: none */
+  Dim size;
+} Label;
+
+typedef struct Track {
+  Label labels[MOST_LABELS];
+  uint32_t count;
+  uint32_t ends[MOST_LABELS]; /* of each axis: where its labels end */
+  uint32_t rank;
+} Track;
+
+typedef struct AxisChange {
+  ResizeKind kind; /* RESIZE_NONE: the axis stays as it is */
+  int64_t from, to, factor;
+} AxisChange;
+
+typedef struct Chain {
+  Value *source;
+  Node *nodes[LONGEST_CHAIN];
+  size_t count;
+  Track track;
+  AxisChange changes[MOST_LABELS];
+} Chain;
+
+typedef struct Finder {
+  Rewriter rewriter; /* first */
+  ARRAY(Node *) candidates;
+  Map known;   /* Value -> its Tensor, or NOT_KNOWN */
+  Chain chain; /* the one that is being followed */
+  Map gone;    /* Node -> itself: was part of a chain */
+} Finder;
+
+/* ---- constants, also those that are not folded because they are large ---- */
+
+static const Tensor not_known;
+
+static const Tensor *known_tensor(Finder *finder, const Value *value, int *budget) {
+  const Tensor *constant = constant_of(value);
+  if (constant || !value || !value->producer) return constant;
+  const Node *node = value->producer;
+  const Tensor *before = map_get_pointer(&finder->known, value);
+  if (before) return before == &not_known ? NULL : before;
+  const Tensor *result = NULL;
+  if (node->output_count == 1 && !node->domain[0] && node->input_count > 0 && --*budget >= 0) {
+    const Tensor **inputs = arena_new_array(&finder->rewriter.context->arena, node->input_count, const Tensor *);
+    bool known = true;
+    for (uint32_t i = 0; known && i < node->input_count; i++) {
+      const Value *input = node->inputs[i].value;
+      inputs[i] = input ? known_tensor(finder, input, budget) : NULL;
+      known = !input || (inputs[i] && !inputs[i]->name); /* nothing is computed from parameters */
+    }
+    Evaluation evaluation = {.context = finder->rewriter.context,
+                             .node = node,
+                             .inputs = inputs,
+                             .input_count = node->input_count,
+                             .opset = finder->rewriter.model->opset,
+                             .largest = LARGEST_WEIGHTS};
+    if (known) result = evaluate_node(&evaluation);
+  }
+  *map_slot_pointer(finder->rewriter.context, &finder->known, value) =
+      (void *)(uintptr_t)(result ? result : &not_known);
+  return result;
+}
+
+/* ---- following the axes ---- */
+
+static uint32_t axis_start(const Track *track, uint32_t axis) { return axis ? track->ends[axis - 1] : 0; }
+
+static Track track_source(Type type) {
+  Track track = {.count = type.rank, .rank = type.rank};
+  for (uint32_t i = 0; i < type.rank; i++) {
+    track.labels[i] = (Label){dim_is(type.dims[i], 1) ? -1 : (int)i, type.dims[i]};
+    track.ends[i] = i + 1;
+  }
+  return track;
+}
+
+static bool permute_track(Track *track, const Node *transpose) {
+  AxisOrder order;
+  if (!transpose_order(transpose, &order) || order.rank != track->rank) return false;
+  Track result = {.rank = track->rank};
+  for (uint32_t i = 0; i < track->rank; i++) {
+    uint32_t axis = (uint32_t)order.from[i];
+    for (uint32_t at = axis_start(track, axis); at < track->ends[axis]; at++) {
+      result.labels[result.count++] = track->labels[at];
+    }
+    result.ends[i] = result.count;
+  }
+  *track = result;
+  return true;
+}
+
+static bool add_label(Track *track, Label label) {
+  if (track->count == MOST_LABELS) return false;
+  track->labels[track->count++] = label;
+  return true;
+}
+
+/* The same labels cut into other axes. Those of size 1 that stand for nothing come and go. */
+static bool regroup(Context *context, Track *track, Type to) {
+  Track result = {.rank = to.rank};
+  uint32_t at = 0;
+  if (to.dtype == DTYPE_NONE || to.rank > MOST_LABELS) return false;
+  for (uint32_t i = 0; i < to.rank; i++) {
+    Dim size = dim_of(1);
+    bool one = dim_is(to.dims[i], 1), taken = false;
+    if (one && (at == track->count || !dim_is(track->labels[at].size, 1))) {
+      if (!add_label(&result, (Label){-1, dim_of(1)})) return false;
+      taken = true;
+    }
+    while (one ? !taken : !dim_equal(size, to.dims[i])) {
+      if (at == track->count) return false;
+      Label label = track->labels[at++];
+      bool nothing = label.source < 0 && dim_is(label.size, 1);
+      if (nothing && !one) continue;
+      if (!add_label(&result, label)) return false;
+      size = dim_multiply(context, size, label.size);
+      taken = true;
+    }
+    result.ends[i] = result.count;
+  }
+  for (; at < track->count; at++) {
+    if (!dim_is(track->labels[at].size, 1)) return false;
+  }
+  *track = result;
+  return true;
+}
+
+/* The label that is the axis, when it is one of the source's and nothing else; else NULL. */
+static Label *single_label(Track *track, uint32_t axis) {
+  uint32_t start = axis_start(track, axis);
+  if (axis >= track->rank || track->ends[axis] != start + 1 || track->labels[start].source < 0) return NULL;
+  return &track->labels[start];
+}
+
+static bool change_axis(Chain *chain, uint32_t axis, ResizeKind kind, int64_t from, int64_t to) {
+  Label *label = single_label(&chain->track, axis);
+  if (!label || kind == RESIZE_NONE || !dim_is(label->size, from)) return false;
+  AxisChange *change = &chain->changes[label->source];
+  if (change->kind != RESIZE_NONE) return false;
+  *change = (AxisChange){kind, from, to, to % from == 0 ? to / from : 0};
+  label->size = dim_of(to);
+  return true;
+}
+
+static bool follow_product(Finder *finder, Chain *chain, const Node *node, const Value *value) {
+  bool left = node_input(node, 1) == value;
+  int budget = MOST_WEIGHT_NODES;
+  const Tensor *matrix = known_tensor(finder, node_input(node, left ? 0 : 1), &budget);
+  if (!matrix || matrix->rank != 2 || chain->track.rank < 2 || node_input(node, 0) == node_input(node, 1)) return false;
+  int64_t from = matrix->dims[left ? 1 : 0], to = matrix->dims[left ? 0 : 1];
+  return change_axis(chain, chain->track.rank - (left ? 2 : 1), resize_kind_of_matrix(matrix, left), from, to);
+}
+
+static bool follow_gather(Finder *finder, Chain *chain, const Node *node) {
+  int budget = MOST_WEIGHT_NODES;
+  const Tensor *indices = known_tensor(finder, node_input(node, 1), &budget);
+  int64_t axis = node_int_or(node, "axis", 0), rank = chain->track.rank;
+  if (axis < 0) axis += rank;
+  if (!indices || indices->rank != 1 || axis < 0 || axis >= rank) return false;
+  const Label *label = single_label(&chain->track, (uint32_t)axis);
+  if (!label || !dim_is_constant(label->size)) return false;
+  ResizeKind kind = resize_kind_of_indices(indices, label->size.constant);
+  return change_axis(chain, (uint32_t)axis, kind, label->size.constant, indices->dims[0]);
+}
+
+/* An axis that was put in right after one of the source's is repeated. */
+static bool follow_expand(Chain *chain, const Node *node) {
+  Type to = node->outputs[0]->type;
+  Track *track = &chain->track;
+  if (to.dtype == DTYPE_NONE || to.rank != track->rank) return false;
+  for (uint32_t i = 0; i < to.rank; i++) {
+    uint32_t start = axis_start(track, i);
+    Label *label = &track->labels[start];
+    if (track->ends[i] == start + 1 && label->source < 0 && dim_is(label->size, 1)) {
+      if (!dim_is_constant(to.dims[i])) return false;
+      label->size = to.dims[i];
+      continue;
+    }
+    Dim size = dim_of(1);
+    for (uint32_t at = start; at < track->ends[i]; at++) {
+      size = dim_multiply(node->graph->model->context, size, track->labels[at].size);
+    }
+    if (!dim_equal(size, to.dims[i])) return false;
+  }
+  return true;
+}
+
+static bool moves_elements(const Node *node) {
+  return node_is(node, "Transpose") || node_is(node, "Reshape") || node_is(node, "Unsqueeze") ||
+         node_is(node, "Squeeze");
+}
+
+static bool follow(Finder *finder, Chain *chain, Node *node, const Value *value) {
+  if (node->output_count != 1 || chain->count == LONGEST_CHAIN) return false;
+  bool followed = false;
+  if (node_is(node, "MatMul")) followed = follow_product(finder, chain, node, value);
+  else if (node_input(node, 0) != value) followed = false;
+  else if (node_is(node, "Transpose")) followed = permute_track(&chain->track, node);
+  else if (moves_elements(node)) {
+    followed = regroup(finder->rewriter.context, &chain->track, node->outputs[0]->type);
+  } else if (node_is(node, "Gather")) followed = follow_gather(finder, chain, node);
+  else if (node_is(node, "Expand")) followed = follow_expand(chain, node);
+  if (followed) chain->nodes[chain->count++] = node;
+  return followed;
+}
+
+/* The next axis of size 1 of the source. */
+static int next_one(Type source, int after) {
+  do after++;
+  while (after < (int)source.rank && !dim_is(source.dims[after], 1));
+  return after < (int)source.rank ? after : -1;
+}
+
+/* Is every axis one of the source's, each there once, some of them repeated? Their order then is the result's. */
+static bool is_complete(const Chain *chain, AxisChange changes[MOST_LABELS], AxisOrder *order) {
+  const Track *track = &chain->track;
+  uint32_t rank = chain->source->type.rank;
+  bool seen[MOST_LABELS] = {false}, any = false;
+  int one = -1;
+  if (track->rank != rank || rank > MOST_PERMUTED) return false;
+  memcpy(changes, chain->changes, sizeof chain->changes);
+  *order = (AxisOrder){.rank = rank};
+  for (uint32_t i = 0; i < rank; i++) {
+    uint32_t at = axis_start(track, i);
+    if (at == track->ends[i]) return false;
+    int source = track->labels[at].source;
+    if (source < 0 && dim_is(track->labels[at].size, 1) && track->ends[i] == at + 1) {
+      source = one = next_one(chain->source->type, one);
+    }
+    if (source < 0 || seen[source]) return false;
+    seen[source] = true;
+    order->from[i] = source;
+    order->to[source] = i;
+    int64_t factor = 1;
+    for (at++; at < track->ends[i]; at++) {
+      if (track->labels[at].source >= 0) return false;
+      factor *= track->labels[at].size.constant;
+    }
+    AxisChange *change = &changes[source];
+    if (factor != 1 && change->kind != RESIZE_NONE) return false;
+    if (factor != 1) {
+      Dim from = chain->source->type.dims[source];
+      int64_t size = dim_is_constant(from) ? from.constant : -1;
+      *change = (AxisChange){RESIZE_REPEAT, size, size < 0 ? -1 : size * factor, factor};
+    }
+    any = any || change->kind != RESIZE_NONE;
+  }
+  return any;
+}
+
+/* ---- the operator ---- */
+
+typedef struct Plan {
+  Chain *chain;
+  size_t length; /* nodes of the chain that it replaces */
+  AxisChange changes[MOST_LABELS];
+  AxisOrder order; /* of the source's axes in the result */
+  ResizeKind kind;
+  AxisOrder turn; /* what brings the source into an order that runs */
+  size_t new_nodes;
+} Plan;
+
+/* One kind for all axes: repeating is a nearest neighbour too. What is repeated along one axis is hardly an image. */
+static bool find_kind(Plan *plan, uint32_t rank) {
+  uint32_t count = 0;
+  plan->kind = RESIZE_NONE;
+  for (uint32_t i = 0; i < rank; i++) count += plan->changes[i].kind != RESIZE_NONE;
+  for (uint32_t i = 0; i < rank; i++) {
+    ResizeKind kind = plan->changes[i].kind;
+    if (kind == RESIZE_NONE) continue;
+    if (kind == RESIZE_REPEAT && count == 1) return false;
+    if (kind == plan->kind) continue;
+    if (plan->kind == RESIZE_NONE) plan->kind = kind;
+    else if (resize_is_nearest(kind) && resize_is_nearest(plan->kind)) plan->kind = RESIZE_NEAREST;
+    else return false;
+  }
+  return plan->kind != RESIZE_NONE;
+}
+
+/* Sizes are said where all are known. Else scales must give them, and a size that is not known must be whole times as
+ * large. */
+static bool sizes_can_be_said(const Plan *plan, Type source) {
+  bool symbolic = false, scales = true;
+  for (uint32_t i = 0; i < source.rank; i++) {
+    const AxisChange *change = &plan->changes[i];
+    if (dim_is(source.dims[i], 0)) return false;
+    symbolic = symbolic || !dim_is_constant(source.dims[i]);
+    if (change->kind == RESIZE_NONE || change->factor > 0) continue;
+    scales = scales && dim_is_constant(source.dims[i]) && resize_scale(change->from, change->to) > 0;
+  }
+  return !symbolic || scales;
+}
+
+/* Do the axes that change, in this order of all, run? */
+static bool runs_in(const Plan *plan, const AxisOrder *order) {
+  bool changed[MOST_PERMUTED], shrinks = false;
+  for (uint32_t i = 0; i < order->rank; i++) {
+    const AxisChange *change = &plan->changes[order->from[i]];
+    changed[i] = change->kind != RESIZE_NONE;
+    shrinks = shrinks || (changed[i] && change->to < change->from);
+  }
+  return resize_runs_on(plan->kind, order->rank, changed, shrinks);
+}
+
+/* The order with the changed axes last, where they have to be. */
+static bool find_turn(Plan *plan, uint32_t rank) {
+  AxisOrder *turn = &plan->turn;
+  *turn = (AxisOrder){.rank = rank};
+  for (uint32_t i = 0; i < rank; i++) turn->from[i] = i;
+  if (!runs_in(plan, turn)) {
+    uint32_t at = 0;
+    for (uint32_t pass = 0; pass < 2; pass++) {
+      for (uint32_t i = 0; i < rank; i++) {
+        if ((plan->changes[i].kind != RESIZE_NONE) == (pass == 1)) turn->from[at++] = i;
+      }
+    }
+  }
+  for (uint32_t i = 0; i < rank; i++) turn->to[turn->from[i]] = i;
+  return runs_in(plan, turn);
+}
+
+static bool make_plan(Finder *finder, Chain *chain, Plan *plan) {
+  Type source = chain->source->type;
+  int64_t opset = finder->rewriter.model->opset;
+  if (!find_kind(plan, source.rank)) return false;
+  const char *variant = resize_is_nearest(plan->kind) ? NULL : plan->kind == RESIZE_LINEAR ? "linear" : "cubic";
+  if (!schema_runs("Resize", variant, opset, source.dtype)) return false;
+  if (plan->kind == RESIZE_CUBIC_ANTIALIAS && opset < ANTIALIAS) return false;
+  if (!sizes_can_be_said(plan, source)) return false;
+  if (!find_turn(plan, source.rank)) return false;
+  AxisOrder rest = order_then(order_inverse(plan->turn), plan->order);
+  plan->chain = chain;
+  plan->length = chain->count;
+  plan->new_nodes = 1 + (size_t)!order_is_identity(&plan->turn) + (size_t)!order_is_identity(&rest);
+  return plan->new_nodes < plan->length;
+}
+
+static Node *new_node(Finder *finder, const Node *root, const char *op, Value *const *inputs, size_t count, Type type,
+                      Node *before) {
+  const Origin *origin = root->origin;
+  Rewriter *rewriter = &finder->rewriter;
+  origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  return graph_node(root->graph, origin, op, "", inputs, count, &type, 1, before);
+}
+
+static Value *transposed(Finder *finder, Node *root, Value *value, const AxisOrder *order) {
+  if (order_is_identity(order)) return value;
+  Type type = order_type(finder->rewriter.context, value->type, order);
+  Node *node = new_node(finder, root, "Transpose", &value, 1, type, root);
+  node_set_ints(node, "perm", order->from, order->rank);
+  return node->outputs[0];
+}
+
+static void set_mode(Node *node, ResizeKind kind) {
+  bool cubic = kind == RESIZE_CUBIC || kind == RESIZE_CUBIC_ANTIALIAS;
+  node_set_string(node, "mode", resize_is_nearest(kind) ? "nearest" : cubic ? "cubic" : "linear");
+  node_set_string(node, "coordinate_transformation_mode", kind == RESIZE_REPEAT ? "asymmetric" : "half_pixel");
+  if (resize_is_nearest(kind))
+    node_set_string(node, "nearest_mode", kind == RESIZE_REPEAT ? "floor" : "round_prefer_ceil");
+  if (cubic) {
+    node_set_float(node, "cubic_coeff_a", -0.5f);
+    node_set_int(node, "exclude_outside", 1);
+  }
+  if (kind == RESIZE_CUBIC_ANTIALIAS) node_set_int(node, "antialias", 1);
+}
+
+static Value *scales_input(Finder *finder, Node *root, const float *scales, size_t count) {
+  Arena *arena = &finder->rewriter.context->arena;
+  Tensor *tensor = arena_new(arena, Tensor);
+  int64_t length = (int64_t)count;
+  *tensor = (Tensor){.dtype = DTYPE_FLOAT32, .rank = 1, .size = count * sizeof *scales};
+  tensor->dims = arena_copy(arena, &length, sizeof length);
+  tensor->data = arena_copy(arena, scales, tensor->size);
+  return rewrite_constant(&finder->rewriter, root, tensor, root->origin);
+}
+
+/* ONNX Runtime's own handling of Transposes takes sizes or scales for all axes: none is left out by `axes`. */
+static Node *emit_resize(Finder *finder, const Plan *plan, Node *root, Value *x) {
+  Context *context = finder->rewriter.context;
+  uint32_t rank = x->type.rank;
+  int64_t sizes[MOST_PERMUTED];
+  float scales[MOST_PERMUTED];
+  Dim dims[MOST_PERMUTED];
+  bool known = true;
+  for (uint32_t i = 0; i < rank; i++) {
+    const AxisChange *change = &plan->changes[plan->turn.from[i]];
+    dims[i] = x->type.dims[i];
+    scales[i] = 1;
+    if (change->kind != RESIZE_NONE) {
+      dims[i] = change->to >= 0 ? dim_of(change->to) : dim_multiply(context, dims[i], dim_of(change->factor));
+      scales[i] = change->factor > 0 ? (float)change->factor : resize_scale(change->from, change->to);
+    }
+    sizes[i] = dims[i].constant;
+    known = known && dim_is_constant(dims[i]);
+  }
+  Value *sized = known ? rewrite_constant_ints(&finder->rewriter, root, sizes, rank, root->origin) : NULL;
+  Value *inputs[] = {x, NULL, known ? NULL : scales_input(finder, root, scales, rank), sized};
+  Node *node =
+      new_node(finder, root, "Resize", inputs, known ? 4 : 3, type_make(context, x->type.dtype, dims, rank), root);
+  set_mode(node, plan->kind);
+  return node;
+}
+
+static void hand_over_weights(Finder *finder, Node *receiver, const Value *value, int *budget) {
+  Node *node = value ? value->producer : NULL;
+  if (!node || constant_of(value) || --*budget < 0) return;
+  rewrite_hand_over(&finder->rewriter, receiver, node);
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    hand_over_weights(finder, receiver, node->inputs[i].value, budget);
+  }
+}
+
+static void apply(Finder *finder, const Plan *plan) {
+  Rewriter *rewriter = &finder->rewriter;
+  Node *const *nodes = plan->chain->nodes;
+  Node *root = nodes[plan->length - 1];
+  Value *x = transposed(finder, root, plan->chain->source, &plan->turn);
+  Node *resize = emit_resize(finder, plan, root, x);
+  AxisOrder rest = order_then(order_inverse(plan->turn), plan->order);
+  Value *result = transposed(finder, root, resize->outputs[0], &rest);
+  const Value *value = plan->chain->source;
+  for (size_t i = 0; i < plan->length; i++) {
+    Node *node = nodes[i];
+    rewrite_hand_over(rewriter, resize, node);
+    *map_slot_pointer(rewriter->context, &finder->gone, node) = node;
+    for (uint32_t k = 0; k < node->input_count; k++) {
+      int budget = MOST_WEIGHT_NODES;
+      bool matrix = node_is(node, "MatMul") || (node_is(node, "Gather") && k == 1);
+      if (matrix && node->inputs[k].value != value) hand_over_weights(finder, resize, node->inputs[k].value, &budget);
+    }
+    value = node->outputs[0];
+  }
+  rewrite_replace(rewriter, root, result);
+  for (size_t i = plan->length - 1; i-- > 0;) rewrite_drop_unused(rewriter, nodes[i], resize);
+}
+
+/* ---- the walk ---- */
+
+static Node *only_user(const Value *value) { return value->uses && !value->uses->next ? value->uses->node : NULL; }
+
+/* Follows the chain from the source through `first` on as far as it goes; the plan is of the last place that is whole.
+ */
+static bool plan_from(Finder *finder, Value *source, Node *first, Chain *chain, Plan *plan) {
+  bool found = false;
+  *chain = (Chain){.source = source};
+  if (source->type.dtype == DTYPE_NONE || source->type.rank < 2 || source->type.rank > MOST_PERMUTED) return false;
+  chain->track = track_source(source->type);
+  Value *value = source;
+  for (Node *node = first; node && node->graph == first->graph && follow(finder, chain, node, value);) {
+    Plan here = {0};
+    if (is_complete(chain, here.changes, &here.order) && make_plan(finder, chain, &here)) {
+      *plan = here;
+      found = true;
+    }
+    value = node->outputs[0];
+    node = only_user(value);
+  }
+  return found;
+}
+
+static void try_candidate(Finder *finder, Node *node) {
+  if (map_get_pointer(&finder->gone, node)) return;
+  bool product = node_is(node, "MatMul");
+  for (uint32_t input = 0; input < (product ? 2u : 1u); input++) {
+    Node *path[MOST_ABOVE + 1] = {node};
+    Value *sources[MOST_ABOVE + 1] = {node_input(node, input)};
+    size_t count = 1;
+    for (Node *above; count <= MOST_ABOVE; count++) {
+      above = sources[count - 1] ? sources[count - 1]->producer : NULL;
+      if (!above || !moves_elements(above) || above->graph != node->graph || !only_user(above->outputs[0])) break;
+      path[count] = above;
+      sources[count] = node_input(above, 0);
+    }
+    while (count-- > 0) {
+      Plan plan;
+      if (!sources[count] || constant_of(sources[count])) continue;
+      if (!plan_from(finder, sources[count], path[count], &finder->chain, &plan)) continue;
+      apply(finder, &plan);
+      return;
+    }
+  }
+}
+
+static void collect(Rewriter *rewriter, Node *node) {
+  Finder *finder = (Finder *)rewriter;
+  bool candidate = node_is(node, "MatMul") || node_is(node, "Gather") || node_is(node, "Expand");
+  if (candidate && node->output_count == 1) array_push(rewriter->context, &finder->candidates, node);
+}
+
+bool fuse_resize(Model *model) {
+  Finder finder = {0};
+  rewrite_begin(&finder.rewriter, model, __func__);
+  rewrite_each_node(&finder.rewriter, collect);
+  for (size_t i = 0; i < finder.candidates.count; i++) try_candidate(&finder, finder.candidates.items[i]);
+  return rewrite_end(&finder.rewriter);
+}

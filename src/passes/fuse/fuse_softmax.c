@@ -1,0 +1,95 @@
+/* Softmax, LogSoftmax and ReduceLogSumExp, as JAX writes them: shifted by the largest element so that exp does not
+ * overflow. ONNX Runtime shifts as well, and gives the same for NaN and for rows of infinities, but for one case. */
+#include <math.h>
+
+#include "onnx/facts/schema.h"
+#include "passes/pattern.h"
+
+enum { X_SLOT, MAXIMUM, LENGTH, SUM, SHIFT, SHIFTED, TOTAL, LARGEST, EXP, DIFFERENCE };
+#define X ANY(X_SLOT)
+
+/* The largest element, NaN when there is one: ReduceMax alone would drop it, and a maximum is never above the sum of
+ * absolute values. jax.nn takes the maximum with -inf on top. */
+#define MAXIMUM_OF_X \
+  EITHER(OP("Min", OP_AT(MAXIMUM, "ReduceMax", X), OP_AT(LENGTH, "ReduceL1", X)), OP_AT(MAXIMUM, "ReduceMax", X))
+#define LARGEST_OF_X EITHER(OP("Max", NUMBER(-INFINITY), MAXIMUM_OF_X), MAXIMUM_OF_X)
+#define DIFFERENCE_OF(shift) OP_AT(DIFFERENCE, "Sub", X, RESHAPED(SHIFTED, shift))
+#define TOTAL_OF(shift) OP_AT(SUM, "ReduceSum", OP_AT(EXP, "Exp", DIFFERENCE_OF(shift)))
+/* A maximum that is not finite shifts by 0 instead. */
+#define FINITE_OR_0                                                                    \
+  OP_AT(SHIFT, "Where", OP("Equal", OP("Sub", ANY(LARGEST), ANY(LARGEST)), NUMBER(0)), \
+        RESHAPED(LARGEST, LARGEST_OF_X), NUMBER(0))
+
+static bool same_axes(const Value *reduced, const bool axes[MAX_RANK], uint32_t rank) {
+  bool others[MAX_RANK];
+  if (!reduced) return true;
+  return reduced_axes(reduced->producer, others) && memcmp(axes, others, rank * sizeof *axes) == 0;
+}
+
+/* All reductions are over the same axes, and the shift lines up with them. */
+static bool lines_up(const Match *match, bool axes[MAX_RANK]) {
+  Type type = match->values[X_SLOT]->type;
+  return reduced_axes(match->values[SUM]->producer, axes) && same_axes(match->values[MAXIMUM], axes, type.rank) &&
+         same_axes(match->values[LENGTH], axes, type.rank) &&
+         is_reduced_shape(match->values[SHIFTED]->type, type, axes);
+}
+
+/* The one axis; -1 when there are several. */
+static int64_t single_axis(const Match *match) {
+  Type type = match->values[X_SLOT]->type;
+  bool axes[MAX_RANK];
+  int64_t found = -1;
+  if (!match_keeps_type(match) || !lines_up(match, axes)) return -1;
+  if (!is_reduced_shape(match->values[TOTAL]->type, type, axes)) return -1;
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (!axes[i]) continue;
+    if (found >= 0) return -1;
+    found = i;
+  }
+  return found;
+}
+
+static bool fuse_single_axis(Match *match) {
+  int64_t axis = single_axis(match), rank = match_type(match).rank;
+  if (axis < 0) return false;
+  node_set_int(EMIT_MATCH(match, match->rule->op, match->values[X_SLOT]), "axis", axis == rank - 1 ? -1 : axis);
+  return true;
+}
+
+static bool fuse_log_sum_exp(Match *match) {
+  bool axes[MAX_RANK];
+  Type type = match->values[X_SLOT]->type;
+  const Node *sum = match->values[SUM]->producer;
+  int64_t numbers[MAX_RANK];
+  size_t count = 0;
+  if (!lines_up(match, axes)) return false;
+  if (!type_equal(match_type(match), match->values[SUM]->type)) return false;
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (axes[i]) numbers[count++] = i;
+  }
+  bool keep = node_int_or(sum, "keepdims", 1) != 0,
+       as_attribute = schema_version("ReduceLogSumExp", match_opset(match)) < 18;
+  Value *given =
+      as_attribute ? NULL : rewrite_constant_ints(match->rewriter, match->root, numbers, count, match->root->origin);
+  Value *inputs[] = {match->values[X_SLOT], given};
+  Node *node = match_emit(match, "ReduceLogSumExp", inputs, as_attribute ? 1 : 2, REWRITE_EMITTER(match->rewriter));
+  if (as_attribute) node_set_ints(node, "axes", numbers, count);
+  node_set_int(node, "keepdims", keep);
+  return true;
+}
+
+#define LOG_TOTAL OP("Log", RESHAPED(TOTAL, TOTAL_OF(LARGEST_OF_X)))
+/* jax.nn.logsumexp takes the absolute value, for its signed form. */
+#define LOG_OF(total) OP("Log", EITHER(OP("Abs", total), total))
+
+/* In double precision ONNX Runtime adds 1e-20 to the sum, and makes numbers of what is NaN. */
+static bool fuse_log_softmax(Match *match) { return match_dtype(match) != DTYPE_FLOAT64 && fuse_single_axis(match); }
+
+static const FusionRule rules[] = {
+    {OP("Div", ANY(EXP), RESHAPED(TOTAL, TOTAL_OF(LARGEST_OF_X))), "Softmax", fuse_single_axis},
+    {OP("Sub", ANY(DIFFERENCE), LOG_TOTAL), "LogSoftmax", fuse_log_softmax},
+    {OP("Sub", ANY(DIFFERENCE), RESHAPED(TOTAL, OP("Log", TOTAL_OF(LARGEST_OF_X)))), "LogSoftmax", fuse_log_softmax},
+    {OP("Add", LOG_OF(TOTAL_OF(FINITE_OR_0)), ANY(SHIFT)), "ReduceLogSumExp", fuse_log_sum_exp},
+};
+
+bool fuse_softmax(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

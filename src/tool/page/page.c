@@ -1,0 +1,61 @@
+/* j2o report: writes the page. What it looks like is in page.html, page.css, page_list.js and page.js, which the build
+ * puts into page_parts.inc as texts of C. */
+#include "tool/page/page.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "onnx/file/metadata_edit.h"
+#include "page_parts.inc"
+
+/* No text of the data can end the script element that holds it: a "<" can only stand inside a JSON string. */
+static const char *without_tags(Context *context, const Builder *json, size_t *length) {
+  Builder safe;
+  builder_init(&safe, context);
+  const char *at = json->text, *end = json->text + json->length;
+  for (const char *tag; (tag = memchr(at, '<', (size_t)(end - at)));) {
+    builder_add_sized(&safe, at, (size_t)(tag - at));
+    builder_add(&safe, "\\u003c");
+    at = tag + 1;
+  }
+  builder_add_sized(&safe, at, (size_t)(end - at));
+  *length = safe.length;
+  return builder_text(&safe);
+}
+
+static void say_done(Job *job, const PageData *data, uint64_t size) {
+  Report *report = &job->report;
+  if (job->json) {
+    report_add(report, "{\"input\": ");
+    json_text(report, job->path, strlen(job->path));
+    json_key(report, "output");
+    json_text(report, job->output, strlen(job->output));
+    json_count(report, "nodes", data->node_count);
+    json_count(report, "nodes_with_origin", data->placed_count);
+    json_count(report, "nodes_with_time", data->timed_count);
+    json_count(report, "source_files", data->file_count);
+    json_count(report, "bytes", size);
+    report_add(report, "}\n");
+    return;
+  }
+  report_text(report, job->output, strlen(job->output));
+  builder_format(&report->line, ": %zu %s, %zu source %s, ", data->node_count, data->node_count == 1 ? "node" : "nodes",
+                 data->file_count, data->file_count == 1 ? "file" : "files");
+  report_size(report, size);
+  report_add(report, "\n");
+  if (!data->placed_count) builder_format(&report->line, "N%s\n", no_places_help + 1);
+}
+
+void run_report(Job *job) {
+  Model *model = job_model(job, 0);
+  const Profile *profile = job->profile ? profile_read(job, job->profile) : NULL;
+  PageData data = page_data(job, model, profile);
+  size_t length;
+  const char *safe = without_tags(&job->context, &data.json, &length);
+  const Segment segments[] = {
+      {page_before, sizeof page_before - 1}, {safe, length}, {page_after, sizeof page_after - 1}};
+  enum { COUNT = sizeof segments / sizeof *segments };
+  uint64_t size = 0;
+  for (size_t i = 0; i < COUNT; i++) size += segments[i].size;
+  if (job_write(job, segments, COUNT)) say_done(job, &data, size);
+}

@@ -1,0 +1,369 @@
+/* The data of a page. Everything that repeats stands once: texts, types, values, places, frames, traces; the rest are
+ * numbers of rows. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/spelling.h"
+#include "tool/page/page.h"
+
+/* Rows of one kind, as JSON. */
+typedef struct Rows {
+  Map known; /* the number of a row, plus one */
+  Builder json;
+  size_t count;
+} Rows;
+
+typedef struct Page {
+  Job *job;
+  Context *context;
+  Report words; /* to spell types and attributes with */
+  Map files;    /* source of each file the model names: a Source *, where it can be read */
+  Rows texts, values, frames, traces, places, file_rows;
+  size_t files_with_text;
+} Page;
+
+static const size_t NONE = SIZE_MAX;
+
+/* True when the row is new: the caller then adds its JSON. */
+static bool row_of(Page *page, Rows *rows, uint64_t first, uint64_t second, size_t *row) {
+  void **slot = map_slot(page->context, &rows->known, first, second);
+  bool is_new = !*slot;
+  if (is_new) {
+    *slot = (void *)(uintptr_t)++rows->count;
+    builder_add(&rows->json, rows->count == 1 ? "\n" : ",\n");
+  }
+  *row = (size_t)(uintptr_t)*slot - 1;
+  return is_new;
+}
+
+static size_t text_row(Page *page, Str text) {
+  size_t row;
+  if (!text) return NONE;
+  if (row_of(page, &page->texts, (uint64_t)(uintptr_t)text, 0, &row)) {
+    spell_text(&page->texts.json, SPELL_JSON, text, str_length(text));
+  }
+  return row;
+}
+
+static void add_row(Builder *json, size_t row) {
+  if (row == NONE) builder_add(json, "-1");
+  else builder_format(json, "%zu", row);
+}
+
+static void add_next(Builder *json, size_t row) {
+  builder_add(json, ",");
+  add_row(json, row);
+}
+
+enum { LONGEST_TEXT = 400 };
+
+/* What was spelled in page->words, which is empty afterwards. */
+static size_t spelled_row(Page *page) {
+  Builder *line = &page->words.line;
+  size_t length = line->length;
+  if (length > LONGEST_TEXT) {
+    line->length = LONGEST_TEXT;
+    while (line->length && ((unsigned char)line->text[line->length] & 0xC0) == 0x80) line->length--;
+    builder_add(line, "…");
+  }
+  Str text = str_intern_sized(page->context, length ? line->text : "", line->length);
+  line->length = 0;
+  return text_row(page, text);
+}
+
+/* ---- values ---- */
+
+static size_t value_row(Page *page, const Value *value) {
+  size_t row;
+  if (!value) return NONE;
+  if (!row_of(page, &page->values, (uint64_t)(uintptr_t)value, 0, &row)) return row;
+  report_type(&page->words, value->type);
+  size_t type = spelled_row(page);
+  builder_format(&page->values.json, "[%zu,%zu,%d]", text_row(page, value->name), type, value->tensor != NULL);
+  return row;
+}
+
+/* ---- sources ---- */
+
+static const Source *source_of(Page *page, Str file) {
+  const Source *given = map_get_pointer(&page->files, file);
+  return given ? given : source_open(page->job, file);
+}
+
+/* Each file that the user gave stands for the file of the model whose path ends most like it. */
+static void match_sources(Page *page, const NodeList *nodes) {
+  Job *job = page->job;
+  for (int i = 0; i < job->source_count; i++) {
+    const char *given = job->source_files[i];
+    const Source *source = source_open(job, given);
+    if (!source) fail(page->context, ERROR_IO, "%s: cannot be read, is empty, or is not a .py file", given);
+    Str best = str_intern(page->context, given); /* the name of lines for which the model has no file */
+    size_t most = 0;
+    for (size_t k = 0; k < nodes->nodes.count; k++) {
+      Str file = nodes->nodes.items[k].place.file;
+      size_t parts = file ? path_common_parts(file, given) : 0;
+      if (parts <= most) continue;
+      most = parts;
+      best = file;
+    }
+    void **slot = map_slot_pointer(page->context, &page->files, best);
+    *slot = (void *)(uintptr_t)source;
+  }
+}
+
+static void add_lines(Page *page, Builder *json, const Source *source) {
+  page->files_with_text++;
+  builder_add(json, "[");
+  for (size_t i = 0; i < source->lines.count; i++) {
+    if (i) builder_add(json, ",");
+    spell_text(json, SPELL_JSON, source->lines.items[i].text, source->lines.items[i].length);
+  }
+  builder_add(json, "]");
+}
+
+/* [path, is it a library's, lines or 0] */
+static size_t file_row(Page *page, Str file) {
+  size_t row;
+  if (!file) return NONE;
+  if (!row_of(page, &page->file_rows, (uint64_t)(uintptr_t)file, 0, &row)) return row;
+  Builder *json = &page->file_rows.json;
+  bool is_library = is_library_file(file, str_length(file));
+  const Source *source = is_library ? NULL : source_of(page, file);
+  builder_format(json, "[%zu,%d,", text_row(page, file), is_library);
+  if (source) add_lines(page, json, source);
+  else builder_add(json, "0");
+  builder_add(json, "]");
+  return row;
+}
+
+/* ---- places and traces ---- */
+
+static size_t frame_row(Page *page, Rows *rows, Place place) {
+  size_t row, file = file_row(page, place.file), function = text_row(page, place.function);
+  if (row_of(page, rows, ((uint64_t)(file + 1) << 32) | place.line, function, &row)) {
+    builder_add(&rows->json, "[");
+    add_row(&rows->json, file);
+    builder_format(&rows->json, ",%u,%zu]", place.line, function);
+  }
+  return row;
+}
+
+/* A model with minimal provenance names no files: a given one that defines the function stands in. */
+static size_t place_row(Page *page, Place place) {
+  const Job *job = page->job;
+  if (!place.function) return NONE;
+  for (int i = 0; i < job->source_count && !place.file; i++) {
+    const Source *source = source_open(page->job, job->source_files[i]);
+    if (source && source_defines(source, place.function, place.line)) {
+      place.file = str_intern(page->context, job->source_files[i]);
+    }
+  }
+  return frame_row(page, &page->places, place);
+}
+
+/* Frames innermost first, -1 before a further trace of a merged node. */
+static size_t trace_row(Page *page, const Node *node) {
+  TraceCursor cursor = node_trace(node);
+  size_t row;
+  if (!cursor.at || cursor.at == cursor.end) return NONE;
+  if (!row_of(page, &page->traces, (uint64_t)(uintptr_t)cursor.at, cursor.is_torch, &row)) return row;
+  ARRAY(size_t) frames = {0};
+  TraceFrame frame;
+  while (trace_next(&cursor, &frame)) {
+    Place place = {.function = str_intern_sized(page->context, frame.function, frame.function_length),
+                   .file = str_intern_sized(page->context, frame.file, frame.file_length),
+                   .line = frame.line};
+    if (frame.begins_block && frames.count) array_push(page->context, &frames, NONE);
+    array_push(page->context, &frames, frame_row(page, &page->frames, place));
+  }
+  Builder *json = &page->traces.json;
+  builder_add(json, "[");
+  for (size_t i = 0; i < frames.count; i++) {
+    if (i) builder_add(json, ",");
+    add_row(json, frames.items[cursor.is_torch ? frames.count - 1 - i : i]);
+  }
+  builder_add(json, "]");
+  return row;
+}
+
+/* ---- nodes ---- */
+
+static bool is_shown_apart(Str key) {
+  static const char *const keys[] = {"callsite", "plugin", "jax_traceback", "stacktrace"};
+  if (strcmp(key, TORCH_TRACE) == 0 || strcmp(key, METADATA_REFERENCE) == 0) return true;
+  if (strncmp(key, METADATA_PREFIX, sizeof METADATA_PREFIX - 1) != 0) return false;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    if (strcmp(key + sizeof METADATA_PREFIX - 1, keys[i]) == 0) return true;
+  }
+  return false;
+}
+
+static void add_facts(Page *page, Builder *json, const Node *node) {
+  Report *words = &page->words;
+  const char *between = "";
+  builder_add(json, ",[");
+  for (size_t i = 0; i < node->attributes.count; i++) {
+    const Attribute *attribute = &node->attributes.items[i];
+    if (attribute->kind == ATTRIBUTE_GRAPH) continue;
+    report_name(words, attribute->name);
+    report_add(words, " = ");
+    report_attribute(words, attribute);
+    builder_format(json, "%s%zu", between, spelled_row(page));
+    between = ",";
+  }
+  for (size_t i = 0; i < node->metadata.count; i++) {
+    const Metadata *entry = &node->metadata.items[i];
+    if (is_shown_apart(entry->key)) continue;
+    report_name(words, entry->key);
+    report_add(words, ": ");
+    report_name(words, entry->value);
+    builder_format(json, "%s%zu", between, spelled_row(page));
+    between = ",";
+  }
+  builder_add(json, "]");
+}
+
+/* [graph, operator, name, place, trace, plugin, calls, [inputs], [outputs], [facts]] */
+static void add_node(Page *page, Builder *json, const PlacedNode *placed, size_t graph) {
+  const Node *node = placed->node;
+  builder_format(json, "[%zu", graph);
+  add_next(json, text_row(page, operator_name(page->context, node)));
+  add_next(json, text_row(page, node->name));
+  add_next(json, place_row(page, placed->place));
+  add_next(json, trace_row(page, node));
+  add_next(json, text_row(page, node_metadata(node, METADATA_PREFIX "plugin")));
+  add_next(json, text_row(page, node_metadata(node, METADATA_PREFIX "stacktrace")));
+  builder_add(json, ",[");
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    if (i) builder_add(json, ",");
+    add_row(json, value_row(page, node->inputs[i].value));
+  }
+  builder_add(json, "],[");
+  for (uint32_t i = 0; i < node->output_count; i++) {
+    if (i) builder_add(json, ",");
+    add_row(json, value_row(page, node->outputs[i]));
+  }
+  builder_add(json, "]");
+  add_facts(page, json, node);
+  builder_add(json, "]");
+}
+
+/* ---- graphs ---- */
+
+typedef struct Graphs {
+  Map known; /* the number of a graph, plus one */
+  Builder json;
+  size_t count;
+} Graphs;
+
+static void add_graph(Page *page, Graphs *graphs, const Graph *graph, Str name, const char *kind, size_t owner) {
+  Builder *json = &graphs->json;
+  void **slot = map_slot_pointer(page->context, &graphs->known, graph);
+  *slot = (void *)(uintptr_t)++graphs->count;
+  builder_format(json, "%s[\"%s\",%zu,", graphs->count == 1 ? "\n" : ",\n", kind, text_row(page, name));
+  add_row(json, owner);
+  builder_add(json, ",[");
+  for (size_t i = 0; i < graph->inputs.count; i++) {
+    if (i) builder_add(json, ",");
+    add_row(json, value_row(page, graph->inputs.items[i]));
+  }
+  builder_add(json, "],[");
+  for (size_t i = 0; i < graph->outputs.count; i++) {
+    if (i) builder_add(json, ",");
+    add_row(json, value_row(page, graph->outputs.items[i]->value));
+  }
+  builder_add(json, "]]");
+}
+
+static Str function_name(Page *page, const Function *function) {
+  Node like_a_call = {.op = function->name, .domain = function->domain};
+  return operator_name(page->context, &like_a_call);
+}
+
+/* ["graph" | "body" | "function", name, the node it is a body of, [inputs], [outputs]] */
+static Graphs all_graphs(Page *page, const Model *model, const NodeList *nodes) {
+  Graphs graphs = {0};
+  builder_init(&graphs.json, page->context);
+  add_graph(page, &graphs, model->graph, model->graph->name, "graph", NONE);
+  for (size_t i = 0; i < model->functions.count; i++) {
+    const Function *function = model->functions.items[i];
+    add_graph(page, &graphs, function->body, function_name(page, function), "function", NONE);
+  }
+  for (size_t i = 0; i < nodes->nodes.count; i++) {
+    const Node *node = nodes->nodes.items[i].node;
+    for (size_t k = 0; k < node->attributes.count; k++) {
+      const Attribute *attribute = &node->attributes.items[k];
+      if (attribute->kind == ATTRIBUTE_GRAPH) add_graph(page, &graphs, attribute->graph, attribute->name, "body", i);
+    }
+  }
+  return graphs;
+}
+
+/* ---- the whole ---- */
+
+static size_t add_times(Page *page, Builder *json, const NodeList *nodes, const Profile *profile) {
+  size_t timed = 0;
+  builder_add(json, ",\n\"times\": [");
+  for (size_t i = 0; i < nodes->nodes.count; i++) {
+    const double *time = map_get_pointer(&profile->times, nodes->nodes.items[i].node->name);
+    if (time) builder_format(json, "%s[%zu,%.3f]", timed++ ? "," : "", i, *time);
+  }
+  builder_add(json, "]");
+  if (!timed) {
+    fail(page->context, ERROR_VALUE, "%s: none of its %zu names is a node of %s", page->job->profile, profile->count,
+         page->job->path);
+  }
+  return timed;
+}
+
+static void add_rows(Builder *json, const char *key, const Builder *rows) {
+  builder_format(json, ",\n\"%s\": [", key);
+  if (rows->length) builder_add_sized(json, rows->text, rows->length);
+  builder_add(json, "]");
+}
+
+static void add_head(Builder *json, const Job *job, const Model *model) {
+  const char *slash = strrchr(job->path, '/');
+  const char *name = slash ? slash + 1 : job->path;
+  builder_add(json, "{\"model\": ");
+  spell_text(json, SPELL_JSON, name, strlen(name));
+  builder_add(json, ", \"producer\": ");
+  spell_text(json, SPELL_JSON, model->producer_name, str_length(model->producer_name));
+  builder_format(json, ", \"opset\": %" PRId64 ", \"help\": ", model->opset);
+  spell_text(json, SPELL_JSON, no_places_help, strlen(no_places_help));
+}
+
+PageData page_data(Job *job, Model *model, const Profile *profile) {
+  Context *context = &job->context;
+  Page page = {.job = job, .context = context, .words = {.context = context}};
+  Rows *all[] = {&page.texts, &page.values, &page.frames, &page.traces, &page.places, &page.file_rows};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) builder_init(&all[i]->json, context);
+  builder_init(&page.words.line, context);
+  const NodeList *nodes = model_nodes(context, model);
+  match_sources(&page, nodes);
+  Graphs graphs = all_graphs(&page, model, nodes);
+  Builder rows;
+  builder_init(&rows, context);
+  for (size_t i = 0; i < nodes->nodes.count; i++) {
+    const PlacedNode *placed = &nodes->nodes.items[i];
+    size_t graph = (size_t)(uintptr_t)map_get_pointer(&graphs.known, placed->node->graph) - 1;
+    builder_add(&rows, i ? ",\n" : "\n");
+    add_node(&page, &rows, placed, graph);
+  }
+  PageData data = {.node_count = nodes->nodes.count, .placed_count = nodes->placed_count};
+  data.file_count = page.files_with_text;
+  Builder *json = &data.json;
+  builder_init(json, context);
+  add_head(json, job, model);
+  add_rows(json, "texts", &page.texts.json);
+  add_rows(json, "values", &page.values.json);
+  add_rows(json, "files", &page.file_rows.json);
+  add_rows(json, "frames", &page.frames.json);
+  add_rows(json, "traces", &page.traces.json);
+  add_rows(json, "places", &page.places.json);
+  add_rows(json, "graphs", &graphs.json);
+  add_rows(json, "nodes", &rows);
+  if (profile) data.timed_count = add_times(&page, json, nodes, profile);
+  builder_add(json, "}");
+  return data;
+}
