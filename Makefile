@@ -8,7 +8,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 C_SOURCES := $(shell git ls-files 'src/*.c' 'src/*.h' 'tests/*.c' 'tests/*.h' 'include/*.h' 2>/dev/null)
 
-.PHONY: help demo test test-c test-python test-programs test-full test-matrix test-matrix-short bench format lint sanitize fuzz fuzz-programs fuzz-programs-checker build goldens sample coverage coverage-count clean
+.PHONY: help demo test test-c test-python test-programs test-full test-matrix test-matrix-short bench format lint sanitize fuzz fuzz-programs fuzz-programs-checker build release goldens sample coverage coverage-count clean
 
 help:
 	@echo "make demo          export a small model, print each node with its provenance, check it against JAX"
@@ -33,6 +33,10 @@ $(VENV)/ready: requirements-dev.txt
 # The extension is built beside the package, so that the tree itself is importable.
 build: $(VENV)/ready
 	@tools/build_in_place.sh $(PY) $(BUILD)
+
+# The same with all optimisations: what is installed, and what the benchmarks measure.
+release: $(VENV)/ready
+	@tools/build_in_place.sh $(PY) $(BUILD)-release -Db_lto=true -Doptimization=3
 
 demo: build
 	@$(PY) examples/demo.py
@@ -65,7 +69,7 @@ test-matrix: $(VENV)/ready
 test-matrix-short: $(VENV)/ready
 	@$(PY) tools/test_matrix.py --short
 
-bench: build
+bench: release
 	@$(PY) bench/run.py
 
 sanitize: $(VENV)/ready

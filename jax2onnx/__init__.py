@@ -6,15 +6,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from jax2onnx._core import VERSION as __version__
-from jax2onnx._functions import onnx_function
-from jax2onnx._settings import config, stacktrace_metadata
+from jax2onnx._door.functions import onnx_function
+from jax2onnx._door.settings import config, stacktrace_metadata
 
 if TYPE_CHECKING:
-    from jax2onnx._compare import allclose
-    from jax2onnx._errors import UnsupportedError
-    from jax2onnx._explore import explore
-    from jax2onnx._export import to_onnx
-    from jax2onnx._plugins import PluginError, plugin
+    from jax2onnx._compare.sessions import allclose
+    from jax2onnx._door.errors import UnsupportedError
+    from jax2onnx._door.explore import explore
+    from jax2onnx._door.export import to_onnx
+    from jax2onnx._door.plugins import PluginError, plugin
 
 __all__ = [
     "PluginError",
@@ -31,12 +31,12 @@ __all__ = [
 
 # Loaded when first used: looking into a model, which `jax2onnx inspect` does, needs no JAX.
 _LOADED_LATER = {
-    "PluginError": "_plugins",
-    "UnsupportedError": "_errors",
-    "allclose": "_compare",
-    "explore": "_explore",
-    "plugin": "_plugins",
-    "to_onnx": "_export",
+    "PluginError": "_door.plugins",
+    "UnsupportedError": "_door.errors",
+    "allclose": "_compare.sessions",
+    "explore": "_door.explore",
+    "plugin": "_door.plugins",
+    "to_onnx": "_door.export",
 }
 
 

@@ -10,9 +10,9 @@ import traceback
 from typing import Any
 
 from jax2onnx import __version__, _core
-from jax2onnx._progress import progress_on, stage
-from jax2onnx._settings import command_line_level, command_line_passes
-from jax2onnx._target import Target, UsageError, parse_input, parse_target
+from jax2onnx._commands.target import Target, UsageError, parse_input, parse_target
+from jax2onnx._door.progress import progress_on, stage
+from jax2onnx._door.settings import command_line_level, command_line_passes
 
 OK, FAILED, USAGE = 0, 1, 2
 
@@ -55,7 +55,7 @@ exit codes: 0 done, 1 the export failed (an earlier file of that name is left as
 """
 
 
-_MODULES = {"explain": "_explain", "verify": "_verify", "profile": "_profile"}
+_COMMANDS = ("explain", "verify", "profile")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -63,8 +63,8 @@ def main(arguments: list[str] | None = None) -> int:
     command = arguments[0] if arguments else ""
     if command == "export":
         return _export(arguments[1:])
-    if command in _MODULES:
-        return importlib.import_module(f"jax2onnx.{_MODULES[command]}").run(arguments[1:])
+    if command in _COMMANDS:
+        return importlib.import_module(f"jax2onnx._commands.{command}").run(arguments[1:])
     if command in ("--version", "-V"):
         print(f"jax2onnx {__version__}")
         return OK
@@ -179,8 +179,8 @@ def _indices_or_names(given: list[str] | None) -> list[int | str] | None:
 
 def _run(target: Target, call: dict[str, Any], options: argparse.Namespace) -> None:
     stage(f"importing {target.module}")
-    from jax2onnx._export import to_onnx
-    from jax2onnx._inputs import NamedShape
+    from jax2onnx._door.export import to_onnx
+    from jax2onnx._door.inputs import NamedShape
 
     fn = target.load()
     call["inputs"] = [NamedShape(*spec) for spec in call["inputs"]]
@@ -201,8 +201,8 @@ def _run(target: Target, call: dict[str, Any], options: argparse.Namespace) -> N
 
 def _described(error: Exception) -> str:
     """The error, and the user's line that raised it when it came out of the user's code."""
-    from jax2onnx._errors import UnsupportedError
-    from jax2onnx._jax_types import is_users_file
+    from jax2onnx._door.errors import UnsupportedError
+    from jax2onnx._door.jax_types import is_users_file
 
     message = str(error)
     if isinstance(error, (UnsupportedError, OSError)):

@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 import jax  # noqa: E402
 
 from jax2onnx import _core  # noqa: E402
-from jax2onnx._expansions import defining_function  # noqa: E402
+from jax2onnx._door.expansions import defining_function  # noqa: E402
 
 COUNTS = ROOT / "tests" / "primitive_counts.json"
 PAGE = ROOT / "docs" / "primitives.md"

@@ -1,7 +1,7 @@
 """Generates the ONNX facts that the C core needs from the installed onnx and onnxruntime packages.
 
-Two checked-in files come out: src/onnx/facts/schema_fields.h (field numbers and enumerations of the protobuf messages) and
-src/onnx/facts/schema_table.inc (which element types each operator takes, by the standard and when run).
+Two checked-in files come out: src/onnx/facts/schema_fields.h (field numbers and enumerations of the protobuf
+messages) and src/onnx/facts/schema_table.inc (which element types each operator takes, by the standard and when run).
 
     python tools/generate_schema.py                 write both files
     python tools/generate_schema.py --check         write nothing; fail when a file differs from what would be written

@@ -1,4 +1,4 @@
-/* Functions: the equations between two marks that a decorated function left (jax2onnx/_function_marks.py).
+/* Functions: the equations between two marks that a decorated function left (jax2onnx/_door/function_marks.py).
  *
  * Any run of equations can be outlined, whatever a transformation of JAX's did to it: what it reads from before are the
  * inputs of the function, what is read of it behind are the outputs. Marks without a partner stay, and hand on what

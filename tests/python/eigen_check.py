@@ -14,7 +14,7 @@ import pytest
 from export_check import check_model
 
 from jax2onnx import to_onnx
-from jax2onnx._compare import complex_as_pairs, run_session
+from jax2onnx._compare.sessions import complex_as_pairs, run_session
 
 RANDOM = np.random.default_rng(0)
 _START = RANDOM.bit_generator.state

@@ -16,7 +16,7 @@ import onnx
 import onnxruntime
 
 from jax2onnx import to_onnx
-from jax2onnx._compare import complex_as_pairs, run_session
+from jax2onnx._compare.sessions import complex_as_pairs, run_session
 
 # Relative and absolute tolerance by element type: a few units in the last place of what a chain of operations keeps.
 TOLERANCE = {

@@ -12,8 +12,8 @@ import onnx
 import pytest
 from export_check import check_export
 
-from jax2onnx._inputs import NamedShape
-from jax2onnx._target import parse_input
+from jax2onnx._commands.target import parse_input
+from jax2onnx._door.inputs import NamedShape
 
 # The size that stands for "B" in each run; the model is exported with the name.
 BATCHES = (2, 1, 7)

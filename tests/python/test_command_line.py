@@ -14,8 +14,8 @@ from export_check import metadata, op_types
 
 import jax2onnx
 from jax2onnx.__main__ import FAILED, OK, USAGE, main
-from jax2onnx._progress import Progress, progress_on
-from jax2onnx._target import UsageError, parse_input, parse_target
+from jax2onnx._commands.target import UsageError, parse_input, parse_target
+from jax2onnx._door.progress import Progress, progress_on
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(jax2onnx.__file__)))
 PROGRAM = """\

@@ -12,7 +12,7 @@ from jax import lax
 
 from jax2onnx import UnsupportedError, _plugins, allclose, onnx_function, plugin, to_onnx
 from jax2onnx.__main__ import FAILED, OK, main
-from jax2onnx._verifier import Verifier
+from jax2onnx._compare.verifier import Verifier
 
 INF, NAN = np.inf, np.nan
 rng = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from jax.experimental import hijax, sparse
 from jax.lax import linalg
 
 from jax2onnx import _core, to_onnx
-from jax2onnx._expansions import defining_function
+from jax2onnx._door.expansions import defining_function
 
 MATRIX = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
 
@@ -38,7 +38,7 @@ def test_the_users_line_is_the_one_that_uses_the_primitive():
     for node in model.graph.node:
         found = {entry.key: entry.value for entry in node.metadata_props}
         assert found["pkg.jax2onnx.callsite"].endswith(f":{line}")
-        assert "jax2onnx/_expansions.py" not in found["pkg.jax2onnx.jax_traceback"]
+        assert "jax2onnx/_door/expansions.py" not in found["pkg.jax2onnx.jax_traceback"]
 
 
 def test_a_primitive_of_the_users_own_may_be_defined_by_a_function():

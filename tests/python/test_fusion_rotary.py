@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from export_check import KEYS, check_export, metadata, op_types
 
-from jax2onnx._inputs import NamedShape
+from jax2onnx._door.inputs import NamedShape
 
 RNG = np.random.default_rng(0)
 BATCH, HEADS, LENGTH, WIDTH = 2, 3, 5, 8

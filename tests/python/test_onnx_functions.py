@@ -573,7 +573,7 @@ def test_a_call_that_raises_is_left():
     assert sorted(functions(exported)) == ["failing", "outer"]
     with pytest.raises(ValueError, match="two"):
         to_onnx(failing, [X])
-    assert not jax2onnx._functions._exporting.get()
+    assert not jax2onnx._door.functions._exporting.get()
 
 
 def test_random_keys_and_64_bits():

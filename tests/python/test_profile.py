@@ -15,9 +15,9 @@ from onnx import TensorProto, helper
 
 from jax2onnx import to_onnx
 from jax2onnx.__main__ import FAILED, OK, USAGE, main
-from jax2onnx._flame import Flame, Slice, flame_svg, trace_events
-from jax2onnx._origins import read_origins
-from jax2onnx._profile import Kernel, _Parts, _take_inner_time, profile_model
+from jax2onnx._commands.flame import Flame, Slice, flame_svg, trace_events
+from jax2onnx._commands.profile import Kernel, _Parts, _take_inner_time, profile_model
+from jax2onnx._door.origins import read_origins
 
 UP = np.ones((16, 64), np.float32) * 0.01
 DOWN = np.ones((64, 16), np.float32) * 0.01

@@ -8,7 +8,7 @@ from export_check import KEYS, metadata
 
 import jax2onnx
 from jax2onnx import to_onnx
-from jax2onnx._settings import command_line_level
+from jax2onnx._door.settings import command_line_level
 
 SWITCH, DETAIL = "JAX2ONNX_ENABLE_STACKTRACE_METADATA", "JAX2ONNX_STACKTRACE_DETAIL"
 

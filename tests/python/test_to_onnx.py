@@ -20,8 +20,8 @@ from flax.core import FrozenDict
 
 import jax2onnx
 from jax2onnx import _core, allclose, to_onnx
-from jax2onnx._compare import run_session
-from jax2onnx._jax_types import InconclusiveDimension
+from jax2onnx._compare.sessions import run_session
+from jax2onnx._door.jax_types import InconclusiveDimension
 
 X = np.array([0.5, -1.0, 2.0], np.float32)
 

@@ -17,8 +17,8 @@ from onnx import helper, numpy_helper
 
 from jax2onnx import to_onnx
 from jax2onnx.__main__ import FAILED, OK, USAGE, main
-from jax2onnx._origins import ModelOrigins, NodeOrigin, origins_of
-from jax2onnx._verifier import Verifier
+from jax2onnx._compare.verifier import Verifier
+from jax2onnx._door.origins import ModelOrigins, NodeOrigin, origins_of
 
 FAULTS = 50
 _draw = np.random.default_rng(0)

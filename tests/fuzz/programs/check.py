@@ -23,7 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 from export_check import KEYS, all_nodes, check_provenance, metadata, stripped
 
 from jax2onnx import UnsupportedError, to_onnx
-from jax2onnx._compare import run_session
+from jax2onnx._compare.sessions import run_session
 
 # The reference is compiled for speed of compilation, and rounds where the program says so.
 COMPILER = {

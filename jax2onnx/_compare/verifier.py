@@ -17,16 +17,16 @@ import jax
 import numpy as np
 import onnx
 
-from jax2onnx._compare import complex_as_pairs, run_session
-from jax2onnx._difference import EXACT, Tolerance, describe, first_wrong, node_changes, statistics
-from jax2onnx._equations import Equation, run_for_results, run_program
-from jax2onnx._equations import steps as equation_steps
-from jax2onnx._export import _hashable, to_onnx
-from jax2onnx._feeds import runtime
-from jax2onnx._inputs import NamedShape
-from jax2onnx._observe import Observer, Scope
-from jax2onnx._origins import Frame, ModelOrigins, NodeOrigin, origins_of
-from jax2onnx._progress import stage
+from jax2onnx._compare.difference import EXACT, Tolerance, describe, first_wrong, node_changes, statistics
+from jax2onnx._compare.equations import Equation, run_for_results, run_program
+from jax2onnx._compare.equations import steps as equation_steps
+from jax2onnx._compare.feeds import runtime
+from jax2onnx._compare.observe import Observer, Scope
+from jax2onnx._compare.sessions import complex_as_pairs, run_session
+from jax2onnx._door.export import _hashable, to_onnx
+from jax2onnx._door.inputs import NamedShape
+from jax2onnx._door.origins import Frame, ModelOrigins, NodeOrigin, origins_of
+from jax2onnx._door.progress import stage
 
 FRESH, JAX = "a fresh export in ONNX Runtime", "JAX"
 _MOST_CHANGED = 0.1  # of a fresh export's nodes may stand otherwise in the file, else the file is of another program
@@ -190,7 +190,7 @@ class Verifier:
         message: str,
         reference: tuple[onnx.ModelProto, Scope] | None,
     ) -> Verdict:
-        from jax2onnx._explain import find_nodes
+        from jax2onnx._compare.messages import find_nodes
 
         verdict = Verdict(False, f"ONNX Runtime cannot run the model: {message.strip()}")
         changed = _first_change(model, reference[0]) if reference else None

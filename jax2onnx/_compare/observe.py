@@ -14,8 +14,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from jax2onnx._compare import run_session
-from jax2onnx._feeds import runtime
+from jax2onnx._compare.feeds import runtime
+from jax2onnx._compare.sessions import run_session
 
 
 @dataclass

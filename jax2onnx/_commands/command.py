@@ -10,15 +10,12 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from jax2onnx._origins import ModelError
-from jax2onnx._target import UsageError
+from jax2onnx._commands.target import UsageError
+from jax2onnx._door.failure import Failure
+from jax2onnx._door.origins import ModelError
 
 OK, FAILED, USAGE = 0, 1, 2
 _COLORS = {"name": "1", "place": "36", "faint": "2", "bad": "31", "good": "32"}
-
-
-class Failure(Exception):
-    """The command cannot do its work; the message says why."""
 
 
 class Output:

@@ -66,7 +66,7 @@ def _folder(module: Any) -> str:
 @cache
 def jax_folders() -> tuple[str, ...]:
     """Frames under these are JAX's or this package's: never the user's."""
-    return (_folder(jax), _folder(jaxlib), os.path.dirname(os.path.abspath(__file__)))
+    return (_folder(jax), _folder(jaxlib), os.path.dirname(_folder(sys.modules[__name__])))
 
 
 @cache

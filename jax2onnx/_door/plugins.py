@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax2onnx import _core
-from jax2onnx._jax_types import is_users_file
+from jax2onnx._door.jax_types import is_users_file
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

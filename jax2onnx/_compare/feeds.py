@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jax2onnx._command import Failure
-from jax2onnx._compare import complex_as_pairs
+from jax2onnx._compare.sessions import complex_as_pairs
+from jax2onnx._door.failure import Failure
 
 _UNKNOWN_SIZE = 3  # for a dimension without a number, where the user gives no inputs
 _TYPES = {

@@ -10,8 +10,8 @@ import jax
 import jax.extend.core as jax_core
 import numpy as np
 
-from jax2onnx._jax_types import is_users_file
-from jax2onnx._origins import Frame
+from jax2onnx._door.jax_types import is_users_file
+from jax2onnx._door.origins import Frame
 
 
 @dataclass

@@ -16,16 +16,16 @@ import jax
 import numpy as np
 
 from jax2onnx import _core
-from jax2onnx._errors import name_symbolic_dimension, with_source
-from jax2onnx._expansions import expand, lowered_primitives
-from jax2onnx._functions import calls_marked
-from jax2onnx._inputs import InputSpecs, checked_names
-from jax2onnx._inputs import input_names as names_of_inputs
-from jax2onnx._jax_types import InconclusiveDimension, core_types, is_users_file, jax_folders, library_folders
-from jax2onnx._parameters import name_parameters
-from jax2onnx._plugins import lower_equation, registered_plugins
-from jax2onnx._progress import stage
-from jax2onnx._settings import check_passes, disabled_passes, dump_passes, external_threshold, metadata_level
+from jax2onnx._door.errors import name_symbolic_dimension, with_source
+from jax2onnx._door.expansions import expand, lowered_primitives
+from jax2onnx._door.functions import calls_marked
+from jax2onnx._door.inputs import InputSpecs, checked_names
+from jax2onnx._door.inputs import input_names as names_of_inputs
+from jax2onnx._door.jax_types import InconclusiveDimension, core_types, is_users_file, jax_folders, library_folders
+from jax2onnx._door.parameters import name_parameters
+from jax2onnx._door.plugins import lower_equation, registered_plugins
+from jax2onnx._door.progress import stage
+from jax2onnx._door.settings import check_passes, disabled_passes, dump_passes, external_threshold, metadata_level
 
 OLDEST_OPSET = 17
 NORMALIZATION_MODES = {"auto": 1, "prefer_native": 2, "force_decomposed": 0}  # as the core numbers them

@@ -7,12 +7,12 @@ import inspect
 import sys
 from typing import Any
 
-from jax2onnx._command import FAILED, OK, Failure, Output, command_parser, run_command
-from jax2onnx._explain import print_trace
-from jax2onnx._feeds import model_feeds, runtime
-from jax2onnx._origins import NO_ORIGINS, read_origins
-from jax2onnx._progress import progress_on, stage
-from jax2onnx._target import parse_target
+from jax2onnx._commands.command import FAILED, OK, Failure, Output, command_parser, run_command
+from jax2onnx._commands.explain import print_trace
+from jax2onnx._commands.target import parse_target
+from jax2onnx._compare.feeds import model_feeds, runtime
+from jax2onnx._door.origins import NO_ORIGINS, read_origins
+from jax2onnx._door.progress import progress_on, stage
 
 _EPILOG = """\
 The function is named as for jax2onnx export. It is run in JAX equation by equation and the model in ONNX Runtime node
@@ -49,8 +49,8 @@ def _work(options: argparse.Namespace, output: Output) -> int:
         stage(f"importing {target.module}")
         import onnx
 
-        from jax2onnx._difference import Tolerance
-        from jax2onnx._verifier import Verifier, report_lines
+        from jax2onnx._compare.difference import Tolerance
+        from jax2onnx._compare.verifier import Verifier, report_lines
 
         fn = target.load()
         model = onnx.load(options.model)

@@ -188,20 +188,20 @@ class _Callable:
 
 
 def _marked_call(function: Any, settings: _Settings, args: Any, kwargs: Any) -> Any:
-    from jax2onnx import _function_marks
+    from jax2onnx._door import function_marks
 
     tracers, names = _tracers(_named_arguments(function, settings.is_class, args, kwargs))
-    token = _function_marks.begin(
+    token = function_marks.begin(
         tracers, name=settings.name, namespace=settings.namespace, unique=settings.unique, inputs=names
     )
-    return _with_tracers(function(*args, **kwargs), lambda results: _function_marks.end(token, results))
+    return _with_tracers(function(*args, **kwargs), lambda results: function_marks.end(token, results))
 
 
 def _tracers(arguments: Iterable[tuple[str, Any]]) -> tuple[list[Any], tuple[str, ...]]:
     """The traced values among the arguments, which give the function's inputs their order, and what they are called."""
     import jax
 
-    from jax2onnx._inputs import path_text
+    from jax2onnx._door.inputs import path_text
 
     tracers, names = [], []
     for name, value in arguments:

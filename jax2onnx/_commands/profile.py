@@ -15,11 +15,11 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from jax2onnx._command import OK, Failure, Output, command_parser, run_command
-from jax2onnx._flame import Flame, Slice, flame_svg, trace_events
-from jax2onnx._origins import NO_ORIGINS, Frame, ModelError, ModelOrigins, NodeOrigin, read_origins
-from jax2onnx._progress import progress_on, stage
-from jax2onnx._target import UsageError
+from jax2onnx._commands.command import OK, Failure, Output, command_parser, run_command
+from jax2onnx._commands.flame import Flame, Slice, flame_svg, trace_events
+from jax2onnx._commands.target import UsageError
+from jax2onnx._door.origins import NO_ORIGINS, Frame, ModelError, ModelOrigins, NodeOrigin, read_origins
+from jax2onnx._door.progress import progress_on, stage
 
 RUNTIME = "runtime"  # what ONNX Runtime added of its own
 _KERNEL = "_kernel_time"
@@ -90,8 +90,8 @@ class Profile:
 
 
 def profile_model(path: str, origins: ModelOrigins, inputs: str | None, runs: int) -> Profile:
-    from jax2onnx._compare import run_session
-    from jax2onnx._feeds import model_feeds, runtime
+    from jax2onnx._compare.feeds import model_feeds, runtime
+    from jax2onnx._compare.sessions import run_session
 
     onnxruntime = runtime()
     with tempfile.TemporaryDirectory() as folder:
@@ -177,7 +177,7 @@ class _Parts:
         between = self._between(kernel) if kernel else []
         if between or node is not None:
             return between or [node]
-        from jax2onnx._explain import find_nodes
+        from jax2onnx._compare.messages import find_nodes
 
         named = [found.node for found in find_nodes(name, self._model) if found.kind == "node"]
         if named or kernel is None:

@@ -8,7 +8,7 @@ import types
 from collections.abc import Mapping
 
 from jax2onnx import _core
-from jax2onnx._jax_types import is_users_file
+from jax2onnx._door.jax_types import is_users_file
 
 
 class UnsupportedError(NotImplementedError):

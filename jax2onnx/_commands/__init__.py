@@ -1,0 +1,1 @@
+"""The commands of `python -m jax2onnx`. No other module imports from here."""

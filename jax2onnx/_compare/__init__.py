@@ -1,0 +1,1 @@
+"""JAX against a runtime: what ran, what differs, and where."""

@@ -1,0 +1,1 @@
+"""The door to the core: arguments in, JAX's tracing, results out."""
