@@ -1,8 +1,8 @@
 /* Plugins of the user's, written in Python.
  *
- * The Python function only records what it emits (jax2onnx/_door/plugins.py). With the interpreter lock the record is read
- * into steps; without it they are carried out. So no error of ours unwinds through the interpreter, and the lock is
- * given back on every way out. */
+ * The Python function only records what it emits (jax2onnx/_door/plugins.py). With the interpreter lock the record is
+ * read into steps; without it they are carried out. So no error of ours unwinds through the interpreter, and the lock
+ * is given back on every way out. */
 #include "python/custom.h"
 
 #include <string.h>

@@ -57,6 +57,10 @@ static void add_value(Report *report, const Model *model, const Value *value) {
     json_key(report, "tensor");
     add_tensor(report, model, value->tensor);
   }
+  if (value->metadata.count) {
+    json_key(report, "metadata");
+    add_metadata(report, value->metadata.items, value->metadata.count);
+  }
   report_add(report, "}");
 }
 

@@ -211,6 +211,14 @@ def test_filters(tool, exports):
     tool("inspect", exports / "minimal.onnx", "--line", f"elsewhere.py:{line}", code=1)
 
 
+def test_metadata_of_initializers_are_shown(tool, exports, tmp_path):
+    model = onnx.load(exports / "compact.onnx")
+    model.graph.initializer[0].metadata_props.add(key="j2o", value="1")
+    onnx.save(model, tmp_path / "model.onnx")
+    shown = tool.json("inspect", tmp_path / "model.onnx")["graph"]
+    assert shown["initializers"][0]["metadata"] == shown["nodes"][0]["metadata"]
+
+
 def test_inspect_shows_a_compact_model_as_a_full_one(tool, exports):
     full = tool("inspect", exports / "full.onnx", "--full").splitlines()[1:]
     assert tool("inspect", exports / "compact.onnx", "--full").splitlines()[1:] == full

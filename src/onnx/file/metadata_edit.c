@@ -418,22 +418,25 @@ typedef struct Unfolding {
   Str keys[FULL_KEYS];
 } Unfolding;
 
+static void unfold(const Unfolding *unfolding, MetadataList *list) {
+  for (size_t i = 0; i < list->count; i++) {
+    Metadata *entry = &list->items[i];
+    OriginTexts texts;
+    if (strcmp(entry->key, METADATA_REFERENCE) != 0) continue;
+    if (!table_get(unfolding->table, reference_number(entry->value, str_length(entry->value)), &texts)) continue;
+    const Str values[FULL_KEYS] = {texts.callsite, texts.plugin, texts.stacktrace, texts.traceback};
+    *entry = (Metadata){unfolding->keys[0], values[0]};
+    for (size_t k = 1; k < FULL_KEYS; k++) {
+      array_push(unfolding->context, list, ((Metadata){unfolding->keys[k], values[k]}));
+    }
+    return;
+  }
+}
+
 static void unfold_graph(Graph *graph, void *data) {
   const Unfolding *unfolding = data;
-  FOR_EACH_NODE(node, graph) {
-    for (size_t i = 0; i < node->metadata.count; i++) {
-      Metadata *entry = &node->metadata.items[i];
-      OriginTexts texts;
-      if (strcmp(entry->key, METADATA_REFERENCE) != 0) continue;
-      if (!table_get(unfolding->table, reference_number(entry->value, str_length(entry->value)), &texts)) continue;
-      const Str values[FULL_KEYS] = {texts.callsite, texts.plugin, texts.stacktrace, texts.traceback};
-      *entry = (Metadata){unfolding->keys[0], values[0]};
-      for (size_t k = 1; k < FULL_KEYS; k++) {
-        array_push(unfolding->context, &node->metadata, ((Metadata){unfolding->keys[k], values[k]}));
-      }
-      break;
-    }
-  }
+  for (size_t i = 0; i < graph->initializers.count; i++) unfold(unfolding, &graph->initializers.items[i]->metadata);
+  FOR_EACH_NODE(node, graph) unfold(unfolding, &node->metadata);
 }
 
 void model_unfold(Model *model) {

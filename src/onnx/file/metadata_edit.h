@@ -26,7 +26,7 @@ Rewritten model_strip(Context *context, const void *bytes, size_t size, StripWha
 Rewritten model_compact(Context *context, const void *bytes, size_t size);
 Rewritten model_expand(Context *context, const void *bytes, size_t size);
 
-/* The same for a model that was read: its nodes get the entries of the full level. */
+/* The same for a model that was read: its nodes and initializers get the entries of the full level. */
 void model_unfold(Model *model);
 
 #endif

@@ -511,19 +511,29 @@ static void link_nodes(Reader *reader, const PendingNodes *pending, const Scope 
 /* ---- graphs and functions ---- */
 
 /* An initializer that gives a graph input its default is the same value. */
-static void add_initializer(Reader *reader, Graph *graph, const Tensor *tensor) {
+static Value *add_initializer(Reader *reader, Graph *graph, const Tensor *tensor) {
   Str name = tensor->name ? tensor->name : str_intern(reader->context, "");
   Value *input = value_in(reader, graph, name);
   if (input && !input->producer && !input->tensor) {
     input->tensor = tensor;
     give_type(input, tensor_type(reader->context, tensor));
     array_push(reader->context, &graph->initializers, input);
-    return;
+    return input;
   }
   Value *value = graph_initializer(graph, tensor);
   value->name = name;
   value->name_fixed = true;
   define(reader, value);
+  return value;
+}
+
+static void read_initializer(Reader *reader, Graph *graph, Wire message) {
+  Value *value = add_initializer(reader, graph, read_tensor(reader, message));
+  Field field;
+  while (wire_next(&message, &field)) {
+    if (field.key != AS_BYTES(FIELD_TENSOR_METADATA_PROPS)) continue;
+    array_push(reader->context, &value->metadata, read_metadata(reader, wire_inside(&message, &field)));
+  }
 }
 
 static void add_input(Reader *reader, Graph *graph, ValueInfo info) {
@@ -557,7 +567,7 @@ static void read_graph(Reader *reader, Wire message, Graph *graph, const Scope *
   }
   for (Wire wire = message; wire_next(&wire, &field);) {
     if (field.key == AS_BYTES(FIELD_GRAPH_INITIALIZER)) {
-      add_initializer(reader, graph, read_tensor(reader, wire_inside(&wire, &field)));
+      read_initializer(reader, graph, wire_inside(&wire, &field));
     } else if (field.key == AS_BYTES(FIELD_GRAPH_NODE)) {
       define_node(reader, wire_inside(&wire, &field), graph, &nodes);
     }

@@ -17,6 +17,13 @@ typedef struct Use Use;
 typedef struct Model Model;
 typedef struct Function Function;
 
+typedef struct Metadata {
+  Str key;
+  Str value;
+} Metadata;
+
+typedef ARRAY(Metadata) MetadataList;
+
 struct Use {
   Value *value; /* NULL: an optional input left out */
   Node *node;   /* the user; NULL when it is a graph's output */
@@ -35,6 +42,7 @@ struct Value {
   uint32_t output_index; /* which output of its producer */
   bool name_fixed;       /* a graph input, output or parameter: its name is part of the interface */
   void *scratch;         /* a pass's own, cleared by nobody: use it only after setting it */
+  MetadataList metadata; /* of an initializer that was read from a file */
 };
 
 typedef enum AttributeKind {
@@ -66,11 +74,6 @@ typedef struct Attribute {
   Str reference; /* ref_attr_name inside a function, or NULL */
 } Attribute;
 
-typedef struct Metadata {
-  Str key;
-  Str value;
-} Metadata;
-
 struct Node {
   Str op, domain; /* domain "" is ONNX's own */
   Str name;
@@ -79,8 +82,8 @@ struct Node {
   Value **outputs; /* NULL entries: optional outputs left out */
   uint32_t input_count, output_count;
   ARRAY(Attribute) attributes;
-  const Origin *origin;     /* set for every node that we made */
-  ARRAY(Metadata) metadata; /* of nodes that were read from a file */
+  const Origin *origin;  /* set for every node that we made */
+  MetadataList metadata; /* of nodes that were read from a file */
   Graph *graph;
   Node *previous, *next;
   void *scratch; /* a pass's own, as in Value */
@@ -101,7 +104,7 @@ struct Function {
   Str name, domain;
   Graph *body; /* its name is the function's without the number that tells definitions apart */
   ARRAY(Str) attributes;
-  ARRAY(Metadata) metadata;
+  MetadataList metadata;
   ARRAY(Graph *) twins; /* bodies that were the same, made for other calls that share this definition */
 };
 
@@ -119,7 +122,7 @@ struct Model {
   Str producer_name, producer_version;
   ARRAY(OpsetImport) opsets;
   ARRAY(Function *) functions;
-  ARRAY(Metadata) metadata;
+  MetadataList metadata;
   Map stored; /* of a model read from a file: where tensors without plain data have theirs (read.h) */
 };
 
