@@ -10,11 +10,10 @@ import traceback
 from typing import Any
 
 from jax2onnx import __version__, _core
+from jax2onnx._commands.command import FAILED, OK, USAGE, Parser, complain
 from jax2onnx._commands.target import Target, UsageError, parse_input, parse_target
 from jax2onnx._door.progress import progress_on, stage
 from jax2onnx._door.settings import command_line_level, command_line_passes
-
-OK, FAILED, USAGE = 0, 1, 2
 
 _HELP = """\
 jax2onnx turns JAX functions into ONNX models and looks into them.
@@ -69,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"jax2onnx {__version__}")
         return OK
     if not command:
-        return _complain("which command? Try jax2onnx --help.", USAGE)
+        return complain("which command? Try jax2onnx --help.", USAGE)
     if command in ("--help", "-h"):
         print(_HELP, end="")
     sys.stdout.flush()
@@ -77,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="jax2onnx export",
         description="Traces a JAX function or model and writes it as an ONNX model.",
         epilog=_EXAMPLES,
@@ -135,22 +134,17 @@ def _export(arguments: list[str]) -> int:
             with progress_on(sys.stderr):
                 _run(target, call, options)
     except UsageError as error:
-        return _complain(str(error), USAGE)
+        return complain(str(error), USAGE)
     except KeyboardInterrupt:
-        return _complain("interrupted", FAILED)
+        return complain("interrupted", FAILED)
     except Exception as error:
         if options.debug:
             traceback.print_exc()
             return FAILED
-        return _complain(_described(error), FAILED)
+        return complain(_described(error), FAILED)
     if not options.quiet:
-        print(options.output)
+        print(_core.shown(options.output))
     return OK
-
-
-def _complain(message: str, code: int) -> int:
-    print(f"jax2onnx: {message}", file=sys.stderr)
-    return code
 
 
 def _call_arguments(options: argparse.Namespace) -> dict[str, Any]:

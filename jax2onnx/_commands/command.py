@@ -8,9 +8,10 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from jax2onnx._commands.target import UsageError
+from jax2onnx._core import shown
 from jax2onnx._door.failure import Failure
 from jax2onnx._door.origins import ModelError
 
@@ -19,7 +20,8 @@ _COLORS = {"name": "1", "place": "36", "faint": "2", "bad": "31", "good": "32"}
 
 
 class Output:
-    """Where a command prints: colours on a terminal only, or one JSON document."""
+    """Where a command prints: colours on a terminal only, or one JSON document. What comes from a file passes through
+    ``paint`` or ``shown``, so that a terminal obeys nothing in it."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR")
@@ -27,14 +29,21 @@ class Output:
         self.as_json: bool = options.json
 
     def paint(self, kind: str, text: str) -> str:
-        return f"\x1b[{_COLORS[kind]}m{text}\x1b[0m" if self._colors and text else text
+        return f"\x1b[{_COLORS[kind]}m{shown(text)}\x1b[0m" if self._colors and text else shown(text)
 
     def document(self, content: Any) -> None:
-        print(json.dumps(content, indent=1, ensure_ascii=False))
+        print(json.dumps(content, indent=1))
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors repeat words of the command line, which may be names of files."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(shown(message, keep_lines=True))
 
 
 def command_parser(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"jax2onnx {name}",
         description=description,
         epilog=epilog,
@@ -78,5 +87,5 @@ def run_command(
 
 
 def complain(message: str, code: int) -> int:
-    print(f"jax2onnx: {message}", file=sys.stderr)
+    print(f"jax2onnx: {shown(message, keep_lines=True)}", file=sys.stderr)
     return code

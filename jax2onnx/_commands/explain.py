@@ -8,6 +8,7 @@ from typing import Any
 
 from jax2onnx._commands.command import OK, Failure, Output, command_parser, run_command
 from jax2onnx._compare.messages import Found, find_nodes
+from jax2onnx._core import shown
 from jax2onnx._door.origins import NO_ORIGINS, Frame, NodeOrigin, read_origins
 
 MOST_SHOWN = 8
@@ -71,7 +72,7 @@ def _work(options: argparse.Namespace, output: Output) -> int:
             if output.as_json:
                 output.document({"file": options.model, "message": None, "found": []})
             else:
-                print(f"{options.model}: onnx.checker and ONNX Runtime find nothing wrong")
+                print(f"{shown(options.model)}: onnx.checker and ONNX Runtime find nothing wrong")
             return OK
     else:
         message = _read_message(options)
@@ -109,12 +110,13 @@ _KINDS = {
 
 def _print(output: Output, message: str | None, found: list[Found]) -> None:
     if message is not None:
-        print(f"{message.strip()}\n")
+        print(f"{shown(message.strip(), keep_lines=True)}\n")
     for index, item in enumerate(found[:MOST_SHOWN]):
         if index:
             print()
         node = item.node
-        print(f"{output.paint('name', node.name)}: {_KINDS[item.kind].format(op=node.op, text=item.text)}")
+        what = _KINDS[item.kind].format(op=node.op, text=item.text)
+        print(f"{output.paint('name', node.name)}: {shown(what)}")
         print_trace(output, node)
     if len(found) > MOST_SHOWN:
         print(f"\nand {len(found) - MOST_SHOWN} more nodes (--json lists all)")
@@ -133,7 +135,7 @@ def print_trace(output: Output, node: NodeOrigin, place: Frame | None = None) ->
     for word, frame in [("at", place), *(("called from", frame) for frame in callers)]:
         print(f"  {word} {output.paint('place', str(frame))}")
         if frame.source:
-            print(f"      {frame.source}")
+            print(f"      {shown(frame.source)}")
 
 
 def run(arguments: list[str]) -> int:

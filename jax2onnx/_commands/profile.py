@@ -15,9 +15,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from jax2onnx._commands.command import OK, Failure, Output, command_parser, run_command
+from jax2onnx._commands.command import OK, Failure, Output, command_parser, complain, run_command
 from jax2onnx._commands.flame import Flame, Slice, flame_svg, trace_events
 from jax2onnx._commands.target import UsageError
+from jax2onnx._core import shown
 from jax2onnx._door.origins import NO_ORIGINS, Frame, ModelError, ModelOrigins, NodeOrigin, read_origins
 from jax2onnx._door.progress import progress_on, stage
 
@@ -257,7 +258,7 @@ def _work(options: argparse.Namespace, output: Output) -> int:
     else:
         _print(options, output, profile)
     if not origins.has_places:
-        print(f"jax2onnx: {options.model}: {NO_ORIGINS}", file=sys.stderr)
+        complain(f"{options.model}: {NO_ORIGINS}", OK)
     return OK
 
 
@@ -287,7 +288,7 @@ def _document(path: str, profile: Profile) -> dict[str, Any]:
 
 def _print(options: argparse.Namespace, output: Output, profile: Profile) -> None:
     whole, kernels = profile.time / 1000, profile.total / 1000
-    print(f"{options.model}: {whole:.3f} ms a run ({profile.runs} runs), kernels {kernels:.3f} ms")
+    print(f"{shown(options.model)}: {whole:.3f} ms a run ({profile.runs} runs), kernels {kernels:.3f} ms")
     for kind in ("line", "function", "operator"):
         rows = profile.rows(kind)
         print(f"\n{output.paint('name', f'{kind}s')}\n   share         µs   calls")
@@ -296,7 +297,7 @@ def _print(options: argparse.Namespace, output: Output, profile: Profile) -> Non
             print(f"  {100 * row.time / profile.total:5.1f}%  {row.time:9.1f}  {row.calls:6.4g}  {text}")
             source = key.source if isinstance(key, Frame) else None
             if source:
-                print(f"{'':31}{source}")
+                print(f"{'':31}{shown(source)}")
         if len(rows) > options.top:
             print(f"  and {len(rows) - options.top} more (--top)")
 

@@ -11,6 +11,7 @@ from jax2onnx._commands.command import FAILED, OK, Failure, Output, command_pars
 from jax2onnx._commands.explain import print_trace
 from jax2onnx._commands.target import parse_target
 from jax2onnx._compare.feeds import model_feeds, runtime
+from jax2onnx._core import shown
 from jax2onnx._door.origins import NO_ORIGINS, read_origins
 from jax2onnx._door.progress import progress_on, stage
 
@@ -71,11 +72,11 @@ def _work(options: argparse.Namespace, output: Output) -> int:
     if output.as_json:
         output.document({"file": options.model, **verdict.as_json()})
         return OK if verdict.agrees else FAILED
-    print(f"{options.model}: {output.paint('good' if verdict.agrees else 'bad', verdict.message)}")
+    print(f"{shown(options.model)}: {output.paint('good' if verdict.agrees else 'bad', verdict.message)}")
     if verdict.node is not None:
         print_trace(output, verdict.node, verdict.place)
     for line in report_lines(verdict, Tolerance(options.rtol, options.atol)):
-        print(f"  {line}")
+        print(f"  {shown(line)}")
     if verdict.node is not None and verdict.place is None:
         raise Failure(f"{options.model}: {NO_ORIGINS}")
     return OK if verdict.agrees else FAILED

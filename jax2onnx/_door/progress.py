@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TextIO
 
+from jax2onnx import _core
+
 PATIENCE = 1.0  # seconds before anything is shown
 _INTERVAL = 0.2
 _ERASE = "\r\x1b[K"
@@ -33,7 +35,7 @@ class Progress:
             return
         while True:
             elapsed = time.monotonic() - self._start
-            self._stream.write(f"{_ERASE}{self.stage} … {elapsed:.1f} s")
+            self._stream.write(f"{_ERASE}{_core.shown(self.stage)} … {elapsed:.1f} s")
             self._stream.flush()
             if self._done.wait(_INTERVAL):
                 self._stream.write(_ERASE)

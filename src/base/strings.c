@@ -53,6 +53,18 @@ Str str_intern_sized(Context *context, const char *text, size_t length) {
 
 Str str_intern(Context *context, const char *text) { return str_intern_sized(context, text, strlen(text)); }
 
+int str_compare(Str a, Str b) {
+  if (a == b) return 0;
+  size_t one = str_length(a), two = str_length(b);
+  int order = memcmp(a, b, one < two ? one : two);
+  return order ? order : (one > two) - (one < two);
+}
+
+bool str_begins(Str text, const char *beginning) {
+  size_t length = strlen(beginning);
+  return str_length(text) >= length && memcmp(text, beginning, length) == 0;
+}
+
 void strings_release(Strings *strings) {
   free(strings->slots);
   strings->slots = NULL;

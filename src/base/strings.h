@@ -22,6 +22,14 @@ size_t str_length(Str text); /* stored, not counted */
 uint64_t str_hash(Str text); /* stored */
 void strings_release(Strings *strings);
 
+/* Names from a file may hold a NUL: of an interned text every byte counts. */
+static inline bool str_is(Str text, const char *literal) {
+  size_t length = strlen(literal);
+  return str_length(text) == length && memcmp(text, literal, length) == 0;
+}
+int str_compare(Str a, Str b);
+bool str_begins(Str text, const char *beginning);
+
 /* Of any two texts. Names looked up in a table mostly differ in their first letter, and a call costs more than that. */
 static inline bool same_text(const char *a, const char *b) { return *a == *b && strcmp(a, b) == 0; }
 

@@ -1,4 +1,5 @@
 /* The extension module jax2onnx._core: one conversion per call, nothing kept between calls. */
+#include "base/spelling.h"
 #include "convert.h"
 #include "j2o.h"
 #include "onnx/facts/schema.h"
@@ -261,45 +262,59 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
   return run_conversion(module, &c);
 }
 
-/* The strings of a list as C has them, to be freed by PyMem_Free; NULL with an exception set. */
-static char **list_arguments(PyObject *list) {
-  if (!PyList_Check(list)) {
+/* The words of a command line as C has them. */
+typedef struct Arguments {
+  PyObject *owner; /* bytes; paths that are not UTF-8 are as they are on the disk */
+  char **words;
+  int count;
+} Arguments;
+
+static void release_arguments(Arguments *arguments) {
+  PyMem_Free(arguments->words);
+  Py_XDECREF(arguments->owner);
+}
+
+/* False with an exception set. */
+static bool read_arguments(PyObject *list, Arguments *arguments) {
+  *arguments = (Arguments){0};
+  if (!PyList_Check(list) || PyList_GET_SIZE(list) > INT_MAX - 1) {
     PyErr_SetString(PyExc_TypeError, "a list of strings is expected");
-    return NULL;
+    return false;
   }
-  Py_ssize_t count = PyList_GET_SIZE(list);
-  char **arguments = PyMem_Calloc((size_t)count + 1, sizeof *arguments);
-  if (!arguments) return (char **)PyErr_NoMemory();
-  for (Py_ssize_t i = 0; i < count; i++) {
-    arguments[i] = (char *)(uintptr_t)PyUnicode_AsUTF8(PyList_GET_ITEM(list, i));
-    if (!arguments[i]) {
-      PyMem_Free(arguments);
-      return NULL;
-    }
+  arguments->count = (int)PyList_GET_SIZE(list);
+  arguments->owner = PyList_New(0);
+  arguments->words = PyMem_Calloc((size_t)arguments->count + 1, sizeof *arguments->words);
+  if (!arguments->words) PyErr_NoMemory();
+  bool good = arguments->owner && arguments->words;
+  for (int i = 0; good && i < arguments->count; i++) {
+    PyObject *bytes = NULL;
+    good = PyUnicode_FSConverter(PyList_GET_ITEM(list, i), &bytes) && PyList_Append(arguments->owner, bytes) == 0;
+    if (good) arguments->words[i] = PyBytes_AS_STRING(bytes);
+    Py_XDECREF(bytes); /* the list keeps it */
   }
-  return arguments;
+  if (!good) release_arguments(arguments);
+  return good;
 }
 
 /* tool(arguments) -> exit code: the j2o program inside this process. */
 static PyObject *core_tool(PyObject *module, PyObject *list) {
   (void)module;
-  char **arguments = list_arguments(list);
-  if (!arguments) return NULL;
+  Arguments arguments;
+  if (!read_arguments(list, &arguments)) return NULL;
   int code;
-  int count = (int)PyList_GET_SIZE(list);
   Py_BEGIN_ALLOW_THREADS;
-  code = j2o_tool_main(count, arguments, stdout, stderr);
+  code = j2o_tool_main(arguments.count, arguments.words, stdout, stderr);
   fflush(stdout);
   Py_END_ALLOW_THREADS;
-  PyMem_Free(arguments);
+  release_arguments(&arguments);
   return PyLong_FromLong(code);
 }
 
 /* tool_output(arguments) -> (exit code, output, errors): the same, with what it prints as bytes. */
 static PyObject *core_tool_output(PyObject *module, PyObject *list) {
   (void)module;
-  char **arguments = list_arguments(list);
-  if (!arguments) return NULL;
+  Arguments arguments;
+  if (!read_arguments(list, &arguments)) return NULL;
   char *texts[2] = {NULL, NULL};
   size_t sizes[2] = {0, 0};
   FILE *out = open_memstream(&texts[0], &sizes[0]);
@@ -307,9 +322,8 @@ static PyObject *core_tool_output(PyObject *module, PyObject *list) {
   PyObject *result = NULL;
   if (out && err) {
     int code;
-    int count = (int)PyList_GET_SIZE(list);
     Py_BEGIN_ALLOW_THREADS;
-    code = j2o_tool_main(count, arguments, out, err);
+    code = j2o_tool_main(arguments.count, arguments.words, out, err);
     fflush(out);
     fflush(err);
     Py_END_ALLOW_THREADS;
@@ -321,7 +335,45 @@ static PyObject *core_tool_output(PyObject *module, PyObject *list) {
   if (err) fclose(err);
   free(texts[0]);
   free(texts[1]);
-  PyMem_Free(arguments);
+  release_arguments(&arguments);
+  return result;
+}
+
+/* The bytes of a text; those of a path that is not UTF-8 as they are on the disk. */
+static PyObject *text_bytes(PyObject *text) {
+  PyObject *bytes = PyUnicode_AsEncodedString(text, "utf-8", "surrogateescape");
+  if (bytes || !PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) return bytes;
+  PyErr_Clear();
+  return PyUnicode_AsEncodedString(text, "utf-8", "surrogatepass");
+}
+
+/* shown(text, keep_lines=False) -> the text as a terminal may be shown it: nothing in it is obeyed. */
+static PyObject *core_shown(PyObject *module, PyObject *arguments, PyObject *keywords) {
+  (void)module;
+  static char *names[] = {"text", "keep_lines", NULL};
+  PyObject *text;
+  int keep_lines = 0;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "U|p", names, &text, &keep_lines)) return NULL;
+  PyObject *bytes = text_bytes(text);
+  if (!bytes) return NULL;
+  const char *at = PyBytes_AS_STRING(bytes);
+  size_t left = (size_t)PyBytes_GET_SIZE(bytes), length = 0;
+  char *whole = PyMem_Malloc(left * (SPELLED_STEP - 1) + 1);
+  if (!whole) {
+    Py_DECREF(bytes);
+    return PyErr_NoMemory();
+  }
+  for (char spelled[SPELLED_STEP]; left;) {
+    bool is_end = keep_lines && *at == '\n';
+    size_t step = spell_step(at, left, spelled), size = is_end ? 1 : strlen(spelled);
+    memcpy(whole + length, is_end ? "\n" : spelled, size);
+    length += size;
+    at += step;
+    left -= step;
+  }
+  PyObject *result = PyUnicode_DecodeUTF8(whole, (Py_ssize_t)length, NULL);
+  PyMem_Free(whole);
+  Py_DECREF(bytes);
   return result;
 }
 
@@ -381,6 +433,8 @@ static PyMethodDef methods[] = {
      "The version of an ONNX operator in force at an opset; 0 when there is none."},
     {"plugins", core_plugins, METH_NOARGS,
      "What becomes of each primitive: lowered, passed through, dropped or refused, and for the last two why."},
+    {"shown", (PyCFunction)(void (*)(void))core_shown, METH_VARARGS | METH_KEYWORDS,
+     "A text as a terminal may be shown it: what it would obey is spelled in letters."},
     {"tool", core_tool, METH_O, "Runs the j2o program with these arguments; returns its exit code."},
     {"tool_output", core_tool_output, METH_O,
      "Runs the j2o program with these arguments; returns its exit code, output and errors."},

@@ -35,12 +35,13 @@ static Blamed *blamed_line(Context *context, Listing *listing, Place place) {
 
 static int by_place(const void *a, const void *b) {
   const Blamed *first = *(Blamed *const *)a, *second = *(Blamed *const *)b;
-  int order = strcmp(first->file ? first->file : "", second->file ? second->file : "");
+  bool both = first->file && second->file;
+  int order = both ? str_compare(first->file, second->file) : (first->file != NULL) - (second->file != NULL);
   if (order) return order;
-  if (!first->file) order = strcmp(first->function, second->function);
+  if (!first->file) order = str_compare(first->function, second->function);
   if (order) return order;
   if (first->line != second->line) return first->line < second->line ? -1 : 1;
-  return strcmp(first->function, second->function);
+  return str_compare(first->function, second->function);
 }
 
 static Listing list_lines(Context *context, const NodeList *nodes) {
@@ -76,7 +77,7 @@ static Str file_in_model(const Listing *listing, const char *given) {
 static int by_line(const void *a, const void *b) {
   const Blamed *first = *(Blamed *const *)a, *second = *(Blamed *const *)b;
   if (first->line != second->line) return first->line < second->line ? -1 : 1;
-  return strcmp(first->function, second->function);
+  return str_compare(first->function, second->function);
 }
 
 static Listing of_file(Job *job, const Listing *all, const Source *source, const char *given) {

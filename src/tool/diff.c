@@ -12,8 +12,7 @@ static uint64_t mix_text(uint64_t hash, Str text) { return hash_mix(hash, text ?
 static uint64_t type_hash(Context *context, Type type) {
   uint64_t hash = hash_mix((uint64_t)type.dtype, type_is_unranked(type) ? UINT64_MAX : type.rank);
   for (uint32_t i = 0; i < type.rank; i++) {
-    const char *text = dim_text(context, type.dims[i]);
-    hash = hash_mix(hash, hash_bytes(text, strlen(text)));
+    hash = hash_mix(hash, str_hash(dim_text(context, type.dims[i])));
   }
   return hash;
 }
@@ -168,10 +167,10 @@ Diff diff_align(Job *job, Model *a, Model *b) {
 
 /* ---- comparing ---- */
 
-bool diff_same_type(const Diff *diff, Type a, Type b) {
+bool diff_same_type(Type a, Type b) {
   if (a.dtype != b.dtype || a.rank != b.rank || type_is_unranked(a) != type_is_unranked(b)) return false;
   for (uint32_t i = 0; i < a.rank; i++) {
-    if (strcmp(dim_text(&diff->job->context, a.dims[i]), dim_text(&diff->job->context, b.dims[i])) != 0) return false;
+    if (!dim_equal(a.dims[i], b.dims[i])) return false; /* interned together */
   }
   return true;
 }

@@ -24,7 +24,7 @@ Diff diff_align(Job *job, Model *a, Model *b);
 
 /* Does the value play the same part on both sides? */
 bool diff_same_value(const Diff *diff, const Value *a, const Value *b);
-bool diff_same_type(const Diff *diff, Type a, Type b);
+bool diff_same_type(Type a, Type b);
 bool diff_same_attribute(const Diff *diff, const Attribute *a, const Attribute *b);
 bool diff_same_tensor(const Diff *diff, const Tensor *a, const Tensor *b);
 

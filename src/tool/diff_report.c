@@ -71,7 +71,7 @@ static void compare_values(Diff *diff, Change *change) {
     const Value *from = i < a->input_count ? a->inputs[i].value : NULL;
     const Value *to = i < b->input_count ? b->inputs[i].value : NULL;
     if (diff_same_value(diff, from, to)) continue;
-    bool contents = from && to && from->tensor && to->tensor && diff_same_type(diff, from->type, to->type);
+    bool contents = from && to && from->tensor && to->tensor && diff_same_type(from->type, to->type);
     if (contents) {
       DETAIL(diff, change, builder_format(&report->line, "input %u: the contents of ", i), add_value(report, from),
              report_add(report, " differ"));
@@ -81,7 +81,7 @@ static void compare_values(Diff *diff, Change *change) {
     }
   }
   for (uint32_t i = 0; i < a->output_count && i < b->output_count; i++) {
-    if (!a->outputs[i] || !b->outputs[i] || diff_same_type(diff, a->outputs[i]->type, b->outputs[i]->type)) continue;
+    if (!a->outputs[i] || !b->outputs[i] || diff_same_type(a->outputs[i]->type, b->outputs[i]->type)) continue;
     DETAIL(diff, change, builder_format(&report->line, "output %u: ", i), report_type(report, a->outputs[i]->type),
            report_add(report, " -> "), report_type(report, b->outputs[i]->type));
   }
@@ -135,8 +135,8 @@ static Changes collect(Diff *diff) {
 }
 
 static void compare_interface(Diff *diff, Change *change, const char *what, const Value *a, const Value *b, bool same) {
-  if (a && b && same && a->name == b->name && diff_same_type(diff, a->type, b->type)) return;
-  bool rewired = a && b && a->name == b->name && diff_same_type(diff, a->type, b->type);
+  if (a && b && same && a->name == b->name && diff_same_type(a->type, b->type)) return;
+  bool rewired = a && b && a->name == b->name && diff_same_type(a->type, b->type);
   if (rewired) {
     DETAIL(diff, change, report_add(report, what), report_add(report, " "), add_value(report, a),
            report_add(report, " is computed by something else"));

@@ -58,7 +58,9 @@ static const char text_help[] =
     "usage: j2o text MODEL.onnx\n"
     "\n"
     "Prints the model in the ONNX text syntax. onnx.parser.parse_model reads it back; only the elements of large\n"
-    "tensors are left out. The metadata of nodes, for which the syntax has no place, are comments above the node.\n";
+    "tensors are left out, and control characters, for which the syntax has no escape, are spelled: \\x1b. The "
+    "metadata\n"
+    "of nodes, for which it has no place, are comments above the node.\n";
 
 static const char blame_help[] =
     "usage: j2o blame MODEL.onnx [FILE.py] [--json] [--color=auto|always|never]\n"

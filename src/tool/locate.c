@@ -212,8 +212,7 @@ static void add_origin(Job *job, const Found *found) {
   }
   for (size_t i = 0; i < node->metadata.count; i++) {
     const Metadata *entry = &node->metadata.items[i];
-    bool is_ours = strncmp(entry->key, METADATA_PREFIX, strlen(METADATA_PREFIX)) == 0;
-    if (is_ours || strcmp(entry->key, TORCH_TRACE) == 0) continue;
+    if (str_begins(entry->key, METADATA_PREFIX) || str_is(entry->key, TORCH_TRACE)) continue;
     report_add(report, "  ");
     report_name(report, entry->key);
     report_add(report, ": ");

@@ -9,7 +9,7 @@
 
 Str node_metadata(const Node *node, const char *key) {
   for (size_t i = 0; i < node->metadata.count; i++) {
-    if (strcmp(node->metadata.items[i].key, key) == 0) return node->metadata.items[i].value;
+    if (str_is(node->metadata.items[i].key, key)) return node->metadata.items[i].value;
   }
   return NULL;
 }
@@ -216,16 +216,14 @@ Filter job_filter(Job *job) {
 
 static bool is_from(Job *job, const Filter *filter, Place place) {
   if (!place.function || place.line < filter->first || place.line > filter->last) return false;
-  if (!*filter->where || strcmp(place.function, filter->where) == 0) return true;
+  if (!*filter->where || str_is(place.function, filter->where)) return true;
   if (place.file) return path_ends_with(place.file, filter->where);
   const Source *source = source_open(job, filter->where);
   return source && source_defines(source, place.function, place.line);
 }
 
 /* A pattern, or the very text: names may hold brackets. */
-static bool is_like(const char *pattern, Str text) {
-  return strcmp(pattern, text) == 0 || fnmatch(pattern, text, 0) == 0;
-}
+static bool is_like(const char *pattern, Str text) { return str_is(text, pattern) || fnmatch(pattern, text, 0) == 0; }
 
 bool filter_passes(Job *job, const Filter *filter, const PlacedNode *placed) {
   const Node *node = placed->node;
@@ -258,7 +256,7 @@ Tally *tally_count(Context *context, Tallies *tallies, Str key, uint64_t key_num
 static int by_count(const void *a, const void *b) {
   const Tally *first = *(Tally *const *)a, *second = *(Tally *const *)b;
   if (first->count != second->count) return first->count < second->count ? 1 : -1;
-  int order = strcmp(first->key, second->key);
+  int order = str_compare(first->key, second->key);
   if (order) return order;
   return (first->key_number > second->key_number) - (first->key_number < second->key_number);
 }

@@ -165,13 +165,13 @@ static void read_event(Reader *reader) {
   do {
     Str key = read_string(reader);
     expect(reader, ':', "':'");
-    if (strcmp(key, "name") == 0) name = read_string(reader);
-    else if (strcmp(key, "dur") == 0) duration = read_number(reader);
+    if (str_is(key, "name")) name = read_string(reader);
+    else if (str_is(key, "dur")) duration = read_number(reader);
     else pass_value(reader, 0);
   } while (take(reader, ','));
   expect(reader, '}', "',' or '}'");
   size_t length = name ? str_length(name) : 0, tail = sizeof ending - 1;
-  if (length <= tail || strcmp(name + length - tail, ending) != 0) return;
+  if (length <= tail || memcmp(name + length - tail, ending, tail) != 0) return;
   add_time(reader, str_intern_sized(&reader->job->context, name, length - tail), duration);
 }
 

@@ -75,8 +75,7 @@ void report_type(Report *report, Type type) {
     report_add(report, type_is_unranked(type) ? "[..." : "[");
     for (uint32_t i = 0; i < type.rank; i++) {
       if (i) report_add(report, ",");
-      const char *text = dim_text(report->context, type.dims[i]);
-      report_text(report, text, strlen(text));
+      report_name(report, dim_text(report->context, type.dims[i]));
     }
     report_add(report, "]");
   }
@@ -167,10 +166,10 @@ void json_type(Report *report, Type type) {
   report_add(report, "[");
   for (uint32_t i = 0; i < type.rank; i++) {
     if (i) report_add(report, ", ");
-    const char *text = dim_text(report->context, type.dims[i]);
+    Str text = dim_text(report->context, type.dims[i]);
     if (dim_is_constant(type.dims[i])) report_add(report, text);
-    else if (strcmp(text, UNKNOWN_DIMENSION) == 0) report_add(report, "null");
-    else json_text(report, text, strlen(text));
+    else if (str_is(text, UNKNOWN_DIMENSION)) report_add(report, "null");
+    else json_name(report, text);
   }
   report_add(report, "]}");
 }

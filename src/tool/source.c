@@ -90,7 +90,7 @@ static void close_blocks(Scanner *scanner, size_t indent, uint32_t last) {
 
 static void open_block(Scanner *scanner, size_t indent, const char *name, size_t left, bool is_class, uint32_t line) {
   size_t length = 0;
-  while (length < left && !strchr(" (:[\t", name[length])) length++;
+  while (length < left && !memchr(" (:[\t", name[length], 5)) length++;
   if (!length || scanner->depth == MAX_NESTING) return;
   Builder whole;
   builder_init(&whole, scanner->context);
@@ -115,7 +115,7 @@ static void scan_line(Scanner *scanner, SourceLine line, uint32_t number) {
   follow_quotes(scanner, line);
   size_t indent = 0;
   while (indent < line.length && (line.text[indent] == ' ' || line.text[indent] == '\t')) indent++;
-  if (inside_text || indent == line.length || line.text[indent] == '#' || strchr(")]}", line.text[indent])) return;
+  if (inside_text || indent == line.length || line.text[indent] == '#' || memchr(")]}", line.text[indent], 3)) return;
   const char *text = line.text + indent;
   size_t length = line.length - indent;
   close_blocks(scanner, indent, number - 1);

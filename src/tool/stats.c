@@ -188,14 +188,14 @@ static void add_tensors(Graph *graph, void *data) {
 static int by_size(const void *a, const void *b) {
   const BigTensor *first = a, *second = b;
   if (first->bytes != second->bytes) return first->bytes < second->bytes ? 1 : -1;
-  return strcmp(first->name, second->name);
+  return str_compare(first->name, second->name);
 }
 
 static int by_bytes(const void *a, const void *b) {
   const Tally *first = *(Tally *const *)a, *second = *(Tally *const *)b;
   uint64_t one = first->bytes + first->more_bytes, two = second->bytes + second->more_bytes;
   if (one != two) return one < two ? 1 : -1;
-  return strcmp(first->key, second->key);
+  return str_compare(first->key, second->key);
 }
 
 static void sort_by_bytes(Tallies *tallies) {

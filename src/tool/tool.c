@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/spelling.h"
 #include "onnx/file/metadata_edit.h"
 #include "onnx/file/print.h"
 
@@ -51,9 +52,14 @@ static int finish_job(Job *job, bool completed, FILE *err) {
   bool is_file_error = job->context.error == ERROR_IO || job->context.error == ERROR_VALUE;
   int code = job->code;
   if (!completed && !job->report.pipe_closed) {
-    /* Messages of these kinds name the file themselves. */
-    if (is_file_error) fprintf(err, "j2o: %s\n", job->context.message);
-    else fprintf(err, "j2o: %s: %s\n", job->path, job->context.message);
+    /* Messages of these kinds name the file themselves, and perhaps other things: no line end in them is ours. */
+    fputs("j2o: ", err);
+    if (!is_file_error) {
+      print_safely(err, job->path, false);
+      fputs(": ", err);
+    }
+    print_safely(err, job->context.message, !is_file_error);
+    fputs("\n", err);
     code = job->command->run == run_diff ? EXIT_TROUBLE : EXIT_FILE;
   }
   for (int i = 0; i < MAX_OPERANDS; i++) file_unmap(&job->files[i]);
@@ -88,7 +94,9 @@ static const Option options[] = {
 };
 
 static int usage_error(FILE *err, const char *what, const char *detail) {
-  fprintf(err, "j2o: %s%s\nTry j2o --help.\n", what, detail);
+  fprintf(err, "j2o: %s", what);
+  print_safely(err, detail, false);
+  fputs("\nTry j2o --help.\n", err);
   return EXIT_USAGE;
 }
 

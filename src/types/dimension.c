@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/array.h"
@@ -16,7 +17,7 @@ static const char *op_name(DimOp op) {
 static void print_factor(Builder *out, const DimFactor *factor) {
   Context *context = out->context;
   if (factor->op == DIM_SYMBOL) {
-    builder_add(out, factor->symbol);
+    builder_add_sized(out, factor->symbol, str_length(factor->symbol));
   } else {
     builder_format(out, "%s(%s, %s)", op_name(factor->op), dim_text(context, factor->left),
                    dim_text(context, factor->right));
@@ -204,8 +205,11 @@ Dim dim_multiply(Context *context, Dim a, Dim b) {
   return dim_from_terms(context, product, count);
 }
 
-const char *dim_text(Context *context, Dim dim) {
-  return dim.expr ? dim.expr->text : arena_format(&context->arena, "%" PRId64, dim.constant);
+Str dim_text(Context *context, Dim dim) {
+  if (dim.expr) return dim.expr->text;
+  char text[24];
+  int length = snprintf(text, sizeof text, "%" PRId64, dim.constant);
+  return str_intern_sized(context, text, (size_t)length);
 }
 
 /* A recursive-descent reader of what dim_text prints. */

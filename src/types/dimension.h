@@ -52,7 +52,7 @@ Dim dim_binary(Context *context, DimOp op, Dim left, Dim right);
 Dim dim_add(Context *context, Dim a, Dim b);
 Dim dim_subtract(Context *context, Dim a, Dim b);
 Dim dim_multiply(Context *context, Dim a, Dim b);
-const char *dim_text(Context *context, Dim dim); /* "3*B - 1" */
+Str dim_text(Context *context, Dim dim); /* "3*B - 1" */
 /* Parses what dim_text prints; false when the text is not a dimension. */
 bool dim_parse(Context *context, const char *text, size_t length, Dim *dim);
 

@@ -118,7 +118,10 @@ static void texts_are_spelled_safely(void) {
       {SPELL_JSON, "\xED\xA0\x80", "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\""},
       {SPELL_PROGRAM, "\t\x1b\xFF\"", "\"\\t\\x1b\\xff\\\"\""},
       {SPELL_ONNX, "a\n\"", "\"a\n\\\"\""},
-      {SPELL_TERMINAL, "\x1b[31m\xC2\x9B", "\\x1b[31m\\xc2\\x9b"},
+      {SPELL_ONNX, "a\x1b[31m\xE2\x80\xAE", "\"a\\\\x1b[31m\\\\u202e\""},
+      {SPELL_JSON, "\xE2\x80\xAE\xC2\x85\x7F", "\"\\u202e\\u0085\\u007f\""},
+      {SPELL_TERMINAL, "\x1b[31m\xC2\x9B\x7F\r\n\t", "\\x1b[31m\\u009b\\x7f\\x0d\\x0a\\x09"},
+      {SPELL_TERMINAL, "\xFF\xC2\xE9\"\\ \xC3\xA9", "\\xff\\xc2\\xe9\"\\ \xC3\xA9"},
   };
   Context context;
   context_init(&context);
@@ -129,6 +132,36 @@ static void texts_are_spelled_safely(void) {
     CHECK_TEXT(builder_text(&out), cases[i].expected);
   }
   context_release(&context);
+}
+
+static bool turns_or_breaks(uint32_t code) {
+  static const uint32_t ranges[][2] = {{0, 0x1F},        {0x7F, 0x9F},     {0x61C, 0x61C},
+                                       {0x200E, 0x200F}, {0x2028, 0x202E}, {0x2066, 0x2069}};
+  for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+    if (code >= ranges[i][0] && code <= ranges[i][1]) return true;
+  }
+  return false;
+}
+
+static size_t encode(uint32_t code, char *bytes) {
+  size_t count = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+  static const unsigned char heads[] = {0, 0, 0xC0, 0xE0, 0xF0};
+  for (size_t i = count; i-- > 1; code >>= 6) bytes[i] = (char)(0x80 | (code & 0x3F));
+  bytes[0] = (char)(heads[count] | code);
+  return count;
+}
+
+/* Of every character there is: what a terminal obeys is spelled in letters, everything else is itself. */
+static void a_terminal_is_shown_letters_only(void) {
+  for (uint32_t code = 0; code < 0x110000; code++) {
+    if (code >= 0xD800 && code < 0xE000) continue;
+    char bytes[5] = "", spelled[SPELLED_STEP];
+    size_t count = encode(code, bytes);
+    CHECK(spell_step(bytes, count, spelled) == count);
+    bool itself = strlen(spelled) == count && memcmp(spelled, bytes, count) == 0;
+    CHECK(turns_or_breaks(code) ? spelled[0] == '\\' && strspn(spelled, "\\xu0123456789abcdef") == strlen(spelled)
+                                : itself);
+  }
 }
 
 static void numbers_read_back_as_themselves(void) {
@@ -161,6 +194,7 @@ const Test base_tests[] = {
     {"map_finds_what_was_stored", map_finds_what_was_stored},
     {"builder_grows", builder_grows},
     {"texts_are_spelled_safely", texts_are_spelled_safely},
+    {"a_terminal_is_shown_letters_only", a_terminal_is_shown_letters_only},
     {"numbers_read_back_as_themselves", numbers_read_back_as_themselves},
     {0},
 };

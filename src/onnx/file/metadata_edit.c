@@ -422,7 +422,7 @@ static void unfold(const Unfolding *unfolding, MetadataList *list) {
   for (size_t i = 0; i < list->count; i++) {
     Metadata *entry = &list->items[i];
     OriginTexts texts;
-    if (strcmp(entry->key, METADATA_REFERENCE) != 0) continue;
+    if (!str_is(entry->key, METADATA_REFERENCE)) continue;
     if (!table_get(unfolding->table, reference_number(entry->value, str_length(entry->value)), &texts)) continue;
     const Str values[FULL_KEYS] = {texts.callsite, texts.plugin, texts.stacktrace, texts.traceback};
     *entry = (Metadata){unfolding->keys[0], values[0]};
@@ -442,7 +442,7 @@ static void unfold_graph(Graph *graph, void *data) {
 void model_unfold(Model *model) {
   for (size_t i = 0; i < model->metadata.count; i++) {
     Str value = model->metadata.items[i].value;
-    if (strcmp(model->metadata.items[i].key, METADATA_TABLE) != 0) continue;
+    if (!str_is(model->metadata.items[i].key, METADATA_TABLE)) continue;
     Unfolding unfolding = {.context = model->context, .table = table_read(model->context, value, str_length(value))};
     for (size_t k = 0; k < FULL_KEYS; k++) unfolding.keys[k] = str_intern(model->context, full_keys[k]);
     model_each_graph(model, unfold_graph, &unfolding);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/spelling.h"
+#include "onnx/file/metadata_keys.h"
 #include "onnx/file/read.h"
 
 enum { MAX_INLINE = 64, MAX_DEPTH = 100, LINE_WIDTH = 110 };
@@ -95,11 +96,11 @@ static void print_type(Printer *printer, Type type) {
   if (type.rank == 0) return;
   for (uint32_t i = 0; i < type.rank; i++) {
     builder_add(out, i ? "," : "[");
-    const char *text = dim_text(printer->context, type.dims[i]);
+    Str text = dim_text(printer->context, type.dims[i]);
     bool plain =
-        dim_is_constant(type.dims[i]) || strcmp(text, UNKNOWN_DIMENSION) == 0 || is_identifier(text, strlen(text));
+        dim_is_constant(type.dims[i]) || str_is(text, UNKNOWN_DIMENSION) || is_identifier(text, str_length(text));
     if (plain) builder_add(out, text);
-    else spell_text(out, SPELL_ONNX, text, strlen(text));
+    else print_string(printer, text);
   }
   builder_add(out, "]");
 }
@@ -257,11 +258,11 @@ static void print_attributes(Printer *printer, const Node *node) {
 /* ---- nodes ---- */
 
 /* A comment, every line of it marked as one. */
-static void print_comment(Printer *printer, const char *key, const char *text, size_t length) {
+static void print_comment(Printer *printer, Str key, const char *text, size_t length) {
   Builder *out = printer->out;
   indent(printer);
   builder_add(out, "# ");
-  spell_text(out, SPELL_TERMINAL, key, strlen(key));
+  spell_text(out, SPELL_TERMINAL, key, str_length(key));
   builder_add(out, " =");
   const char *line = text, *end = text + length;
   const char *first_break = memchr(text, '\n', length);
@@ -288,9 +289,10 @@ static void print_node_comments(Printer *printer, const Node *node) {
     Builder text;
     builder_init(&text, printer->context);
     render_callsite(node->graph->model->provenance, &text, node->origin);
-    if (text.length) print_comment(printer, "pkg.jax2onnx.callsite", text.text, text.length);
+    Str callsite = str_intern(printer->context, METADATA_PREFIX "callsite");
+    if (text.length) print_comment(printer, callsite, text.text, text.length);
     render_plugin(&text, node->origin);
-    print_comment(printer, "pkg.jax2onnx.plugin", builder_text(&text), text.length);
+    print_comment(printer, str_intern(printer->context, METADATA_PREFIX "plugin"), builder_text(&text), text.length);
   }
   for (size_t i = 0; i < node->metadata.count; i++) {
     const Metadata *entry = &node->metadata.items[i];
@@ -305,8 +307,11 @@ static void print_node_comments(Printer *printer, const Node *node) {
 
 static void print_operator(Printer *printer, const Node *node) {
   Builder *out = printer->out;
-  if (*node->domain) builder_format(out, "%s.", node->domain);
-  builder_add(out, node->op);
+  if (*node->domain) {
+    spell_text(out, SPELL_TERMINAL, node->domain, str_length(node->domain));
+    builder_add(out, ".");
+  }
+  spell_text(out, SPELL_TERMINAL, node->op, str_length(node->op));
 }
 
 static void print_node(Printer *printer, const Node *node) {
@@ -448,7 +453,7 @@ static void print_opsets(Printer *printer) {
     if (i) builder_add(out, ", ");
     print_string(printer, import->domain);
     builder_format(out, ": %" PRId64, import->version);
-    if (!*import->domain || strcmp(import->domain, "ai.onnx") == 0) has_own = true;
+    if (!*import->domain || str_is(import->domain, "ai.onnx")) has_own = true;
   }
   if (!has_own && model->opset) builder_format(out, "%s\"\": %" PRId64, model->opsets.count ? ", " : "", model->opset);
   builder_add(out, "]");

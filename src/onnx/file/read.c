@@ -171,11 +171,11 @@ static void read_external_entry(Reader *reader, TensorParts *parts, Wire message
     if (field.key == AS_BYTES(FIELD_ENTRY_VALUE)) value = text_of(reader, &field);
   }
   if (!key || !value) return;
-  if (strcmp(key, "location") == 0) parts->stored.location = value;
-  bool is_offset = strcmp(key, "offset") == 0;
-  if (!is_offset && strcmp(key, "length") != 0) return;
+  if (str_is(key, "location")) parts->stored.location = value;
+  bool is_offset = str_is(key, "offset");
+  if (!is_offset && !str_is(key, "length")) return;
   uint64_t number = 0;
-  for (const char *c = value; *c; c++) {
+  for (const char *c = value, *end = value + str_length(value); c < end; c++) {
     if (*c < '0' || *c > '9' || number > (UINT64_MAX - 9) / 10) wire_fail(&message, start, "a bad external data entry");
     number = number * 10 + (uint64_t)(*c - '0');
   }
@@ -469,6 +469,8 @@ static void define_node(Reader *reader, Wire message, Graph *graph, PendingNodes
   make_room(reader, input_count > output_count ? input_count : output_count);
   Node *node =
       graph_node(graph, NULL, op, domain, reader->no_values, input_count, reader->no_types, output_count, NULL);
+  node->op = op; /* whole, should a NUL be in it */
+  node->domain = domain;
   node->name = name;
   size_t index = 0;
   for (Wire wire = message; wire_next(&wire, &field);) {
@@ -653,7 +655,7 @@ static void read_model_field(Reader *reader, const Wire *wire, const Field *fiel
     case AS_BYTES(FIELD_MODEL_PRODUCER_VERSION): model->producer_version = text_of(reader, field); break;
     case AS_BYTES(FIELD_MODEL_OPSET_IMPORT): {
       OpsetImport import = read_opset(reader, wire_inside(wire, field));
-      if (!*import.domain || strcmp(import.domain, "ai.onnx") == 0) model->opset = import.version;
+      if (!*import.domain || str_is(import.domain, "ai.onnx")) model->opset = import.version;
       array_push(reader->context, &model->opsets, import);
       break;
     }

@@ -189,11 +189,11 @@ static size_t trace_row(Page *page, const Node *node) {
 /* ---- nodes ---- */
 
 static bool is_shown_apart(Str key) {
-  static const char *const keys[] = {"callsite", "plugin", "jax_traceback", "stacktrace"};
-  if (strcmp(key, TORCH_TRACE) == 0 || strcmp(key, METADATA_REFERENCE) == 0) return true;
-  if (strncmp(key, METADATA_PREFIX, sizeof METADATA_PREFIX - 1) != 0) return false;
+  static const char *const keys[] = {METADATA_PREFIX "callsite", METADATA_PREFIX "plugin",
+                                     METADATA_PREFIX "jax_traceback", METADATA_PREFIX "stacktrace"};
+  if (str_is(key, TORCH_TRACE) || str_is(key, METADATA_REFERENCE)) return true;
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-    if (strcmp(key + sizeof METADATA_PREFIX - 1, keys[i]) == 0) return true;
+    if (str_is(key, keys[i])) return true;
   }
   return false;
 }
