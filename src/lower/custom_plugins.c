@@ -7,7 +7,7 @@ void register_custom_plugins(Lowering *l) {
   const CustomPlugins *custom = &l->options->custom;
   for (size_t i = 0; i < custom->count; i++) {
     Plugin *row = arena_new(&l->context->arena, Plugin);
-    *row = (Plugin)PLUGIN(custom->primitives[i], lower_custom, NULL, CUSTOM);
+    *row = (Plugin)PLUGIN(custom->primitives[i], lower_custom, OP_NONE, CUSTOM);
     *map_slot_pointer(l->context, &l->plugins, custom->primitives[i]) = row;
   }
 }
@@ -37,5 +37,5 @@ Node *emit_custom(Lowering *l, const PluginFrame *frames, size_t frame_count, St
   const PluginFrame *last = &frames[frame_count - 1];
   Emitter emitter = {.name = last->function, .file = last->file, .line = last->line};
   const Origin *origin = origin_new(l->provenance, l->site, emitter_rendered(l->provenance, emitter), calls);
-  return graph_node(l->graph, origin, op, domain, inputs, count, types, type_count, NULL);
+  return graph_named_node(l->graph, origin, op, domain, inputs, count, types, type_count, NULL);
 }

@@ -48,7 +48,7 @@ static void find_symbols(Lowering *l) {
 
 static Value *compute(Lowering *l, Dim dim);
 
-static Value *binary(Lowering *l, const char *op, Value *a, Value *b) { return EMIT(l, op, size_type, a, b); }
+static Value *binary(Lowering *l, Op op, Value *a, Value *b) { return EMIT(l, op, size_type, a, b); }
 
 static Value *number(Lowering *l, int64_t value) { return constant_ints(l, &value, 1); }
 
@@ -63,18 +63,18 @@ static Value *symbol_value(Lowering *l, Str symbol) {
   const SymbolSource *source = map_get_pointer(&l->scope->symbols, symbol);
   if (!source && l->scope->is_function) return captured_size(l, symbol);
   if (!source) unsupported(l, "dimension '%s' cannot be found from the shapes of the inputs", symbol);
-  Value *value = EMIT(l, "Shape", size_type, source->input);
+  Value *value = EMIT(l, OP_Shape, size_type, source->input);
   node_set_int(value->producer, "start", source->axis);
   node_set_int(value->producer, "end", source->axis + 1);
-  if (source->offset) value = binary(l, "Sub", value, number(l, source->offset));
-  if (source->scale != 1) value = binary(l, "Div", value, number(l, source->scale));
+  if (source->offset) value = binary(l, OP_Sub, value, number(l, source->offset));
+  if (source->scale != 1) value = binary(l, OP_Div, value, number(l, source->scale));
   return value;
 }
 
 /* ONNX integer Div truncates; floor division of a negative number needs a correction only a - Mod(a, b) gives. */
 static Value *floor_divide(Lowering *l, Value *a, Value *b) {
-  Value *remainder = binary(l, "Mod", a, b);
-  return binary(l, "Div", binary(l, "Sub", a, remainder), b);
+  Value *remainder = binary(l, OP_Mod, a, b);
+  return binary(l, OP_Div, binary(l, OP_Sub, a, remainder), b);
 }
 
 static Value *factor_value(Lowering *l, const DimFactor *factor) {
@@ -82,9 +82,9 @@ static Value *factor_value(Lowering *l, const DimFactor *factor) {
   Value *left = compute(l, factor->left), *right = compute(l, factor->right);
   switch (factor->op) {
     case DIM_FLOORDIV: return floor_divide(l, left, right);
-    case DIM_MOD: return binary(l, "Mod", left, right);
-    case DIM_MAX: return binary(l, "Max", left, right);
-    default: return binary(l, "Min", left, right);
+    case DIM_MOD: return binary(l, OP_Mod, left, right);
+    case DIM_MAX: return binary(l, OP_Max, left, right);
+    default: return binary(l, OP_Min, left, right);
   }
 }
 
@@ -92,10 +92,11 @@ static Value *term_value(Lowering *l, const DimTerm *term) {
   Value *product = NULL;
   for (size_t i = 0; i < term->factor_count; i++) {
     Value *factor = factor_value(l, &term->factors[i]);
-    for (int64_t p = 0; p < term->factors[i].power; p++) product = product ? binary(l, "Mul", product, factor) : factor;
+    for (int64_t p = 0; p < term->factors[i].power; p++)
+      product = product ? binary(l, OP_Mul, product, factor) : factor;
   }
   if (!product) return number(l, term->coefficient);
-  return term->coefficient == 1 ? product : binary(l, "Mul", product, number(l, term->coefficient));
+  return term->coefficient == 1 ? product : binary(l, OP_Mul, product, number(l, term->coefficient));
 }
 
 static Value *compute_expression(Lowering *l, const DimExpr *expr) {
@@ -106,7 +107,7 @@ static Value *compute_expression(Lowering *l, const DimExpr *expr) {
   Value *sum = NULL;
   for (size_t i = 0; i < expr->term_count; i++) {
     Value *term = term_value(l, &expr->terms[i]);
-    sum = sum ? binary(l, "Add", sum, term) : term;
+    sum = sum ? binary(l, OP_Add, sum, term) : term;
   }
   return sum;
 }

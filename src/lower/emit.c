@@ -22,7 +22,7 @@ static const DType wider[DTYPE_COUNT][6] = {
     [DTYPE_FLOAT8_E5M2FNUZ] = {DTYPE_FLOAT32},
 };
 
-DType compute_dtype(Lowering *l, const char *op, DType dtype) {
+DType compute_dtype(Lowering *l, Op op, DType dtype) {
   int64_t opset = l->options->opset;
   if (schema_runs(op, NULL, opset, dtype)) return dtype;
   for (const DType *next = wider[dtype]; *next != DTYPE_NONE; next++) {
@@ -33,31 +33,30 @@ DType compute_dtype(Lowering *l, const char *op, DType dtype) {
 
 /* ONNX Runtime's Max, Min and Clip of int64 take the lower halves for signed numbers when the upper ones are equal; its
  * comparisons do not. */
-static bool is_wrong_extreme(const char *op, DType dtype) {
-  return dtype == DTYPE_INT64 && (strcmp(op, "Max") == 0 || strcmp(op, "Min") == 0 || strcmp(op, "Clip") == 0);
+static bool is_wrong_extreme(Op op, DType dtype) {
+  return dtype == DTYPE_INT64 && (op == OP_Max || op == OP_Min || op == OP_Clip);
 }
 
-static Value *chosen(Lowering *l, Here here, const char *comparison, Type type, Value *a, Value *b) {
+static Value *chosen(Lowering *l, Here here, Op comparison, Type type, Value *a, Value *b) {
   Value *first = emit_value(l, here, comparison, type_with(type, DTYPE_BOOL), VALUES(a, b), 2);
-  return emit_value(l, here, "Where", type, VALUES(first, a, b), 3);
+  return emit_value(l, here, OP_Where, type, VALUES(first, a, b), 3);
 }
 
-static Value *extreme_by_comparison(Lowering *l, Here here, const char *op, Type type, Value *const *inputs,
-                                    size_t count) {
+static Value *extreme_by_comparison(Lowering *l, Here here, Op op, Type type, Value *const *inputs, size_t count) {
   Value *result = inputs[0];
   for (size_t i = 1; i < count; i++) {
-    bool larger = strcmp(op, "Max") == 0 || (strcmp(op, "Clip") == 0 && i == 1);
-    if (inputs[i]) result = chosen(l, here, larger ? "Greater" : "Less", type, result, inputs[i]);
+    bool larger = op == OP_Max || (op == OP_Clip && i == 1);
+    if (inputs[i]) result = chosen(l, here, larger ? OP_Greater : OP_Less, type, result, inputs[i]);
   }
   return result;
 }
 
-Value *emit_around(Lowering *l, Here here, const char *op, Type type, Value *const *inputs, size_t count) {
+Value *emit_around(Lowering *l, Here here, Op op, Type type, Value *const *inputs, size_t count) {
   DType from = inputs[0]->type.dtype;
   if (is_wrong_extreme(op, from)) return extreme_by_comparison(l, here, op, type, inputs, count);
   DType compute = compute_dtype(l, op, from);
   if (compute == DTYPE_NONE) {
-    unsupported(l, "ONNX Runtime cannot compute %s on %s at opset %lld", op, dtype_name(from),
+    unsupported(l, "ONNX Runtime cannot compute %s on %s at opset %lld", op_name(op), dtype_name(from),
                 (long long)l->options->opset);
   }
   if (compute == from) return emit_value(l, here, op, type, inputs, count);

@@ -68,18 +68,21 @@ static const Emitter *emitter_at(Lowering *l, Here here) {
   return *slot;
 }
 
-Node *emit_foreign(Lowering *l, Here here, const char *op, const char *domain, const Type *types, size_t type_count,
-                   Value *const *inputs, size_t count) {
-  const Origin *origin = origin_new(l->provenance, l->site, *emitter_at(l, here), l->calls);
-  return graph_node(l->graph, origin, op, domain, inputs, count, types, type_count, NULL);
+static const Origin *origin_at(Lowering *l, Here here) {
+  return origin_new(l->provenance, l->site, *emitter_at(l, here), l->calls);
 }
 
-Node *emit_node(Lowering *l, Here here, const char *op, const Type *types, size_t type_count, Value *const *inputs,
+Node *emit_foreign(Lowering *l, Here here, const char *op_type, const char *domain, const Type *types,
+                   size_t type_count, Value *const *inputs, size_t count) {
+  return graph_named_node(l->graph, origin_at(l, here), op_type, domain, inputs, count, types, type_count, NULL);
+}
+
+Node *emit_node(Lowering *l, Here here, Op op, const Type *types, size_t type_count, Value *const *inputs,
                 size_t count) {
-  return emit_foreign(l, here, op, "", types, type_count, inputs, count);
+  return graph_node(l->graph, origin_at(l, here), op, inputs, count, types, type_count, NULL);
 }
 
-Value *emit_value(Lowering *l, Here here, const char *op, Type type, Value *const *inputs, size_t count) {
+Value *emit_value(Lowering *l, Here here, Op op, Type type, Value *const *inputs, size_t count) {
   return emit_node(l, here, op, &type, 1, inputs, count)->outputs[0];
 }
 
@@ -197,7 +200,7 @@ Graph *subgraph_end(Lowering *l, Graph *outer) {
 
 void subgraph_output(Lowering *l, Value *value) {
   bool own = value->graph == l->graph && value->producer && !value_is_output(value);
-  graph_output(l->graph, own ? value : EMIT(l, "Identity", value->type, value));
+  graph_output(l->graph, own ? value : EMIT(l, OP_Identity, value->type, value));
 }
 
 /* Every primitive without a plugin, each with the site of its first use. Shared jaxprs are visited once. */
@@ -225,7 +228,7 @@ static void scan_params(Scan *scan, const Equation *equation, const Plugin *plug
     scan_param(scan, &branches->list.items[choice], site, NULL);
     return;
   }
-  const char *only = plugin->flags & CALLS_ONE ? plugin->op : NULL;
+  const char *only = plugin->flags & CALLS_ONE ? plugin->text : NULL;
   for (uint32_t p = 0; p < equation->param_count; p++) scan_param(scan, &equation->params[p], site, only);
 }
 
@@ -240,7 +243,7 @@ static void scan_jaxpr(Scan *scan, const Jaxpr *jaxpr, const Site *caller) {
     if (plugin && !(plugin->flags & REFUSED) && !equation->param_count) continue;
     const Site *site = site_intern(l->provenance, equation->trace, caller);
     if (!plugin || plugin->flags & REFUSED) {
-      const char *reason = plugin ? plugin->op : "there is no lowering for this primitive";
+      const char *reason = plugin ? plugin->text : "there is no lowering for this primitive";
       if (!plugin && map_get_pointer(&l->plugins, equation->primitive))
         reason = "it is not supported on complex numbers, or keys of this kind";
       Unsupported problem = {equation->primitive, reason, site};
@@ -298,7 +301,7 @@ static void lower_output(Lowering *l, uint32_t index, Value *value, bool key) {
   if (key) value = words_from_key(l, value);
   bool nchw = l->options->output_nchw && l->options->output_nchw[index];
   if (nchw) value = transpose_by(l, value, nhwc_to_nchw);
-  if (!value->producer || value_is_output(value)) value = EMIT(l, "Identity", value->type, value);
+  if (!value->producer || value_is_output(value)) value = EMIT(l, OP_Identity, value->type, value);
   value->name = l->program->output_names[index];
   value->name_fixed = true;
   graph_output(l->graph, value);

@@ -22,14 +22,15 @@ struct Plugin {
   const char *function; /* the C name of lower: nodes it emits itself are attributed to the plugin */
   const char *file;     /* where this row stands */
   int line;
-  const char *op; /* the row's own data: an ONNX operator, … */
+  Op op; /* the row's own data: an operator, */
   int flags;
+  const char *text; /* and a parameter's name or a reason, as its flags say; or NULL */
 };
 
-/* Of the jaxprs among the parameters, only the one named by the row's op is lowered: others may hold anything. */
+/* Of the jaxprs among the parameters, only the one named by the row's text is lowered: others may hold anything. */
 enum { CALLS_ONE = 1 << 30 };
 
-/* Rows of primitives that no model can hold: the row's op is the reason (refusals.c). */
+/* Rows of primitives that no model can hold: the row's text is the reason (refusals.c). */
 enum { REFUSED = 1 << 29, DROPPED = 1 << 28 };
 
 /* Rows for real and for complex numbers alike; others have a second row for complex ones (complex.h), or none. */
@@ -121,8 +122,8 @@ Type output_type(Lowering *l, size_t index);
 void bind(Lowering *l, size_t index, Value *value); /* output index of the equation is value */
 
 /* Making nodes. EMIT gives the only output; EMIT_NODE the node, for several outputs. */
-Value *emit_value(Lowering *l, Here here, const char *op, Type type, Value *const *inputs, size_t count);
-Node *emit_node(Lowering *l, Here here, const char *op, const Type *types, size_t type_count, Value *const *inputs,
+Value *emit_value(Lowering *l, Here here, Op op, Type type, Value *const *inputs, size_t count);
+Node *emit_node(Lowering *l, Here here, Op op, const Type *types, size_t type_count, Value *const *inputs,
                 size_t count);
 #define VALUES(...) ((Value *[]){__VA_ARGS__})
 #define COUNT_OF(...) (sizeof(VALUES(__VA_ARGS__)) / sizeof(Value *))
@@ -136,13 +137,13 @@ Node *emit_node(Lowering *l, Here here, const char *op, const Type *types, size_
 
 /* As EMIT, for an operator that ONNX Runtime has no kernel for at this element type: inputs of the first input's
  * element type are cast to the type given by compute_dtype, and the result is cast back to type's. */
-Value *emit_around(Lowering *l, Here here, const char *op, Type type, Value *const *inputs, size_t count);
+Value *emit_around(Lowering *l, Here here, Op op, Type type, Value *const *inputs, size_t count);
 #define EMIT_AROUND(l, op, type, ...) emit_around((l), HERE, (op), (type), VALUES(__VA_ARGS__), COUNT_OF(__VA_ARGS__))
 #define EMIT_ROW_AROUND(l, op, type, ...) \
   emit_around((l), ROW_HERE(l), (op), (type), VALUES(__VA_ARGS__), COUNT_OF(__VA_ARGS__))
 /* The element type to compute op in: dtype itself where it runs, else the narrowest that holds it and runs (for
  * uint64: int64, the same bits); DTYPE_NONE when there is none. */
-DType compute_dtype(Lowering *l, const char *op, DType dtype);
+DType compute_dtype(Lowering *l, Op op, DType dtype);
 
 /* Constants (constants.c): equal ones are one initializer of the scope. In a function, parameters are inputs. */
 Value *constant(Lowering *l, const Tensor *tensor);
@@ -179,18 +180,18 @@ Value *slice_at(Lowering *l, Value *value, Type type, const Dim *starts, const D
 Value *concat_at(Lowering *l, Value *const *values, size_t count, int64_t axis, Type type);
 Value *cast_to(Lowering *l, Value *value, DType dtype); /* ONNX Cast; nothing when the type is the same */
 /* A reducing operator over axes, which are dropped; cast around types it has no kernel for (reductions.c). */
-Value *reduce_along(Lowering *l, Here here, const char *op, Value *value, const int64_t *axes, size_t count);
+Value *reduce_along(Lowering *l, Here here, Op op, Value *value, const int64_t *axes, size_t count);
 #define EMIT_REDUCED(l, op, value, axes, count) reduce_along((l), HERE, (op), (value), (axes), (count))
 /* ReduceSum or ReduceProd of integers, which wrap around as in JAX. */
-Value *reduce_integers(Lowering *l, const char *op, Value *value, const int64_t *axes, size_t count);
+Value *reduce_integers(Lowering *l, Op op, Value *value, const int64_t *axes, size_t count);
 /* Mul, Max or Min of all elements along an axis of any size, in order; the axis is dropped (cumulative.c). */
-Value *fold_by_scan(Lowering *l, const char *op, Value *value, int64_t axis);
-const Tensor *reduction_identity(Lowering *l, const char *op, DType dtype); /* of ReduceSum, -Prod, -Max and -Min */
+Value *fold_by_scan(Lowering *l, Op op, Value *value, int64_t axis);
+const Tensor *reduction_identity(Lowering *l, Op op, DType dtype); /* of ReduceSum, -Prod, -Max and -Min */
 Value *filled(Lowering *l, Type type, const Tensor *scalar); /* every element is the scalar (shape_primitives.c) */
 
 /* As emit_node, for a function or another operator that is not ONNX's own. */
-Node *emit_foreign(Lowering *l, Here here, const char *op, const char *domain, const Type *types, size_t type_count,
-                   Value *const *inputs, size_t count);
+Node *emit_foreign(Lowering *l, Here here, const char *op_type, const char *domain, const Type *types,
+                   size_t type_count, Value *const *inputs, size_t count);
 
 /* The model uses operators of this domain; fails when it uses another version of them. */
 void import_domain(Lowering *l, Str domain, int64_t version);

@@ -10,7 +10,7 @@ Value *cast_to(Lowering *l, Value *value, DType dtype) {
   if (value->type.dtype == dtype) return value;
   Value *known = constant_cast(l, value->tensor, dtype);
   if (known) return known;
-  Value *cast = EMIT(l, "Cast", type_with(value->type, dtype), value);
+  Value *cast = EMIT(l, OP_Cast, type_with(value->type, dtype), value);
   node_set_int(cast->producer, "to", onnx_dtype(dtype));
   return cast;
 }
@@ -66,7 +66,7 @@ Value *reshape_to(Lowering *l, Value *value, const Dim *dims, size_t rank) {
   bool zero = false;
   for (size_t i = 0; i < rank; i++) zero = zero || dim_is(dims[i], 0);
   Value *target = reshape_target(l, value->type, dims, rank);
-  Value *result = EMIT(l, "Reshape", type_make(l->context, value->type.dtype, dims, (uint32_t)rank), value, target);
+  Value *result = EMIT(l, OP_Reshape, type_make(l->context, value->type.dtype, dims, (uint32_t)rank), value, target);
   if (zero) node_set_int(result->producer, "allowzero", 1);
   return result;
 }
@@ -74,7 +74,7 @@ Value *reshape_to(Lowering *l, Value *value, const Dim *dims, size_t rank) {
 Value *expand_to(Lowering *l, Value *value, const Dim *dims, size_t rank) {
   if (same_dims(value->type, dims, rank)) return value;
   Type type = type_make(l->context, value->type.dtype, dims, (uint32_t)rank);
-  return EMIT_AROUND(l, "Expand", type, value, shape_value(l, dims, rank));
+  return EMIT_AROUND(l, OP_Expand, type, value, shape_value(l, dims, rank));
 }
 
 /* Do the axes that are not of size 1 keep their order? Then nothing moves in memory. */
@@ -100,7 +100,7 @@ Value *transpose_by(Lowering *l, Value *value, const int64_t *permutation) {
   if (moves_only_ones(value->type, permutation) && reshape_knows(value->type, dims, rank)) {
     return reshape_to(l, value, dims, rank);
   }
-  Value *result = EMIT(l, "Transpose", type_make(l->context, value->type.dtype, dims, rank), value);
+  Value *result = EMIT(l, OP_Transpose, type_make(l->context, value->type.dtype, dims, rank), value);
   node_set_ints(result->producer, "perm", permutation, rank);
   return result;
 }
@@ -114,7 +114,7 @@ Value *unsqueeze_at(Lowering *l, Value *value, const int64_t *axes, size_t count
     dims[i] = dim_is(dims[i], -1) ? dim_of(1) : value->type.dims[from++];
   }
   Type type = type_make(l->context, value->type.dtype, dims, rank);
-  return EMIT(l, "Unsqueeze", type, value, constant_ints(l, axes, count));
+  return EMIT(l, OP_Unsqueeze, type, value, constant_ints(l, axes, count));
 }
 
 Value *squeeze_at(Lowering *l, Value *value, const int64_t *axes, size_t count) {
@@ -127,7 +127,7 @@ Value *squeeze_at(Lowering *l, Value *value, const int64_t *axes, size_t count) 
     if (!dropped) dims[to++] = value->type.dims[i];
   }
   Type type = type_make(l->context, value->type.dtype, dims, rank);
-  return EMIT(l, "Squeeze", type, value, constant_ints(l, axes, count));
+  return EMIT(l, OP_Squeeze, type, value, constant_ints(l, axes, count));
 }
 
 Value *slice_at(Lowering *l, Value *value, Type type, const Dim *starts, const Dim *limits, const int64_t *steps,
@@ -137,13 +137,13 @@ Value *slice_at(Lowering *l, Value *value, Type type, const Dim *starts, const D
   Value *along = constant_ints(l, axes, count);
   bool unit = true;
   for (size_t i = 0; steps && i < count; i++) unit = unit && steps[i] == 1;
-  if (unit) return EMIT(l, "Slice", type, value, from, to, along);
-  return EMIT(l, "Slice", type, value, from, to, along, constant_ints(l, steps, count));
+  if (unit) return EMIT(l, OP_Slice, type, value, from, to, along);
+  return EMIT(l, OP_Slice, type, value, from, to, along, constant_ints(l, steps, count));
 }
 
 Value *concat_at(Lowering *l, Value *const *values, size_t count, int64_t axis, Type type) {
   if (count == 1) return values[0];
-  Value *result = emit_value(l, HERE, "Concat", type, values, count);
+  Value *result = emit_value(l, HERE, OP_Concat, type, values, count);
   node_set_int(result->producer, "axis", axis);
   return result;
 }

@@ -57,7 +57,7 @@ static _Noreturn void lost(const Check *check, const Node *node, const Site *sit
   builder_init(&text, check->model->context);
   const Origin alone = {.sites = &site, .site_count = 1};
   render_traceback(check->model->provenance, &text, &alone);
-  fail(check->model->context, ERROR_INTERNAL, "the pass %s lost a trace of %s:\n%s", check->pass, node->op,
+  fail(check->model->context, ERROR_INTERNAL, "the pass %s lost a trace of %s:\n%s", check->pass, node->op_type,
        builder_text(&text));
 }
 
@@ -93,7 +93,7 @@ static void check_graph(Graph *graph, void *data) {
   FOR_EACH_NODE(node, graph) {
     if (!node->origin || !node->origin->site_count) {
       fail(check->model->context, ERROR_INTERNAL, "the pass %s left a node %s without an origin", check->pass,
-           node->op);
+           node->op_type);
     }
     const NodeBefore *before = node_before(check, node);
     if (before && before->origin) check_kept(check, node, before->origin, node->origin, NULL);

@@ -53,14 +53,6 @@ struct Goal {
 
 static bool match_goals(Match *match, const Goal *goal);
 
-static bool is_commutative(const char *op) {
-  static const char *const names[] = {"Add", "Mul", "Max", "Min", "And", "Or", NULL};
-  for (const char *const *name = names; *name; name++) {
-    if (same_text(*name, op)) return true;
-  }
-  return false;
-}
-
 /* The value goes into the pattern's slot, and the slot is emptied again when the rest does not match. */
 static bool match_with_slot(Match *match, const Goal *goal, const Goal *next) {
   int slot = goal->pattern->slot;
@@ -105,7 +97,7 @@ static bool match_node(Match *match, const Goal *goal) {
     match->nodes[match->node_count++] = node;
   }
   if (match_inputs(match, goal, node, false)) return true;
-  if (is_commutative(pattern->op) && node->input_count == 2 && match_inputs(match, goal, node, true)) return true;
+  if (op_has(pattern->op, COMMUTES) && node->input_count == 2 && match_inputs(match, goal, node, true)) return true;
   match->node_count = before;
   return false;
 }
@@ -114,7 +106,7 @@ static bool match_reshaped(Match *match, const Goal *goal) {
   Goal inner = {goal->pattern->inputs[0], goal->value, goal->rest};
   if (match_with_slot(match, goal, &inner)) return true;
   Node *node = goal->value->producer;
-  if (!node || (!node_is(node, "Reshape") && !node_is(node, "Unsqueeze")) || node->graph != match->root->graph)
+  if (!node || (!node_is(node, OP_Reshape) && !node_is(node, OP_Unsqueeze)) || node->graph != match->root->graph)
     return false;
   size_t before = match->node_count;
   if (before == MATCH_NODES || !node_input(node, 0)) return false;
@@ -176,18 +168,18 @@ void match_replace(Match *match, Value *value) {
   rewriter->changed = true;
 }
 
-Node *match_node_before(Match *match, const char *op, Type type, Value *const *inputs, size_t count, Emitter emitter) {
+Node *match_node_before(Match *match, Op op, Type type, Value *const *inputs, size_t count, Emitter emitter) {
   const Origin *origin = match->root->origin;
   origin = origin_with_emitter(match->rewriter->model->provenance, origin, emitter);
-  return graph_node(match->root->graph, origin, op, "", inputs, count, &type, 1, match->root);
+  return graph_node(match->root->graph, origin, op, inputs, count, &type, 1, match->root);
 }
 
-Node *match_emit(Match *match, const char *op, Value *const *inputs, size_t input_count, Emitter emitter) {
+Node *match_emit(Match *match, Op op, Value *const *inputs, size_t input_count, Emitter emitter) {
   Node *root = match->root;
   const Origin *origin = root->origin;
   Type type = match_type(match);
   origin = origin_with_emitter(match->rewriter->model->provenance, origin, emitter);
-  Node *node = graph_node(root->graph, origin, op, "", inputs, input_count, &type, 1, root);
+  Node *node = graph_node(root->graph, origin, op, inputs, input_count, &type, 1, root);
   match_replace(match, node->outputs[0]);
   return node;
 }
@@ -255,12 +247,12 @@ typedef struct Fusion {
   Rewriter rewriter; /* first: the walk hands it to every node */
   const FusionRule *rules;
   size_t count;
-  Map by_op;    /* Str of an operator -> index of its first rule, plus one */
-  size_t *next; /* the next rule for the same operator, plus one; 0: none */
+  size_t first[OP_COUNT]; /* by operator: the index of its first rule, plus one */
+  size_t *next;           /* the next rule for the same operator, plus one; 0: none */
 } Fusion;
 
 static bool rule_runs(const Match *match) {
-  const char *op = match->rule->op;
+  Op op = match->rule->op;
   if (!op) return true;
   return match->values[0] && schema_runs(op, NULL, match_opset(match), match_dtype(match));
 }
@@ -298,8 +290,8 @@ static bool try_rule(Fusion *fusion, const FusionRule *rule, Node *node) {
 
 static void visit(Rewriter *rewriter, Node *node) {
   Fusion *fusion = (Fusion *)rewriter;
-  if (node->domain[0] || node->output_count != 1 || !node->outputs[0]) return;
-  size_t rule = (size_t)(uintptr_t)map_get_pointer(&fusion->by_op, node->op);
+  if (node->op == OP_NONE || node->output_count != 1 || !node->outputs[0]) return;
+  size_t rule = fusion->first[node->op];
   for (; rule; rule = fusion->next[rule - 1]) {
     if (try_rule(fusion, &fusion->rules[rule - 1], node)) return;
   }
@@ -312,9 +304,9 @@ bool fuse_patterns(Model *model, const char *pass, const FusionRule *rules, size
   fusion.next = arena_new_array(&context->arena, count, size_t);
   for (size_t i = count; i--;) {
     if (rules[i].op && !schema_version(rules[i].op, model->opset)) continue;
-    void **slot = map_slot_pointer(context, &fusion.by_op, str_intern(context, rules[i].pattern->op));
-    fusion.next[i] = (size_t)(uintptr_t)*slot;
-    *slot = (void *)(uintptr_t)(i + 1);
+    size_t *first = &fusion.first[rules[i].pattern->op];
+    fusion.next[i] = *first;
+    *first = i + 1;
   }
   rewrite_each_node(&fusion.rewriter, visit);
   return rewrite_end(&fusion.rewriter);

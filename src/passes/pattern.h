@@ -4,9 +4,9 @@
  * ends in that operator, so the work is the number of nodes times the size of a pattern. What a match replaces must be
  * used by the match alone: a value that something else reads stays, and so does what computes it.
  *
- *   static const Pattern swish = OP("Mul", X, OP("Sigmoid", X));
+ *   static const Pattern swish = OP(Mul, X, OP(Sigmoid, X));
  *
- * The same slot stands for the same value wherever it is written. Add, Mul, Max, Min, And and Or match in either order.
+ * The same slot stands for the same value wherever it is written. Operators that commute match in either order.
  */
 #ifndef J2O_PASSES_PATTERN_H
 #define J2O_PASSES_PATTERN_H
@@ -33,7 +33,7 @@ typedef struct Pattern Pattern;
 struct Pattern {
   PatternKind kind;
   int slot; /* one more than the slot that receives the value; 0: none */
-  const char *op;
+  Op op;
   double number;
   const Pattern *inputs[PATTERN_INPUTS];
 };
@@ -42,9 +42,9 @@ struct Pattern {
 #define CONSTANT(at) (&(const Pattern){.kind = PATTERN_CONSTANT, .slot = (at) + 1})
 #define UNIFORM(at) (&(const Pattern){.kind = PATTERN_UNIFORM, .slot = (at) + 1})
 #define NUMBER(value) (&(const Pattern){.kind = PATTERN_NUMBER, .number = (value)})
-#define OP(name, ...) (&(const Pattern){.kind = PATTERN_NODE, .op = (name), .inputs = {__VA_ARGS__}})
+#define OP(name, ...) (&(const Pattern){.kind = PATTERN_NODE, .op = OP_##name, .inputs = {__VA_ARGS__}})
 #define OP_AT(at, name, ...) \
-  (&(const Pattern){.kind = PATTERN_NODE, .slot = (at) + 1, .op = (name), .inputs = {__VA_ARGS__}})
+  (&(const Pattern){.kind = PATTERN_NODE, .slot = (at) + 1, .op = OP_##name, .inputs = {__VA_ARGS__}})
 #define EITHER(one, other) (&(const Pattern){.kind = PATTERN_EITHER, .inputs = {(one), (other)}})
 #define RESHAPED(at, of) (&(const Pattern){.kind = PATTERN_RESHAPED, .slot = (at) + 1, .inputs = {(of)}})
 
@@ -52,7 +52,7 @@ typedef struct Match Match;
 
 typedef struct FusionRule {
   const Pattern *pattern; /* its outermost kind is PATTERN_NODE */
-  const char *op;         /* what it becomes: must exist at the opset and run on the element type of slot 0; or NULL */
+  Op op;                  /* what it becomes: must exist at the opset and run on the element type of slot 0; or NULL */
   bool (*fuse)(Match *match); /* checks what the pattern cannot say and emits; false: it was no match after all */
 } FusionRule;
 
@@ -72,7 +72,7 @@ bool fuse_patterns(Model *model, const char *pass, const FusionRule *rules, size
 #define EMIT_MATCH(match, op, ...)                                                                        \
   match_emit((match), (op), (Value *[]){__VA_ARGS__}, sizeof((Value *[]){__VA_ARGS__}) / sizeof(Value *), \
              REWRITE_EMITTER((match)->rewriter))
-Node *match_emit(Match *match, const char *op, Value *const *inputs, size_t input_count, Emitter emitter);
+Node *match_emit(Match *match, Op op, Value *const *inputs, size_t input_count, Emitter emitter);
 /* The same for a value that was computed before the root by several nodes; its node gets the sites. */
 void match_replace(Match *match, Value *value);
 
@@ -80,7 +80,7 @@ void match_replace(Match *match, Value *value);
 #define EMIT_BEFORE(match, op, type, ...)                            \
   match_node_before((match), (op), (type), (Value *[]){__VA_ARGS__}, \
                     sizeof((Value *[]){__VA_ARGS__}) / sizeof(Value *), REWRITE_EMITTER((match)->rewriter))
-Node *match_node_before(Match *match, const char *op, Type type, Value *const *inputs, size_t count, Emitter emitter);
+Node *match_node_before(Match *match, Op op, Type type, Value *const *inputs, size_t count, Emitter emitter);
 
 /* What rules ask about a match. */
 static inline Type match_type(const Match *match) { return match->root->outputs[0]->type; }

@@ -74,7 +74,7 @@ static bool move_inner_uses(Value *old, Value *replacement) {
 static Node *keep_output(Rewriter *rewriter, Node *node, Value *source) {
   Value *old = node->outputs[0];
   const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
-  Node *copy = graph_node(node->graph, origin, "Identity", "", &source, 1, &old->type, 1, node);
+  Node *copy = graph_node(node->graph, origin, OP_Identity, &source, 1, &old->type, 1, node);
   copy->outputs[0]->name = old->name;
   copy->outputs[0]->name_fixed = old->name_fixed;
   value_replace(old, copy->outputs[0]);
@@ -90,7 +90,7 @@ Node *rewrite_replace(Rewriter *rewriter, Node *node, Value *replacement) {
     bool moved = move_inner_uses(old, replacement);
     rewriter->changed = rewriter->changed || moved;
     if (moved) rewrite_hand_over(rewriter, replacement->producer, node);
-    return node_is(node, "Identity") ? node : keep_output(rewriter, node, replacement);
+    return node_is(node, OP_Identity) ? node : keep_output(rewriter, node, replacement);
   }
   if (old->name_fixed) {
     replacement->name = old->name;
@@ -126,7 +126,7 @@ const Tensor *constant_of(const Value *value) {
 const Tensor *unread_constant_of(const Value *value) {
   if (!value) return NULL;
   const Tensor *tensor = value->tensor;
-  if (value->producer && node_is(value->producer, "Constant")) {
+  if (value->producer && node_is(value->producer, OP_Constant)) {
     const Attribute *attribute = node_attribute(value->producer, "value");
     tensor = attribute && attribute->kind == ATTRIBUTE_TENSOR ? attribute->tensor : NULL;
   }
@@ -147,7 +147,7 @@ Value *rewrite_constant(Rewriter *rewriter, Node *before, const Tensor *tensor, 
     return value;
   }
   Type type = tensor_type(rewriter->context, tensor);
-  Node *node = graph_node(before->graph, origin, "Constant", "", NULL, 0, &type, 1, before);
+  Node *node = graph_node(before->graph, origin, OP_Constant, NULL, 0, &type, 1, before);
   node_set_tensor(node, "value", tensor);
   return node->outputs[0];
 }

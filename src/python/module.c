@@ -402,7 +402,7 @@ static const char *plugin_kind(const Plugin *plugin) {
 static void add_plugin(const Plugin *plugin, void *data) {
   PyObject **dict = data;
   if (!*dict) return;
-  const char *reason = plugin->flags & (REFUSED | DROPPED) ? plugin->op : "";
+  const char *reason = plugin->flags & (REFUSED | DROPPED) ? plugin->text : "";
   PyObject *pair = Py_BuildValue("(ss)", plugin_kind(plugin), reason);
   if (!pair || PyDict_SetItemString(*dict, plugin->primitive, pair) != 0) Py_CLEAR(*dict);
   Py_XDECREF(pair);
@@ -422,7 +422,7 @@ static PyObject *core_operator_version(PyObject *module, PyObject *arguments) {
   const char *op;
   long long opset;
   if (!PyArg_ParseTuple(arguments, "sL", &op, &opset)) return NULL;
-  return PyLong_FromLongLong(schema_version(op, opset));
+  return PyLong_FromLongLong(schema_version(op_from_name(op), opset));
 }
 
 static PyMethodDef methods[] = {

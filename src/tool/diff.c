@@ -42,7 +42,7 @@ static uint64_t attribute_hash(const Attribute *attribute) {
 }
 
 static uint64_t local_hash(Context *context, const Node *node) {
-  uint64_t hash = mix_text(str_hash(node->op), node->domain), attributes = 0;
+  uint64_t hash = mix_text(str_hash(node->op_type), node->domain), attributes = 0;
   for (size_t i = 0; i < node->attributes.count; i++) attributes += attribute_hash(&node->attributes.items[i]);
   hash = hash_mix(hash, attributes); /* their order means nothing */
   for (uint32_t i = 0; i < node->output_count; i++) {
@@ -118,7 +118,7 @@ static uint64_t likeness_key(const Side *side, size_t index, Likeness likeness) 
   const PlacedNode *placed = &side->nodes->nodes.items[index];
   uint64_t function = placed->place.function ? str_hash(placed->place.function) : 0;
   uint64_t line = hash_mix(function, placed->place.line);
-  uint64_t op = mix_text(str_hash(placed->node->op), placed->node->domain);
+  uint64_t op = mix_text(str_hash(placed->node->op_type), placed->node->domain);
   switch (likeness) {
     case SAME_DEEP_AND_LINE: return hash_mix(side->deep[index], line);
     case SAME_DEEP: return side->deep[index];

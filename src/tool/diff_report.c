@@ -259,7 +259,7 @@ static void json_node(Report *report, const char *key, const Node *node) {
   report_add(report, "{\"name\": ");
   json_name(report, node->name);
   json_key(report, "op_type");
-  json_name(report, node->op);
+  json_name(report, node->op_type);
   report_add(report, "}");
 }
 

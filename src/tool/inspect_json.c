@@ -109,7 +109,7 @@ static void add_node(Report *report, const Model *model, const Node *node) {
   report_add(report, "{\"name\": ");
   json_name(report, node->name);
   json_key(report, "op_type");
-  json_name(report, node->op);
+  json_name(report, node->op_type);
   json_key(report, "domain");
   json_name(report, node->domain);
   json_key(report, "inputs");

@@ -294,7 +294,7 @@ static void json_neighbour(Report *report, const Found *found, const Node *node)
   report_add(report, "{\"name\": ");
   json_name(report, node->name);
   json_key(report, "op_type");
-  json_name(report, node->op);
+  json_name(report, node->op_type);
   json_key(report, "function");
   json_name(report, place.function);
   json_count(report, "line", place.line);

@@ -227,7 +227,7 @@ static bool is_like(const char *pattern, Str text) { return str_is(text, pattern
 
 bool filter_passes(Job *job, const Filter *filter, const PlacedNode *placed) {
   const Node *node = placed->node;
-  if (filter->op && !is_like(filter->op, node->op) && !is_like(filter->op, operator_name(&job->context, node))) {
+  if (filter->op && !is_like(filter->op, node->op_type) && !is_like(filter->op, operator_name(&job->context, node))) {
     return false;
   }
   if (filter->where && !is_from(job, filter, placed->place)) return false;
@@ -266,12 +266,12 @@ void tallies_sort(Tallies *tallies) {
 }
 
 Str operator_name(Context *context, const Node *node) {
-  if (!*node->domain) return node->op;
+  if (!*node->domain) return node->op_type;
   Builder name;
   builder_init(&name, context);
   builder_add_sized(&name, node->domain, str_length(node->domain));
   builder_add(&name, ".");
-  builder_add_sized(&name, node->op, str_length(node->op));
+  builder_add_sized(&name, node->op_type, str_length(node->op_type));
   return str_intern_sized(context, name.text, name.length);
 }
 

@@ -62,7 +62,7 @@ void report_operator(Report *report, const Node *node) {
     report_name(report, node->domain);
     report_add(report, ".");
   }
-  report_name(report, node->op);
+  report_name(report, node->op_type);
   report_color(report, COLOR_PLAIN);
 }
 

@@ -66,11 +66,11 @@ static void count_attribute(Stats *stats, Parts *parts, Wire message, unsigned d
 
 static Str node_operator(Stats *stats, Wire message) {
   Context *context = &stats->job->context;
-  Node node = {.op = str_intern(context, ""), .domain = str_intern(context, "")};
+  Node node = {.op_type = str_intern(context, ""), .domain = str_intern(context, "")};
   Field field;
   while (wire_next(&message, &field)) {
     const char *text = (const char *)field.data;
-    if (field.key == AS_BYTES(FIELD_NODE_OP_TYPE)) node.op = str_intern_sized(context, text, field.size);
+    if (field.key == AS_BYTES(FIELD_NODE_OP_TYPE)) node.op_type = str_intern_sized(context, text, field.size);
     if (field.key == AS_BYTES(FIELD_NODE_DOMAIN)) node.domain = str_intern_sized(context, text, field.size);
   }
   return operator_name(context, &node);

@@ -25,16 +25,16 @@ static void make(Small *small) {
   small->y = graph_input(small->graph, small->type, str_intern(&small->context, "y"));
 }
 
-static Node *add(Small *small, const char *op, Value *a, Value *b) {
+static Node *add(Small *small, Op op, Value *a, Value *b) {
   Value *inputs[] = {a, b};
-  return graph_node(small->graph, NULL, op, "", inputs, b ? 2 : 1, &small->type, 1, NULL);
+  return graph_node(small->graph, NULL, op, inputs, b ? 2 : 1, &small->type, 1, NULL);
 }
 
 static void uses_follow_their_value(void) {
   Small small;
   make(&small);
-  Node *sum = add(&small, "Add", small.x, small.x);
-  Node *product = add(&small, "Mul", sum->outputs[0], small.x);
+  Node *sum = add(&small, OP_Add, small.x, small.x);
+  Node *product = add(&small, OP_Mul, sum->outputs[0], small.x);
   graph_output(small.graph, product->outputs[0]);
   CHECK(value_use_count(small.x) == 3);
   CHECK(value_is_output(product->outputs[0]) && !value_is_output(sum->outputs[0]));
@@ -55,9 +55,9 @@ static void remove_first(void *argument) { node_remove(((Small *)argument)->grap
 static void nodes_leave_no_trace(void) {
   Small small;
   make(&small);
-  Node *first = add(&small, "Sin", small.x, NULL);
-  Node *second = add(&small, "Cos", first->outputs[0], NULL);
-  Node *third = add(&small, "Tan", small.x, NULL);
+  Node *first = add(&small, OP_Sin, small.x, NULL);
+  Node *second = add(&small, OP_Cos, first->outputs[0], NULL);
+  Node *third = add(&small, OP_Tan, small.x, NULL);
   CHECK(!context_protect(&small.context, remove_first, &small));
   CHECK(small.context.error == ERROR_INTERNAL);
   node_move(third, first);
@@ -74,8 +74,8 @@ static void nodes_leave_no_trace(void) {
 static void names_are_unique_and_the_text_shows_them(void) {
   Small small;
   make(&small);
-  Node *a = add(&small, "Sin", small.x, NULL);
-  Node *b = add(&small, "Sin", a->outputs[0], NULL);
+  Node *a = add(&small, OP_Sin, small.x, NULL);
+  Node *b = add(&small, OP_Sin, a->outputs[0], NULL);
   node_set_int(b, "axis", 1);
   node_set_int(b, "axis", -2);
   node_set_float(b, "alpha", 0.5f);
@@ -84,7 +84,7 @@ static void names_are_unique_and_the_text_shows_them(void) {
   static const float data[] = {1, 2};
   int64_t dims[] = {2};
   Tensor tensor = {.dtype = DTYPE_FLOAT32, .rank = 1, .dims = dims, .data = data, .size = sizeof data};
-  Node *sum = add(&small, "Add", b->outputs[0], graph_initializer(small.graph, &tensor));
+  Node *sum = add(&small, OP_Add, b->outputs[0], graph_initializer(small.graph, &tensor));
   graph_output(small.graph, sum->outputs[0]);
   model_name(small.model);
   Builder out;

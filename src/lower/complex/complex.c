@@ -221,7 +221,7 @@ Node *split_pairs(Lowering *l, Value *pairs) {
   Dim *dims = arena_copy(&l->context->arena, pairs->type.dims, pairs->type.rank * sizeof *dims);
   dims[pairs->type.rank - 1] = dim_of(1);
   Type type = {.dtype = pairs->type.dtype, .rank = pairs->type.rank, .dims = dims};
-  Node *node = EMIT_NODE(l, "Split", ((Type[]){type, type}), 2, pairs, constant_ints(l, sizes, 2));
+  Node *node = EMIT_NODE(l, OP_Split, ((Type[]){type, type}), 2, pairs, constant_ints(l, sizes, 2));
   node_set_int(node, "axis", -1);
   return node;
 }

@@ -8,21 +8,21 @@ static void lower_complex(Lowering *l) { bind_parts(l, 0, (Parts){input(l, 0), i
 static void lower_part(Lowering *l) {
   Parts parts = input_parts(l, 0);
   Type type = output_type(l, 0);
-  bind(l, 0, part_array(l, l->plugin->op[0] == 'r' ? parts.re : parts.im, type));
+  bind(l, 0, part_array(l, l->plugin->text[0] == 'r' ? parts.re : parts.im, type));
 }
 
 /* Of real numbers, too: they become complex. */
 static void lower_conj(Lowering *l) {
   Parts z = input_parts(l, 0);
   if (!input_is_complex(l, 0)) z.im = number_like(l, z.re, -0.0);
-  else z.im = EMIT_MATH(l, "Neg", z.im);
+  else z.im = EMIT_MATH(l, OP_Neg, z.im);
   bind_parts(l, 0, z);
 }
 
 /* On pairs as they are, unless the parts of one are at hand already. */
 static void lower_sum(Lowering *l) {
   Value *a = input(l, 0), *b = input(l, 1);
-  const char *op = l->plugin->op;
+  Op op = l->plugin->op;
   bool by_parts = (has_known_parts(l, a) && !a->tensor) || (has_known_parts(l, b) && !b->tensor);
   if (!by_parts) {
     bind(l, 0, EMIT_ROW_MATH(l, op, a, b));
@@ -35,18 +35,19 @@ static void lower_sum(Lowering *l) {
 static void lower_neg(Lowering *l) {
   Value *pairs = input(l, 0);
   if (!has_known_parts(l, pairs)) {
-    bind(l, 0, EMIT_MATH(l, "Neg", pairs));
+    bind(l, 0, EMIT_MATH(l, OP_Neg, pairs));
     return;
   }
   Parts z = parts_of(l, pairs);
-  bind_parts(l, 0, (Parts){EMIT_MATH(l, "Neg", z.re), EMIT_MATH(l, "Neg", z.im)});
+  bind_parts(l, 0, (Parts){EMIT_MATH(l, OP_Neg, z.re), EMIT_MATH(l, OP_Neg, z.im)});
 }
 
 Parts multiply_parts(Lowering *l, Here here, Parts a, Parts b) {
-  Value *re = emit_math(l, here, "Mul", VALUES(a.re, b.re), 2), *im = emit_math(l, here, "Mul", VALUES(a.re, b.im), 2);
-  Value *minus = emit_math(l, here, "Mul", VALUES(a.im, b.im), 2);
-  Value *plus = emit_math(l, here, "Mul", VALUES(a.im, b.re), 2);
-  return (Parts){emit_math(l, here, "Sub", VALUES(re, minus), 2), emit_math(l, here, "Add", VALUES(im, plus), 2)};
+  Value *re = emit_math(l, here, OP_Mul, VALUES(a.re, b.re), 2),
+        *im = emit_math(l, here, OP_Mul, VALUES(a.re, b.im), 2);
+  Value *minus = emit_math(l, here, OP_Mul, VALUES(a.im, b.im), 2);
+  Value *plus = emit_math(l, here, OP_Mul, VALUES(a.im, b.re), 2);
+  return (Parts){emit_math(l, here, OP_Sub, VALUES(re, minus), 2), emit_math(l, here, OP_Add, VALUES(im, plus), 2)};
 }
 
 static void lower_mul(Lowering *l) { bind_parts(l, 0, EMIT_PRODUCT(l, input_parts(l, 0), input_parts(l, 1))); }
@@ -54,11 +55,11 @@ static void lower_mul(Lowering *l) { bind_parts(l, 0, EMIT_PRODUCT(l, input_part
 /* (a - b)(a + b) + 2ab i: no digits are lost where the parts are about equal. */
 static void lower_square(Lowering *l) {
   Parts z = input_parts(l, 0);
-  Value *a = EMIT_MATH(l, "Abs", z.re), *b = EMIT_MATH(l, "Abs", z.im), *less = EMIT_MATH(l, "Sub", a, b);
-  Value *re = EMIT_MATH(l, "Mul", less, EMIT_MATH(l, "Add", a, b));
-  re = EMIT_WHERE(l, EMIT_MATH(l, "Equal", a, b), less, re);
-  Value *im = EMIT_MATH(l, "Mul", z.re, z.im);
-  bind_parts(l, 0, (Parts){re, EMIT_MATH(l, "Add", im, im)});
+  Value *a = EMIT_MATH(l, OP_Abs, z.re), *b = EMIT_MATH(l, OP_Abs, z.im), *less = EMIT_MATH(l, OP_Sub, a, b);
+  Value *re = EMIT_MATH(l, OP_Mul, less, EMIT_MATH(l, OP_Add, a, b));
+  re = EMIT_WHERE(l, EMIT_MATH(l, OP_Equal, a, b), less, re);
+  Value *im = EMIT_MATH(l, OP_Mul, z.re, z.im);
+  bind_parts(l, 0, (Parts){re, EMIT_MATH(l, OP_Add, im, im)});
 }
 
 /* R. Smith's quotient: the lesser part of the divisor over the greater one is what the rest is made of. `steep`: the
@@ -68,41 +69,41 @@ static Parts smith_quotient(Lowering *l, Parts a, Parts b, Value *steep) {
         *least = steep ? EMIT_WHERE(l, steep, b.re, b.im) : b.im;
   Value *first = steep ? EMIT_WHERE(l, steep, a.im, a.re) : a.re,
         *second = steep ? EMIT_WHERE(l, steep, a.re, a.im) : a.im;
-  Value *ratio = EMIT_MATH(l, "Div", least, most);
-  Value *size = EMIT_MATH(l, "Add", most, EMIT_MATH(l, "Mul", least, ratio));
-  Value *re = EMIT_MATH(l, "Add", first, EMIT_MATH(l, "Mul", second, ratio));
-  Value *im = EMIT_MATH(l, "Sub", second, EMIT_MATH(l, "Mul", first, ratio));
-  if (steep) im = EMIT_WHERE(l, steep, EMIT_MATH(l, "Neg", im), im);
-  return (Parts){EMIT_MATH(l, "Div", re, size), EMIT_MATH(l, "Div", im, size)};
+  Value *ratio = EMIT_MATH(l, OP_Div, least, most);
+  Value *size = EMIT_MATH(l, OP_Add, most, EMIT_MATH(l, OP_Mul, least, ratio));
+  Value *re = EMIT_MATH(l, OP_Add, first, EMIT_MATH(l, OP_Mul, second, ratio));
+  Value *im = EMIT_MATH(l, OP_Sub, second, EMIT_MATH(l, OP_Mul, first, ratio));
+  if (steep) im = EMIT_WHERE(l, steep, EMIT_MATH(l, OP_Neg, im), im);
+  return (Parts){EMIT_MATH(l, OP_Div, re, size), EMIT_MATH(l, OP_Div, im, size)};
 }
 
 /* 1 or -1 where x is infinite, else 0. */
 static Value *infinite_sign(Lowering *l, Value *x) {
-  Value *infinite = EMIT_MATH(l, "IsInf", x);
-  return EMIT_WHERE(l, infinite, EMIT_MATH(l, "Sign", x), number_like(l, x, 0));
+  Value *infinite = EMIT_MATH(l, OP_IsInf, x);
+  return EMIT_WHERE(l, infinite, EMIT_MATH(l, OP_Sign, x), number_like(l, x, 0));
 }
 
 static Value *either_infinite(Lowering *l, Parts z) {
-  return EMIT_MATH(l, "Or", EMIT_MATH(l, "IsInf", z.re), EMIT_MATH(l, "IsInf", z.im));
+  return EMIT_MATH(l, OP_Or, EMIT_MATH(l, OP_IsInf, z.re), EMIT_MATH(l, OP_IsInf, z.im));
 }
 
 /* What the C standard (annex G) says of quotients that come out as NaN: x / 0 and infinity / x are infinite, x /
  * infinity is 0. */
 static Parts mended_quotient(Lowering *l, Parts a, Parts b, Parts quotient) {
   Value *zero = number_like(l, b.re, 0), *infinity = number_like(l, b.re, (double)INFINITY);
-  Value *lost = EMIT_MATH(l, "And", EMIT_MATH(l, "IsNaN", quotient.re), EMIT_MATH(l, "IsNaN", quotient.im));
+  Value *lost = EMIT_MATH(l, OP_And, EMIT_MATH(l, OP_IsNaN, quotient.re), EMIT_MATH(l, OP_IsNaN, quotient.im));
   Parts infinite = {infinite_sign(l, a.re), infinite_sign(l, a.im)};
-  Parts direction = EMIT_PRODUCT(l, infinite, (Parts){b.re, EMIT_MATH(l, "Neg", b.im)});
+  Parts direction = EMIT_PRODUCT(l, infinite, (Parts){b.re, EMIT_MATH(l, OP_Neg, b.im)});
   Value *above = either_infinite(l, a), *below = either_infinite(l, b);
-  Value *endless = EMIT_MATH(l, "And", lost, EMIT_MATH(l, "And", above, EMIT_MATH(l, "Not", below)));
-  Value *re = EMIT_WHERE(l, endless, EMIT_MATH(l, "Mul", direction.re, infinity), quotient.re);
-  Value *im = EMIT_WHERE(l, endless, EMIT_MATH(l, "Mul", direction.im, infinity), quotient.im);
-  Value *by_infinity = EMIT_MATH(l, "And", lost, EMIT_MATH(l, "And", below, EMIT_MATH(l, "Not", above)));
+  Value *endless = EMIT_MATH(l, OP_And, lost, EMIT_MATH(l, OP_And, above, EMIT_MATH(l, OP_Not, below)));
+  Value *re = EMIT_WHERE(l, endless, EMIT_MATH(l, OP_Mul, direction.re, infinity), quotient.re);
+  Value *im = EMIT_WHERE(l, endless, EMIT_MATH(l, OP_Mul, direction.im, infinity), quotient.im);
+  Value *by_infinity = EMIT_MATH(l, OP_And, lost, EMIT_MATH(l, OP_And, below, EMIT_MATH(l, OP_Not, above)));
   re = EMIT_WHERE(l, by_infinity, zero, re);
   im = EMIT_WHERE(l, by_infinity, zero, im);
-  Value *by_zero = EMIT_MATH(l, "And", EMIT_MATH(l, "Equal", b.re, zero), EMIT_MATH(l, "Equal", b.im, zero));
-  re = EMIT_WHERE(l, by_zero, EMIT_MATH(l, "Div", a.re, b.re), re);
-  return (Parts){re, EMIT_WHERE(l, by_zero, EMIT_MATH(l, "Div", a.im, b.re), im)};
+  Value *by_zero = EMIT_MATH(l, OP_And, EMIT_MATH(l, OP_Equal, b.re, zero), EMIT_MATH(l, OP_Equal, b.im, zero));
+  re = EMIT_WHERE(l, by_zero, EMIT_MATH(l, OP_Div, a.re, b.re), re);
+  return (Parts){re, EMIT_WHERE(l, by_zero, EMIT_MATH(l, OP_Div, a.im, b.re), im)};
 }
 
 static Parts divide_parts(Lowering *l, Parts a, Parts b) {
@@ -111,7 +112,7 @@ static Parts divide_parts(Lowering *l, Parts a, Parts b) {
       fabs(re) > fabs(im)) {
     return smith_quotient(l, a, b, NULL);
   }
-  Value *steep = EMIT_MATH(l, "Less", EMIT_MATH(l, "Abs", b.re), EMIT_MATH(l, "Abs", b.im));
+  Value *steep = EMIT_MATH(l, OP_Less, EMIT_MATH(l, OP_Abs, b.re), EMIT_MATH(l, OP_Abs, b.im));
   return mended_quotient(l, a, b, smith_quotient(l, a, b, steep));
 }
 
@@ -138,19 +139,19 @@ static void lower_polynomial(Lowering *l) {
   Parts x = input_parts(l, 0), sum = input_parts(l, last);
   for (uint32_t i = last - 1; i > 0; i--) {
     Parts product = EMIT_PRODUCT(l, sum, x), next = input_parts(l, i);
-    sum = (Parts){EMIT_MATH(l, "Add", product.re, next.re), EMIT_MATH(l, "Add", product.im, next.im)};
+    sum = (Parts){EMIT_MATH(l, OP_Add, product.re, next.re), EMIT_MATH(l, OP_Add, product.im, next.im)};
   }
   bind_parts(l, 0, sum);
 }
 
 Value *magnitude(Lowering *l, Parts z) {
-  Value *a = EMIT_MATH(l, "Abs", z.re), *b = EMIT_MATH(l, "Abs", z.im);
-  Value *most = EMIT_MATH(l, "Max", a, b), *least = EMIT_MATH(l, "Min", a, b);
-  Value *ratio = EMIT_MATH(l, "Div", least, most);
-  Value *square = EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", ratio, ratio), number_like(l, most, 1));
-  Value *size = EMIT_MATH(l, "Mul", most, EMIT_MATH(l, "Sqrt", square));
+  Value *a = EMIT_MATH(l, OP_Abs, z.re), *b = EMIT_MATH(l, OP_Abs, z.im);
+  Value *most = EMIT_MATH(l, OP_Max, a, b), *least = EMIT_MATH(l, OP_Min, a, b);
+  Value *ratio = EMIT_MATH(l, OP_Div, least, most);
+  Value *square = EMIT_MATH(l, OP_Add, EMIT_MATH(l, OP_Mul, ratio, ratio), number_like(l, most, 1));
+  Value *size = EMIT_MATH(l, OP_Mul, most, EMIT_MATH(l, OP_Sqrt, square));
   /* 0 / 0 and infinity / infinity */
-  return EMIT_WHERE(l, EMIT_MATH(l, "Equal", a, b), EMIT_MATH(l, "Mul", a, number_like(l, a, 1.4142135623730951)),
+  return EMIT_WHERE(l, EMIT_MATH(l, OP_Equal, a, b), EMIT_MATH(l, OP_Mul, a, number_like(l, a, 1.4142135623730951)),
                     size);
 }
 
@@ -158,24 +159,24 @@ static void lower_abs(Lowering *l) { bind(l, 0, part_array(l, magnitude(l, input
 
 static void lower_sign(Lowering *l) {
   Parts z = input_parts(l, 0);
-  Value *size = magnitude(l, z), *zero = EMIT_MATH(l, "Equal", size, number_like(l, size, 0));
-  Value *re = EMIT_WHERE(l, zero, z.re, EMIT_MATH(l, "Div", z.re, size));
-  bind_parts(l, 0, (Parts){re, EMIT_WHERE(l, zero, z.im, EMIT_MATH(l, "Div", z.im, size))});
+  Value *size = magnitude(l, z), *zero = EMIT_MATH(l, OP_Equal, size, number_like(l, size, 0));
+  Value *re = EMIT_WHERE(l, zero, z.re, EMIT_MATH(l, OP_Div, z.re, size));
+  bind_parts(l, 0, (Parts){re, EMIT_WHERE(l, zero, z.im, EMIT_MATH(l, OP_Div, z.im, size))});
 }
 
 static void lower_equality(Lowering *l) {
   Parts a = input_parts(l, 0), b = input_parts(l, 1);
-  Value *re = EMIT_MATH(l, "Equal", a.re, b.re), *im = EMIT_MATH(l, "Equal", a.im, b.im);
-  Value *equal = part_array(l, EMIT_MATH(l, "And", re, im), output_type(l, 0));
-  bind(l, 0, strcmp(l->equation->primitive, "ne") == 0 ? EMIT_MATH(l, "Not", equal) : equal);
+  Value *re = EMIT_MATH(l, OP_Equal, a.re, b.re), *im = EMIT_MATH(l, OP_Equal, a.im, b.im);
+  Value *equal = part_array(l, EMIT_MATH(l, OP_And, re, im), output_type(l, 0));
+  bind(l, 0, strcmp(l->equation->primitive, "ne") == 0 ? EMIT_MATH(l, OP_Not, equal) : equal);
 }
 
 /* By the real parts, and among equal ones by the imaginary ones. */
 static void lower_max_min(Lowering *l) {
   Parts a = input_parts(l, 0), b = input_parts(l, 1);
-  const char *op = l->plugin->op;
-  Value *tie = EMIT_MATH(l, "And", EMIT_MATH(l, "Equal", a.re, b.re), EMIT_ROW_MATH(l, op, a.im, b.im));
-  Value *first = EMIT_MATH(l, "Or", EMIT_ROW_MATH(l, op, a.re, b.re), tie);
+  Op op = l->plugin->op;
+  Value *tie = EMIT_MATH(l, OP_And, EMIT_MATH(l, OP_Equal, a.re, b.re), EMIT_ROW_MATH(l, op, a.im, b.im));
+  Value *first = EMIT_MATH(l, OP_Or, EMIT_ROW_MATH(l, op, a.re, b.re), tie);
   bind_parts(l, 0, (Parts){EMIT_WHERE(l, first, a.re, b.re), EMIT_WHERE(l, first, a.im, b.im)});
 }
 
@@ -197,30 +198,30 @@ static void lower_convert(Lowering *l) {
 
 /* clang-format off */
 const Plugin complex_plugins[] = {
-    PLUGIN("complex", lower_complex, NULL),
-    PLUGIN("conj", lower_conj, NULL),
-    PLUGIN("imag", lower_part, "imag"),
-    PLUGIN("real", lower_part, "real"),
+    PLUGIN("complex", lower_complex, OP_NONE),
+    PLUGIN("conj", lower_conj, OP_NONE),
+    PLUGIN("imag", lower_part, .text = "imag"),
+    PLUGIN("real", lower_part, .text = "real"),
     {0},
 };
 
 const Plugin complex_arithmetic_plugins[] = {
-    PLUGIN("abs", lower_abs, NULL),
-    PLUGIN("add", lower_sum, "Add"),
-    PLUGIN("add_any", lower_sum, "Add"),
-    PLUGIN("convert_element_type", lower_convert, NULL),
-    PLUGIN("div", lower_div, NULL),
-    PLUGIN("eq", lower_equality, NULL),
-    PLUGIN("integer_pow", lower_integer_pow, NULL),
-    PLUGIN("max", lower_max_min, "Greater"),
-    PLUGIN("min", lower_max_min, "Less"),
-    PLUGIN("mul", lower_mul, NULL),
-    PLUGIN("ne", lower_equality, NULL),
-    PLUGIN("neg", lower_neg, NULL),
-    PLUGIN("polynomial", lower_polynomial, NULL),
-    PLUGIN("sign", lower_sign, NULL),
-    PLUGIN("square", lower_square, NULL),
-    PLUGIN("sub", lower_sum, "Sub"),
+    PLUGIN("abs", lower_abs, OP_NONE),
+    PLUGIN("add", lower_sum, OP_Add),
+    PLUGIN("add_any", lower_sum, OP_Add),
+    PLUGIN("convert_element_type", lower_convert, OP_NONE),
+    PLUGIN("div", lower_div, OP_NONE),
+    PLUGIN("eq", lower_equality, OP_NONE),
+    PLUGIN("integer_pow", lower_integer_pow, OP_NONE),
+    PLUGIN("max", lower_max_min, OP_Greater),
+    PLUGIN("min", lower_max_min, OP_Less),
+    PLUGIN("mul", lower_mul, OP_NONE),
+    PLUGIN("ne", lower_equality, OP_NONE),
+    PLUGIN("neg", lower_neg, OP_NONE),
+    PLUGIN("polynomial", lower_polynomial, OP_NONE),
+    PLUGIN("sign", lower_sign, OP_NONE),
+    PLUGIN("square", lower_square, OP_NONE),
+    PLUGIN("sub", lower_sum, OP_Sub),
     {0},
 };
 /* clang-format on */

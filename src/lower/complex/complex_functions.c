@@ -4,15 +4,15 @@
 
 #include "lower/complex/complex.h"
 
-#define ADD(a, b) EMIT_MATH(l, "Add", a, b)
-#define SUB(a, b) EMIT_MATH(l, "Sub", a, b)
-#define MUL(a, b) EMIT_MATH(l, "Mul", a, b)
-#define DIV(a, b) EMIT_MATH(l, "Div", a, b)
-#define NEG(a) EMIT_MATH(l, "Neg", a)
-#define ABS(a) EMIT_MATH(l, "Abs", a)
-#define SQRT(a) EMIT_MATH(l, "Sqrt", a)
-#define EQUAL(a, b) EMIT_MATH(l, "Equal", a, b)
-#define LESS(a, b) EMIT_MATH(l, "Less", a, b)
+#define ADD(a, b) EMIT_MATH(l, OP_Add, a, b)
+#define SUB(a, b) EMIT_MATH(l, OP_Sub, a, b)
+#define MUL(a, b) EMIT_MATH(l, OP_Mul, a, b)
+#define DIV(a, b) EMIT_MATH(l, OP_Div, a, b)
+#define NEG(a) EMIT_MATH(l, OP_Neg, a)
+#define ABS(a) EMIT_MATH(l, OP_Abs, a)
+#define SQRT(a) EMIT_MATH(l, OP_Sqrt, a)
+#define EQUAL(a, b) EMIT_MATH(l, OP_Equal, a, b)
+#define LESS(a, b) EMIT_MATH(l, OP_Less, a, b)
 #define WHERE(condition, a, b) EMIT_WHERE(l, condition, a, b)
 /* A real function with a plugin of its own. */
 #define REAL(primitive, a) APPLY(l, primitive, (a)->type, a)
@@ -53,8 +53,8 @@ static void lower_expm1(Lowering *l) {
 
 /* log |z| from the greater part and the ratio of the two, which no square overflows in. */
 static Value *log_magnitude(Lowering *l, Parts z) {
-  Value *a = ABS(z.re), *b = ABS(z.im), *most = EMIT_MATH(l, "Max", a, b);
-  Value *ratio = DIV(EMIT_MATH(l, "Min", a, b), most);
+  Value *a = ABS(z.re), *b = ABS(z.im), *most = EMIT_MATH(l, OP_Max, a, b);
+  Value *ratio = DIV(EMIT_MATH(l, OP_Min, a, b), most);
   ratio = WHERE(EQUAL(a, b), number_like(l, ratio, 1), ratio);
   Value *rest = MUL(number_like(l, ratio, 0.5), REAL("log1p", MUL(ratio, ratio)));
   return ADD(REAL("log", most), rest);
@@ -71,14 +71,14 @@ static void lower_log1p(Lowering *l) {
   Value *excess = ADD(MUL(z.re, ADD(z.re, two)), MUL(z.im, z.im));
   Value *near = MUL(number_like(l, z.re, 0.5), REAL("log1p", excess));
   Parts moved = {ADD(z.re, one), z.im};
-  Value *is_far = EMIT_MATH(l, "Greater", EMIT_MATH(l, "Max", ABS(z.re), ABS(z.im)), two);
+  Value *is_far = EMIT_MATH(l, OP_Greater, EMIT_MATH(l, OP_Max, ABS(z.re), ABS(z.im)), two);
   Value *re = WHERE(is_far, log_magnitude(l, moved), near);
   bind_parts(l, 0, (Parts){re, ATAN2(z.im, moved.re)});
 }
 
 /* The root of the half of |re| + |z| is one part, and gives the other. */
 static Parts sqrt_parts(Lowering *l, Parts z) {
-  Value *a = ABS(z.re), *b = ABS(z.im), *most = EMIT_MATH(l, "Max", a, b), *least = EMIT_MATH(l, "Min", a, b);
+  Value *a = ABS(z.re), *b = ABS(z.im), *most = EMIT_MATH(l, OP_Max, a, b), *least = EMIT_MATH(l, OP_Min, a, b);
   Value *one = number_like(l, a, 1), *ratio = DIV(least, most);
   Value *sum = ADD(DIV(a, most), SQRT(ADD(one, MUL(ratio, ratio))));
   Value *root = MUL(SQRT(most), SQRT(MUL(number_like(l, a, 0.5), sum)));
@@ -88,7 +88,7 @@ static Parts sqrt_parts(Lowering *l, Parts z) {
   root = WHERE(nothing, zero, root);
   other = WHERE(nothing, zero, other);
   root = WHERE(EQUAL(a, infinity), infinity, root);
-  other = WHERE(EQUAL(a, infinity), WHERE(EMIT_MATH(l, "IsNaN", b), b, zero), other);
+  other = WHERE(EQUAL(a, infinity), WHERE(EMIT_MATH(l, OP_IsNaN, b), b, zero), other);
   root = WHERE(EQUAL(b, infinity), infinity, root);
   other = WHERE(EQUAL(b, infinity), infinity, other);
   Value *left = LESS(z.re, zero), *im = WHERE(left, root, other);
@@ -132,7 +132,7 @@ static Parts tanh_parts(Lowering *l, Parts z) {
   Value *zero = number_like(l, t, 0);
   im = WHERE(is_far, MUL(MUL(far, decay), decay), im);
   im = WHERE(EQUAL(decay, zero), zero, im);
-  return (Parts){WHERE(is_far, ADD(EMIT_MATH(l, "Sign", z.re), MUL(im, zero)), re), im}; /* NaN stays */
+  return (Parts){WHERE(is_far, ADD(EMIT_MATH(l, OP_Sign, z.re), MUL(im, zero)), re), im}; /* NaN stays */
 }
 
 static void lower_cosh(Lowering *l) { bind_parts(l, 0, cosh_parts(l, input_parts(l, 0))); }
@@ -158,7 +158,7 @@ typedef struct Arc {
 
 static Arc arc_of(Lowering *l, Value *a, Value *b) {
   Value *one = number_like(l, a, 1), *half = number_like(l, a, 0.5), *square = MUL(b, b);
-  Value *above = ADD(a, one), *beyond = SUB(a, one), *right = EMIT_MATH(l, "Greater", a, one);
+  Value *above = ADD(a, one), *beyond = SUB(a, one), *right = EMIT_MATH(l, OP_Greater, a, one);
   Value *r = magnitude(l, (Parts){above, b}), *s = magnitude(l, (Parts){beyond, b});
   Value *size = MUL(half, ADD(r, s)), *edge = DIV(square, ADD(r, above));
   Value *outside = ADD(s, beyond), *inside = SUB(s, beyond);
@@ -168,7 +168,7 @@ static Arc arc_of(Lowering *l, Value *a, Value *b) {
   Value *base = SQRT(MUL(ADD(size, a), less_a));
   Value *height = REAL("log1p", ADD(less_one, SQRT(MUL(less_one, ADD(size, one)))));
   Value *limit = number_like(l, a, a->type.dtype == DTYPE_FLOAT64 ? 1e10 : 1e5);
-  Value *is_far = EMIT_MATH(l, "Greater", EMIT_MATH(l, "Max", a, b), limit);
+  Value *is_far = EMIT_MATH(l, OP_Greater, EMIT_MATH(l, OP_Max, a, b), limit);
   base = WHERE(is_far, b, base);
   height = WHERE(is_far, ADD(log_magnitude(l, (Parts){a, b}), number_like(l, a, 0.6931471805599453)), height);
   return (Arc){.sine = ATAN2(a, base), .cosine = ATAN2(base, a), .height = height};
@@ -210,7 +210,7 @@ static Parts atanh_parts(Lowering *l, Parts z) {
   Value *ratio = DIV(MUL(number_like(l, a, 4), a), ADD(MUL(rest, rest), square));
   Value *size = MUL(number_like(l, a, 0.25), REAL("log1p", ratio));
   Value *angle = MUL(number_like(l, a, 0.5), ATAN2(ADD(b, b), SUB(MUL(rest, ADD(one, a)), square)));
-  Value *is_far = EMIT_MATH(l, "Greater", EMIT_MATH(l, "Max", a, b), number_like(l, a, ENDLESS));
+  Value *is_far = EMIT_MATH(l, OP_Greater, EMIT_MATH(l, OP_Max, a, b), number_like(l, a, ENDLESS));
   size = WHERE(is_far, number_like(l, a, 0), size);
   angle = WHERE(is_far, number_like(l, a, quarter_turn), angle);
   /* JAX heeds the sign of 0 only where it computes. */
@@ -234,36 +234,36 @@ static void lower_pow(Lowering *l) {
   }
   Value *zero = number_like(l, x.re, 0), *one = number_like(l, x.re, 1);
   Parts power = exp_parts(l, EMIT_PRODUCT(l, y, log_parts(l, x)));
-  Value *base = EMIT_MATH(l, "And", EQUAL(x.re, zero), EQUAL(x.im, zero)), *real = EQUAL(y.im, zero);
-  Value *nothing = EMIT_MATH(l, "And", base, EMIT_MATH(l, "And", LESS(zero, y.re), real));
-  Value *unit = EMIT_MATH(l, "And", EQUAL(y.re, zero), real);
-  Value *re = WHERE(nothing, zero, power.re), *im = WHERE(EMIT_MATH(l, "Or", nothing, unit), zero, power.im);
+  Value *base = EMIT_MATH(l, OP_And, EQUAL(x.re, zero), EQUAL(x.im, zero)), *real = EQUAL(y.im, zero);
+  Value *nothing = EMIT_MATH(l, OP_And, base, EMIT_MATH(l, OP_And, LESS(zero, y.re), real));
+  Value *unit = EMIT_MATH(l, OP_And, EQUAL(y.re, zero), real);
+  Value *re = WHERE(nothing, zero, power.re), *im = WHERE(EMIT_MATH(l, OP_Or, nothing, unit), zero, power.im);
   bind_parts(l, 0, (Parts){WHERE(unit, one, re), im});
 }
 
 /* clang-format off */
 const Plugin complex_function_plugins[] = {
-    PLUGIN("acos", lower_acos, NULL),
-    PLUGIN("acosh", lower_acosh, NULL),
-    PLUGIN("asin", lower_asin, NULL),
-    PLUGIN("asinh", lower_asinh, NULL),
-    PLUGIN("atan", lower_atan, NULL),
-    PLUGIN("atanh", lower_atanh, NULL),
-    PLUGIN("cos", lower_cos, NULL),
-    PLUGIN("cosh", lower_cosh, NULL),
-    PLUGIN("exp", lower_exp, NULL),
-    PLUGIN("exp2", lower_exp2, NULL),
-    PLUGIN("expm1", lower_expm1, NULL),
-    PLUGIN("log", lower_log, NULL),
-    PLUGIN("log1p", lower_log1p, NULL),
-    PLUGIN("logistic", lower_logistic, NULL),
-    PLUGIN("pow", lower_pow, NULL),
-    PLUGIN("rsqrt", lower_rsqrt, NULL),
-    PLUGIN("sin", lower_sin, NULL),
-    PLUGIN("sinh", lower_sinh, NULL),
-    PLUGIN("sqrt", lower_sqrt, NULL),
-    PLUGIN("tan", lower_tan, NULL),
-    PLUGIN("tanh", lower_tanh, NULL),
+    PLUGIN("acos", lower_acos, OP_NONE),
+    PLUGIN("acosh", lower_acosh, OP_NONE),
+    PLUGIN("asin", lower_asin, OP_NONE),
+    PLUGIN("asinh", lower_asinh, OP_NONE),
+    PLUGIN("atan", lower_atan, OP_NONE),
+    PLUGIN("atanh", lower_atanh, OP_NONE),
+    PLUGIN("cos", lower_cos, OP_NONE),
+    PLUGIN("cosh", lower_cosh, OP_NONE),
+    PLUGIN("exp", lower_exp, OP_NONE),
+    PLUGIN("exp2", lower_exp2, OP_NONE),
+    PLUGIN("expm1", lower_expm1, OP_NONE),
+    PLUGIN("log", lower_log, OP_NONE),
+    PLUGIN("log1p", lower_log1p, OP_NONE),
+    PLUGIN("logistic", lower_logistic, OP_NONE),
+    PLUGIN("pow", lower_pow, OP_NONE),
+    PLUGIN("rsqrt", lower_rsqrt, OP_NONE),
+    PLUGIN("sin", lower_sin, OP_NONE),
+    PLUGIN("sinh", lower_sinh, OP_NONE),
+    PLUGIN("sqrt", lower_sqrt, OP_NONE),
+    PLUGIN("tan", lower_tan, OP_NONE),
+    PLUGIN("tanh", lower_tanh, OP_NONE),
     {0},
 };
 /* clang-format on */

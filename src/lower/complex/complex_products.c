@@ -7,7 +7,7 @@
 /* (re, im) times i. */
 static Value *turned(Lowering *l, Value *pairs) {
   Node *parts = split_pairs(l, pairs);
-  Value *negated = EMIT_MATH(l, "Neg", parts->outputs[1]);
+  Value *negated = EMIT_MATH(l, OP_Neg, parts->outputs[1]);
   return concat_at(l, VALUES(negated, parts->outputs[0]), 2, (int64_t)pairs->type.rank - 1, pairs->type);
 }
 
@@ -72,8 +72,8 @@ static Value *convolved(Lowering *l, Value *a, Value *b) {
 
 static void lower_convolution(Lowering *l) {
   Parts a = array_parts(l, 0), b = array_parts(l, 1);
-  Value *re = EMIT_MATH(l, "Sub", convolved(l, a.re, b.re), convolved(l, a.im, b.im));
-  Value *im = EMIT_MATH(l, "Add", convolved(l, a.re, b.im), convolved(l, a.im, b.re));
+  Value *re = EMIT_MATH(l, OP_Sub, convolved(l, a.re, b.re), convolved(l, a.im, b.im));
+  Value *im = EMIT_MATH(l, OP_Add, convolved(l, a.re, b.im), convolved(l, a.im, b.re));
   bind_parts(l, 0, (Parts){re, im});
 }
 
@@ -135,7 +135,7 @@ static Parts product_by_scan(Lowering *l, Parts z, int64_t axis, bool every, boo
   }
   Graph *body = subgraph_end(l, outer);
   Type types[] = {element, element, stacked, stacked};
-  Node *node = EMIT_NODE(l, "Scan", types, every ? 4 : 2, one, zero, z.re, z.im);
+  Node *node = EMIT_NODE(l, OP_Scan, types, every ? 4 : 2, one, zero, z.re, z.im);
   node_set_graph(node, "body", body);
   node_set_int(node, "num_scan_inputs", 2);
   int64_t axes[] = {axis, axis}, stacked_axes[] = {scan.stacked, scan.stacked}, directions[] = {reverse, reverse};
@@ -172,7 +172,7 @@ static Value *moved(Lowering *l, Value *part, int64_t axis, int64_t distance, do
   uint32_t rank = part->type.rank;
   pads[axis] = distance;
   pads[rank + axis] = -distance;
-  return EMIT(l, "Pad", part->type, part, constant_ints(l, pads, 2 * (size_t)rank), number_like(l, part, fill));
+  return EMIT(l, OP_Pad, part->type, part, constant_ints(l, pads, 2 * (size_t)rank), number_like(l, part, fill));
 }
 
 static void lower_cumprod(Lowering *l) {
@@ -203,7 +203,7 @@ static void lower_reduce_extreme(Lowering *l) {
   Dim *dims = arena_new_array(&l->context->arena, z.re->type.rank, Dim);
   if (z.re->type.rank) memcpy(dims, z.re->type.dims, z.re->type.rank * sizeof *dims);
   for (size_t i = 0; i < count; i++) dims[axes[i]] = dim_of(1);
-  Value *best = EMIT_MATH(l, "Equal", z.re, reshape_to(l, re, dims, z.re->type.rank));
+  Value *best = EMIT_MATH(l, OP_Equal, z.re, reshape_to(l, re, dims, z.re->type.rank));
   double worst = l->plugin->flags ? (double)INFINITY : -(double)INFINITY;
   Value *im = APPLY(l, primitive, type, EMIT_WHERE(l, best, z.im, number_like(l, z.im, worst)));
   bind_parts(l, 0, (Parts){re, im});
@@ -211,13 +211,13 @@ static void lower_reduce_extreme(Lowering *l) {
 
 /* clang-format off */
 const Plugin complex_product_plugins[] = {
-    PLUGIN("conv_general_dilated", lower_convolution, NULL),
-    PLUGIN("cumprod", lower_cumprod, NULL),
-    PLUGIN("dot_general", lower_dot_general, NULL),
-    PLUGIN("reduce_max", lower_reduce_extreme, NULL, false),
-    PLUGIN("reduce_min", lower_reduce_extreme, NULL, true),
-    PLUGIN("reduce_prod", lower_reduce_prod, NULL),
-    PLUGIN("reduce_window_sum", lower_linear, NULL),
+    PLUGIN("conv_general_dilated", lower_convolution, OP_NONE),
+    PLUGIN("cumprod", lower_cumprod, OP_NONE),
+    PLUGIN("dot_general", lower_dot_general, OP_NONE),
+    PLUGIN("reduce_max", lower_reduce_extreme, OP_NONE, false),
+    PLUGIN("reduce_min", lower_reduce_extreme, OP_NONE, true),
+    PLUGIN("reduce_prod", lower_reduce_prod, OP_NONE),
+    PLUGIN("reduce_window_sum", lower_linear, OP_NONE),
     {0},
 };
 /* clang-format on */

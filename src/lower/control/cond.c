@@ -45,11 +45,11 @@ static void lower_branch(Lowering *l, const Switch *choice, size_t branch, Value
 /* index >= bound. The index of a two-way cond is a predicate that was cast: the predicate itself will do. */
 static Value *reaches(Lowering *l, Value *index, size_t bound) {
   const Node *cast = index->producer;
-  if (bound == 1 && cast && node_is(cast, "Cast") && node_input(cast, 0)->type.dtype == DTYPE_BOOL) {
+  if (bound == 1 && cast && node_is(cast, OP_Cast) && node_input(cast, 0)->type.dtype == DTYPE_BOOL) {
     return node_input(cast, 0);
   }
   Value *limit = constant_integer(l, index->type.dtype, (int64_t)bound);
-  return EMIT_AROUND(l, "GreaterOrEqual", type_scalar(DTYPE_BOOL), index, limit);
+  return EMIT_AROUND(l, OP_GreaterOrEqual, type_scalar(DTYPE_BOOL), index, limit);
 }
 
 static void lower_range(Lowering *l, const Switch *choice, size_t first, size_t count, Value **results);
@@ -75,7 +75,7 @@ static void lower_range(Lowering *l, const Switch *choice, size_t first, size_t 
   Graph *else_branch = range_subgraph(l, choice, first, half, "else_branch");
   Type *types = arena_new_array(&l->context->arena, output_count, Type);
   for (uint32_t i = 0; i < output_count; i++) types[i] = output_type(l, i);
-  Node *node = emit_node(l, HERE, "If", types, output_count, &upper, 1);
+  Node *node = emit_node(l, HERE, OP_If, types, output_count, &upper, 1);
   node_set_graph(node, "then_branch", then_branch);
   node_set_graph(node, "else_branch", else_branch);
   for (uint32_t i = 0; i < output_count; i++) results[i] = node->outputs[i];
@@ -85,7 +85,7 @@ static void lower_range(Lowering *l, const Switch *choice, size_t first, size_t 
 static Value *without_clamp(Value *index, size_t count) {
   const Node *clip = index->producer;
   int64_t least, most;
-  if (!clip || !node_is(clip, "Clip") || clip->input_count != 3) return index;
+  if (!clip || !node_is(clip, OP_Clip) || clip->input_count != 3) return index;
   const Value *low = node_input(clip, 1), *high = node_input(clip, 2);
   bool known = low && high && literal_int(low->tensor, &least) && literal_int(high->tensor, &most);
   return known && least == 0 && most == (int64_t)count - 1 ? node_input(clip, 0) : index;

@@ -7,7 +7,7 @@ static Value *step_index(Lowering *l, Value *step, Dim count, bool backwards) {
   Value *index = reshape_to(l, step, one, 1);
   if (!backwards) return index;
   Value *last = dimension_value(l, dim_subtract(l->context, count, dim_of(1)));
-  return EMIT(l, "Sub", index->type, last, index);
+  return EMIT(l, OP_Sub, index->type, last, index);
 }
 
 /* One step needs no loop: the body stands in its place. */
@@ -58,7 +58,7 @@ static Value *joined(const Loop *loop, Value *stacked, int64_t axis) {
   Lowering *l = loop->l;
   if (loop->backwards) {
     Value *steps = constant_ints(l, backwards, 1);
-    stacked = EMIT(l, "Slice", stacked->type, stacked, steps, constant_ints(l, to_start, 1),
+    stacked = EMIT(l, OP_Slice, stacked->type, stacked, steps, constant_ints(l, to_start, 1),
                    constant_ints(l, leading, 1), steps);
   }
   int64_t permutation[MAX_RANK], within[] = {axis + 1};
@@ -101,7 +101,7 @@ Value **emit_loop_end(Loop *loop, Here here, Value *const *next, size_t next_cou
     subgraph_output(l, loop->collected[i]);
   }
   Graph *body = subgraph_end(l, loop->outer);
-  Node *node = emit_node(l, here, "Loop", types, result_count, inputs, next_count + 2);
+  Node *node = emit_node(l, here, OP_Loop, types, result_count, inputs, next_count + 2);
   node_set_graph(node, "body", body);
   for (size_t i = 0; i < next_count; i++) results[i] = node->outputs[i];
   for (size_t i = next_count; i < result_count; i++) {

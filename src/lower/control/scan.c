@@ -114,7 +114,7 @@ static void emit_scan(Lowering *l, ScanLoop *loop) {
   lower_call(l, HERE, body, loop->arguments, loop->results);
   const Type *types = leave_results(l, loop, &output_count);
   Graph *subgraph = subgraph_end(l, outer);
-  Node *node = emit_node(l, HERE, "Scan", types, output_count, inputs, input_count);
+  Node *node = emit_node(l, HERE, OP_Scan, types, output_count, inputs, input_count);
   node_set_int(node, "num_scan_inputs", loop->x_count);
   if (loop->reverse) {
     set_directions(l, node, "scan_input_directions", loop->x_count);
@@ -126,9 +126,9 @@ static void emit_scan(Lowering *l, ScanLoop *loop) {
 
 /* Inside the loop's body: the slices of xs at this step. */
 static void gather_slices(Lowering *l, ScanLoop *loop, Value *step, Value *last) {
-  Value *index = last ? EMIT(l, "Sub", step->type, last, step) : step;
+  Value *index = last ? EMIT(l, OP_Sub, step->type, last, step) : step;
   for (uint32_t i = loop->const_count + loop->carry_count; i < loop->body->input_count; i++) {
-    loop->arguments[i] = EMIT(l, "Gather", loop->body->inputs[i]->type, loop->arguments[i], index);
+    loop->arguments[i] = EMIT(l, OP_Gather, loop->body->inputs[i]->type, loop->arguments[i], index);
   }
 }
 
@@ -137,13 +137,13 @@ static Value *finish_stacked(Lowering *l, const ScanLoop *loop, Value *stacked) 
   static const int64_t backwards[] = {-1}, to_start[] = {INT64_MIN}, axes[] = {0};
   Type type = stacked->type;
   if (loop->reverse) {
-    stacked = EMIT_AROUND(l, "Slice", type, stacked, constant_ints(l, backwards, 1), constant_ints(l, to_start, 1),
+    stacked = EMIT_AROUND(l, OP_Slice, type, stacked, constant_ints(l, backwards, 1), constant_ints(l, to_start, 1),
                           constant_ints(l, axes, 1), constant_ints(l, backwards, 1));
   }
   bool symbolic = false;
   for (uint32_t i = 1; i < type.rank; i++) symbolic = symbolic || !dim_is_constant(type.dims[i]);
   if (!symbolic || is_positive(loop->length)) return stacked;
-  Value *shaped = EMIT(l, "Reshape", type, stacked, shape_value(l, type.dims, type.rank));
+  Value *shaped = EMIT(l, OP_Reshape, type, stacked, shape_value(l, type.dims, type.rank));
   node_set_int(shaped->producer, "allowzero", 1);
   return shaped;
 }
@@ -165,7 +165,7 @@ static void emit_loop(Lowering *l, ScanLoop *loop) {
   subgraph_output(l, go_on);
   const Type *types = leave_results(l, loop, &output_count);
   Graph *subgraph = subgraph_end(l, outer);
-  Node *node = emit_node(l, HERE, "Loop", types, output_count, inputs, carried + 2);
+  Node *node = emit_node(l, HERE, OP_Loop, types, output_count, inputs, carried + 2);
   node_set_graph(node, "body", subgraph);
   Value **outputs = arena_new_array(&l->context->arena, output_count, Value *);
   for (uint32_t i = 0; i < output_count; i++) {

@@ -27,7 +27,7 @@ Value *scan_operand(Lowering *l, const ScanAxis *scan, Value *value, Value *scal
   int64_t pads[2 * MAX_RANK] = {0};
   uint32_t rank = scan->type.rank;
   pads[scan->backwards ? rank + scan->axis : scan->axis] = 1;
-  return EMIT(l, "Pad", padded_type(l, scan), value, constant_ints(l, pads, 2 * (size_t)rank), scalar);
+  return EMIT(l, OP_Pad, padded_type(l, scan), value, constant_ints(l, pads, 2 * (size_t)rank), scalar);
 }
 
 Type scan_stacked_type(Lowering *l, const ScanAxis *scan) {

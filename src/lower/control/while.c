@@ -51,8 +51,8 @@ static Value *lower_condition(Lowering *l, WhileLoop *loop, Value *const *carrie
 /* Does any predicate hold? */
 static Value *any_of(Lowering *l, Value *predicates) {
   if (predicates->type.rank == 0) return predicates;
-  Value *any = EMIT_AROUND(l, "ReduceMax", type_scalar(DTYPE_BOOL), predicates);
-  Node *reduce = node_is(any->producer, "ReduceMax") ? any->producer : node_input(any->producer, 0)->producer;
+  Value *any = EMIT_AROUND(l, OP_ReduceMax, type_scalar(DTYPE_BOOL), predicates);
+  Node *reduce = node_is(any->producer, OP_ReduceMax) ? any->producer : node_input(any->producer, 0)->producer;
   node_set_int(reduce, "keepdims", 0);
   return any;
 }
@@ -107,7 +107,7 @@ static void lower_while(Lowering *l) {
   }
   lower_step(l, &loop, predicates);
   Graph *body = subgraph_end(l, outer);
-  Node *node = emit_node(l, HERE, "Loop", types, carried, inputs, carried + 2);
+  Node *node = emit_node(l, HERE, OP_Loop, types, carried, inputs, carried + 2);
   node_set_graph(node, "body", body);
   Value **outputs = node->outputs + batched;
   for (uint32_t i = 0; i < loop.carry_count; i++) bind(l, i, is_fixed(&loop, i) ? carries[i] : *outputs++);

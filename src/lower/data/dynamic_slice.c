@@ -6,7 +6,7 @@ static Value *start_vector(Lowering *l, Value *start) {
   return reshape_to(l, start, &one, 1);
 }
 
-static Value *binary_like(Lowering *l, const char *op, Value *a, Value *b) { return EMIT(l, op, a->type, a, b); }
+static Value *binary_like(Lowering *l, Op op, Value *a, Value *b) { return EMIT(l, op, a->type, a, b); }
 
 static bool is_whole(const Access *access, uint32_t dim) {
   return dim_equal(access->size[dim], access->operand.dims[dim]);
@@ -46,9 +46,9 @@ static Value *cut_computed(Lowering *l, const Access *access, Value *value) {
   if (!count) return value;
   Dim length = dim_of((int64_t)count);
   Value *from = concat_at(l, starts, count, 0, type_make(l->context, DTYPE_INT64, &length, 1));
-  Value *to = binary_like(l, "Add", from, shape_value(l, sizes, count));
+  Value *to = binary_like(l, OP_Add, from, shape_value(l, sizes, count));
   Type type = type_make(l->context, value->type.dtype, dims, value->type.rank);
-  return EMIT(l, "Slice", type, value, from, to, constant_ints(l, axes, count));
+  return EMIT(l, OP_Slice, type, value, from, to, constant_ints(l, axes, count));
 }
 
 /* Single positions, by Gather: it drops the dimension, which is put back at the end where it is cheap to drop again. */
@@ -62,7 +62,7 @@ static Value *pick_computed(Lowering *l, const Access *access, Value *value) {
     Dim dims[MAX_RANK];
     for (uint32_t i = 0; i < rank; i++) dims[i] = value->type.dims[i < axis ? i : i + 1];
     Value *index = reshape_to(l, access->columns[c].value, NULL, 0);
-    value = EMIT(l, "Gather", type_make(l->context, value->type.dtype, dims, rank), value, index);
+    value = EMIT(l, OP_Gather, type_make(l->context, value->type.dtype, dims, rank), value, index);
     node_set_int(value->producer, "axis", axis);
     axes[count++] = d;
   }
@@ -95,15 +95,15 @@ static Value *splice(Lowering *l, const Access *access, uint32_t dim, Value *ope
   } else {
     Value *start = cast_to(l, nonnegative_starts(l, access, &access->columns[c]), DTYPE_INT64);
     start = start_vector(l, start);
-    Value *end = binary_like(l, "Add", start, dimension_value(l, access->size[dim]));
+    Value *end = binary_like(l, OP_Add, start, dimension_value(l, access->size[dim]));
     Value *along = constant_ints(l, &axis, 1), *zero = constant_ints(l, (int64_t[]){0}, 1);
     dims[dim] = data_dimension(l);
     Type before = type_make(l->context, operand->type.dtype, dims, operand->type.rank);
     dims[dim] = data_dimension(l);
     Type after = type_make(l->context, operand->type.dtype, dims, operand->type.rank);
-    pieces[count++] = EMIT(l, "Slice", before, operand, zero, start, along);
+    pieces[count++] = EMIT(l, OP_Slice, before, operand, zero, start, along);
     pieces[count++] = update;
-    pieces[count++] = EMIT(l, "Slice", after, operand, end, dimension_value(l, operand->type.dims[dim]), along);
+    pieces[count++] = EMIT(l, OP_Slice, after, operand, end, dimension_value(l, operand->type.dims[dim]), along);
   }
   return concat_at(l, pieces, count, axis, operand->type);
 }
@@ -146,7 +146,7 @@ static Value *single_start(Lowering *l, const Access *access, uint32_t prefix) {
   if (access->column_count != 1 || column->value->type.rank != 0) return start_tuple(l, access, prefix, false);
   unit[column->dim] = 1;
   Value *direction = constant_ints(l, unit, prefix);
-  return EMIT(l, "Mul", direction->type, cast_to(l, column->value, DTYPE_INT64), direction);
+  return EMIT(l, OP_Mul, direction->type, cast_to(l, column->value, DTYPE_INT64), direction);
 }
 
 /* ScatterND over the dimensions up to the last that is not whole: tuples known at export, moved by the starts. */
@@ -169,10 +169,10 @@ static Value *scatter_window(Lowering *l, const Access *access, Value *operand, 
     }
     tuples = index_tuples(l, columns, prefix, dims, prefix);
     if (access->column_count) {
-      tuples = EMIT(l, "Add", tuples->type, tuples, single_start(l, access, prefix));
+      tuples = EMIT(l, OP_Add, tuples->type, tuples, single_start(l, access, prefix));
     }
   }
-  return EMIT(l, "ScatterND", operand->type, operand, tuples, update);
+  return EMIT(l, OP_ScatterND, operand->type, operand, tuples, update);
 }
 
 Value *window_replace(Lowering *l, const Access *access, Value *operand, Value *update) {
@@ -217,8 +217,8 @@ static void lower_dynamic_update_slice(Lowering *l) {
 
 /* clang-format off */
 const Plugin dynamic_slice_plugins[] = {
-    PLUGIN("dynamic_slice", lower_dynamic_slice, "Slice"),
-    PLUGIN("dynamic_update_slice", lower_dynamic_update_slice, "ScatterND"),
+    PLUGIN("dynamic_slice", lower_dynamic_slice, OP_Slice),
+    PLUGIN("dynamic_update_slice", lower_dynamic_update_slice, OP_ScatterND),
     {0},
 };
 /* clang-format on */

@@ -64,7 +64,7 @@ static Value *window_numbers(Lowering *l, const Access *access, const IndexColum
   Dim *result = arena_new_array(&l->context->arena, rank, Dim);
   for (uint32_t i = 0; i < rank; i++) result[i] = dim_is(starts->type.dims[i], 1) ? dim_of(1) : dims[i];
   result[axis] = access->size[column->dim];
-  return EMIT(l, "Add", type_make(l->context, DTYPE_INT64, result, rank), starts, numbers);
+  return EMIT(l, OP_Add, type_make(l->context, DTYPE_INT64, result, rank), starts, numbers);
 }
 
 /* One addressed dimension: Gather along it. */
@@ -96,7 +96,7 @@ static void gather_axis(Lowering *l, const Access *access, Value *operand, Gathe
       dims[rank++] = access->size[d];
     }
   }
-  gathered->value = EMIT(l, "Gather", type_make(l->context, operand->type.dtype, dims, rank), operand, index);
+  gathered->value = EMIT(l, OP_Gather, type_make(l->context, operand->type.dtype, dims, rank), operand, index);
   node_set_int(gathered->value->producer, "axis", axis);
 }
 
@@ -112,7 +112,7 @@ static bool gather_along_axis(Lowering *l, const Access *access, Value *operand,
     gathered->axes[d] = BATCH_AXIS + d;
   }
   Type type = type_make(l->context, operand->type.dtype, access->batch, rank);
-  gathered->value = EMIT(l, "GatherElements", type, operand, access->columns[0].value);
+  gathered->value = EMIT(l, OP_GatherElements, type, operand, access->columns[0].value);
   node_set_int(gathered->value->producer, "axis", axis);
   return true;
 }
@@ -165,7 +165,7 @@ static void gather_points(Lowering *l, const Access *access, Value *operand, Gat
     permutation[last++] = d;
   }
   Type type = type_make(l->context, operand->type.dtype, dims, rank + result);
-  gathered->value = EMIT(l, "GatherND", type, transpose_by(l, operand, permutation), tuples);
+  gathered->value = EMIT(l, OP_GatherND, type, transpose_by(l, operand, permutation), tuples);
   if (shared) node_set_int(gathered->value->producer, "batch_dims", shared);
 }
 
@@ -249,7 +249,7 @@ static void lower_gather(Lowering *l) {
   }
   Access access;
   read_access(l, &access);
-  DType dtype = compute_dtype(l, "GatherND", type.dtype);
+  DType dtype = compute_dtype(l, OP_GatherND, type.dtype);
   if (dtype == DTYPE_NONE) unsupported(l, "ONNX Runtime cannot gather elements of type %s", dtype_name(type.dtype));
   Value *operand = lower_window(l, &access, cast_to(l, input(l, 0), dtype));
   size_t count;
@@ -272,7 +272,7 @@ static void lower_gather(Lowering *l) {
 
 /* clang-format off */
 const Plugin gather_plugins[] = {
-    PLUGIN("gather", lower_gather, "Gather"),
+    PLUGIN("gather", lower_gather, OP_Gather),
     {0},
 };
 /* clang-format on */

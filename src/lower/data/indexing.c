@@ -11,13 +11,7 @@
 
 enum { LOOK_THROUGH = 16 /* nodes between an index and what it is made of */ };
 
-static bool is_reshaping(const Node *node) {
-  static const char *const ops[] = {"Identity", "Reshape", "Squeeze", "Unsqueeze"};
-  for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
-    if (node_is(node, ops[i])) return true;
-  }
-  return false;
-}
+static bool is_reshaping(const Node *node) { return node_is(node, OP_Identity) || node_has(node, RENAMES); }
 
 /* The number that every element of value is, where that can be told. */
 static bool uniform_integer(const Value *value, int64_t *number, int depth) {
@@ -25,25 +19,25 @@ static bool uniform_integer(const Value *value, int64_t *number, int depth) {
   if (value->tensor) return literal_int(value->tensor, number);
   const Node *node = value->producer;
   if (!node) return false;
-  if (is_reshaping(node) || node_is(node, "Expand")) return uniform_integer(node_input(node, 0), number, depth - 1);
-  if (node_is(node, "Cast") && dtype_is_integer(value->type.dtype)) {
+  if (is_reshaping(node) || node_is(node, OP_Expand)) return uniform_integer(node_input(node, 0), number, depth - 1);
+  if (node_is(node, OP_Cast) && dtype_is_integer(value->type.dtype)) {
     return uniform_integer(node_input(node, 0), number, depth - 1);
   }
   int64_t a, b;
   if (!uniform_integer(node_input(node, 0), &a, depth - 1)) return false;
-  if (node_is(node, "Where")) return uniform_integer(node_input(node, a ? 1 : 2), number, depth - 1);
+  if (node_is(node, OP_Where)) return uniform_integer(node_input(node, a ? 1 : 2), number, depth - 1);
   if (node->input_count != 2 || !uniform_integer(node_input(node, 1), &b, depth - 1)) return false;
-  if (node_is(node, "Less")) return *number = a < b, true;
-  if (node_is(node, "Add")) return !__builtin_add_overflow(a, b, number);
-  if (node_is(node, "Sub")) return !__builtin_sub_overflow(a, b, number);
-  if (node_is(node, "Mul")) return !__builtin_mul_overflow(a, b, number);
+  if (node_is(node, OP_Less)) return *number = a < b, true;
+  if (node_is(node, OP_Add)) return !__builtin_add_overflow(a, b, number);
+  if (node_is(node, OP_Sub)) return !__builtin_sub_overflow(a, b, number);
+  if (node_is(node, OP_Mul)) return !__builtin_mul_overflow(a, b, number);
   return false;
 }
 
 /* Past casts and reshapes of a single number. */
 static const Value *single_source(const Value *value) {
   for (int depth = LOOK_THROUGH; depth && value->producer; depth--) {
-    if (!is_reshaping(value->producer) && !node_is(value->producer, "Cast")) break;
+    if (!is_reshaping(value->producer) && !node_is(value->producer, OP_Cast)) break;
     value = node_input(value->producer, 0);
   }
   return value;
@@ -58,13 +52,13 @@ static bool is_dimension(Lowering *l, const Value *value, Dim dim) {
 /* select(x < 0, x + size, x): x. Anything else: NULL. */
 static Value *counted_from_end(Lowering *l, const Value *value, Dim size) {
   const Node *node = value->producer;
-  if (!node || !node_is(node, "Where")) return NULL;
+  if (!node || !node_is(node, OP_Where)) return NULL;
   const Value *condition = node_input(node, 0), *shifted = node_input(node, 1);
   Value *plain = node_input(node, 2);
   DType dtype = plain->type.dtype;
   if (dtype != DTYPE_INT32 && dtype != DTYPE_INT64) return NULL;
-  if (!condition->producer || !node_is(condition->producer, "Less")) return NULL;
-  if (!shifted->producer || !node_is(shifted->producer, "Add")) return NULL;
+  if (!condition->producer || !node_is(condition->producer, OP_Less)) return NULL;
+  if (!shifted->producer || !node_is(shifted->producer, OP_Add)) return NULL;
   int64_t zero;
   if (node_input(condition->producer, 0) != plain || node_input(shifted->producer, 0) != plain) return NULL;
   if (!uniform_integer(node_input(condition->producer, 1), &zero, LOOK_THROUGH) || zero != 0) return NULL;
@@ -87,7 +81,7 @@ static Value *shaped(Lowering *l, Value *value, const Dim *dims, uint32_t rank) 
 static Value *signed_index(Lowering *l, Value *value) {
   DType dtype = value->type.dtype;
   if (dtype == DTYPE_INT32 || dtype == DTYPE_INT64) return value;
-  if (dtype == DTYPE_UINT64) value = EMIT(l, "Min", value->type, value, constant_integer(l, dtype, INT64_MAX));
+  if (dtype == DTYPE_UINT64) value = EMIT(l, OP_Min, value->type, value, constant_integer(l, dtype, INT64_MAX));
   return cast_to(l, value, DTYPE_INT64);
 }
 
@@ -96,7 +90,7 @@ static const Tensor *known_numbers(const Value *value) {
   for (int depth = LOOK_THROUGH; depth && value; depth--) {
     if (value->tensor) return value->tensor;
     const Node *node = value->producer;
-    if (!node || !(is_reshaping(node) || node_is(node, "Cast"))) return NULL;
+    if (!node || !(is_reshaping(node) || node_is(node, OP_Cast))) return NULL;
     value = node_input(node, 0);
   }
   return NULL;
@@ -117,27 +111,27 @@ static bool known_within(const Value *value, Dim first, Dim last) {
 
 static void and_in_bounds(Lowering *l, Access *access, Value *mask) {
   Value *known = access->in_bounds;
-  access->in_bounds = known ? EMIT(l, "And", mask->type, known, mask) : mask;
+  access->in_bounds = known ? EMIT(l, OP_And, mask->type, known, mask) : mask;
 }
 
 static bool was_uint32(const Value *value) {
   const Node *node = value->producer;
-  bool widened = value->type.dtype == DTYPE_INT64 && node && node_is(node, "Cast");
+  bool widened = value->type.dtype == DTYPE_INT64 && node && node_is(node, OP_Cast);
   return widened && node_input(node, 0)->type.dtype == DTYPE_UINT32;
 }
 
 /* low is not above 0. ONNX Runtime's Clip of int64 takes numbers from 2^31 to 2^32 for negative ones, which only what
  * was unsigned holds in practice: there the least is by comparison (runtime.c). */
 static Value *clipped_index(Lowering *l, Value *value, Value *low, Value *high) {
-  if (!was_uint32(value)) return EMIT(l, "Clip", value->type, value, low, high);
-  return EMIT_AROUND(l, "Min", value->type, value, high);
+  if (!was_uint32(value)) return EMIT(l, OP_Clip, value->type, value, low, high);
+  return EMIT_AROUND(l, OP_Min, value->type, value, high);
 }
 
 /* Clips a column to [low, high]; in the dropping mode the entries that this changes are out of bounds. */
 static Value *bounded(Lowering *l, Access *access, Value *value, Value *low, Value *high) {
   Value *clipped = clipped_index(l, value, low, high);
   if (access->mode == BOUNDS_DROPPED) {
-    and_in_bounds(l, access, EMIT(l, "Equal", type_with(value->type, DTYPE_BOOL), clipped, value));
+    and_in_bounds(l, access, EMIT(l, OP_Equal, type_with(value->type, DTYPE_BOOL), clipped, value));
   }
   return clipped;
 }
@@ -203,7 +197,7 @@ void access_init(Lowering *l, Access *access, Type operand, BoundsMode mode, con
 static Value *index_piece(Lowering *l, const Access *access, Value *indices, size_t i, size_t count) {
   if (count == 1) return shaped(l, indices, access->batch, access->batch_rank);
   const Node *node = indices->producer;
-  bool split = node && node_is(node, "Concat") && node->input_count == count;
+  bool split = node && node_is(node, OP_Concat) && node->input_count == count;
   for (size_t p = 0; split && p < count; p++) {
     Type type = node_input(node, p)->type;
     split = type.rank == access->batch_rank + 1 && dim_is(type.dims[type.rank - 1], 1);
@@ -212,7 +206,7 @@ static Value *index_piece(Lowering *l, const Access *access, Value *indices, siz
   int64_t number = (int64_t)i, axis = access->batch_rank;
   Value *position = constant_integer(l, DTYPE_INT64, number);
   Type type = type_make(l->context, indices->type.dtype, access->batch, access->batch_rank);
-  Value *piece = EMIT(l, "Gather", type, indices, position);
+  Value *piece = EMIT(l, OP_Gather, type, indices, position);
   node_set_int(piece->producer, "axis", axis);
   return piece;
 }
@@ -288,7 +282,7 @@ Value *axis_numbers(Lowering *l, Dim first, Dim size, uint32_t axis, uint32_t ra
   Dim end = dim_add(l->context, first, size);
   Value *from = dimension_scalar(l, first, DTYPE_INT64), *to = dimension_scalar(l, end, DTYPE_INT64);
   Type type = type_make(l->context, DTYPE_INT64, &size, 1);
-  Value *numbers = EMIT(l, "Range", type, from, to, constant_integer(l, DTYPE_INT64, 1));
+  Value *numbers = EMIT(l, OP_Range, type, from, to, constant_integer(l, DTYPE_INT64, 1));
   int64_t at = axis;
   return align_axes(l, numbers, &at, rank);
 }
@@ -354,8 +348,8 @@ Value *index_tuples(Lowering *l, Value *const *columns, size_t count, const Dim 
 }
 
 Value *choose(Lowering *l, Value *condition, Value *yes, Value *no, Type type) {
-  DType dtype = compute_dtype(l, "Where", type.dtype);
+  DType dtype = compute_dtype(l, OP_Where, type.dtype);
   if (dtype == DTYPE_NONE) unsupported(l, "ONNX Runtime cannot select elements of type %s", dtype_name(type.dtype));
-  Value *chosen = EMIT(l, "Where", type_with(type, dtype), condition, cast_to(l, yes, dtype), cast_to(l, no, dtype));
+  Value *chosen = EMIT(l, OP_Where, type_with(type, dtype), condition, cast_to(l, yes, dtype), cast_to(l, no, dtype));
   return cast_to(l, chosen, type.dtype);
 }

@@ -30,7 +30,7 @@ static Value *grow(Lowering *l, Value *value, const Dim *low, const Dim *high, V
   }
   if (!changes) return value;
   Type type = type_make(l->context, value->type.dtype, dims, rank);
-  return EMIT_AROUND(l, "Pad", type, value, shape_value(l, pads, 2 * (size_t)rank), fill);
+  return EMIT_AROUND(l, OP_Pad, type, value, shape_value(l, pads, 2 * (size_t)rank), fill);
 }
 
 /* Every element becomes itself and a gap behind it, on an axis of its own that is then merged. The gap behind the last
@@ -103,7 +103,7 @@ static void lower_pad(Lowering *l) {
 
 /* clang-format off */
 const Plugin padding_plugins[] = {
-    PLUGIN("pad", lower_pad, "Pad"),
+    PLUGIN("pad", lower_pad, OP_Pad),
     {0},
 };
 /* clang-format on */

@@ -24,10 +24,11 @@ typedef enum Combiner {
 } Combiner;
 
 static const struct {
-  const char *reduction, *op;
+  const char *reduction;
+  Op op;
 } combiners[] = {
-    [COMBINE_SET] = {NULL, NULL},   [COMBINE_ADD] = {"add", "Add"}, [COMBINE_SUB] = {"add", "Sub"},
-    [COMBINE_MUL] = {"mul", "Mul"}, [COMBINE_MIN] = {"min", "Min"}, [COMBINE_MAX] = {"max", "Max"},
+    [COMBINE_SET] = {NULL, OP_NONE}, [COMBINE_ADD] = {"add", OP_Add}, [COMBINE_SUB] = {"add", OP_Sub},
+    [COMBINE_MUL] = {"mul", OP_Mul}, [COMBINE_MIN] = {"min", OP_Min}, [COMBINE_MAX] = {"max", OP_Max},
 };
 
 typedef struct Scatter {
@@ -80,7 +81,7 @@ static void read_scatter(Lowering *l, Scatter *s) {
 }
 
 /* The element type to combine in: of the type itself, or the next that ONNX Runtime has a kernel for. */
-static DType scatter_dtype(Lowering *l, const char *op, Combiner combiner, DType dtype) {
+static DType scatter_dtype(Lowering *l, Op op, Combiner combiner, DType dtype) {
   const char *reduction = combiners[combiner].reduction;
   int64_t opset = l->options->opset;
   if (schema_runs(op, reduction, opset, dtype)) return dtype;
@@ -128,17 +129,17 @@ static Value *scatter_one(Lowering *l, Scatter *s) {
 static Value *identity_of(Lowering *l, Combiner combiner, DType dtype) {
   switch (combiner) {
     case COMBINE_MUL: return constant_integer(l, dtype, 1);
-    case COMBINE_MIN: return constant(l, reduction_identity(l, "ReduceMin", dtype));
-    case COMBINE_MAX: return constant(l, reduction_identity(l, "ReduceMax", dtype));
+    case COMBINE_MIN: return constant(l, reduction_identity(l, OP_ReduceMin, dtype));
+    case COMBINE_MAX: return constant(l, reduction_identity(l, OP_ReduceMax, dtype));
     default: return dtype_is_float(dtype) ? constant_scalar(l, dtype, -0.0) : constant_integer(l, dtype, 0);
   }
 }
 
 static Value *negated(Lowering *l, Value *value) {
   if (dtype_is_unsigned(value->type.dtype)) {
-    return EMIT_AROUND(l, "Sub", value->type, constant_integer(l, value->type.dtype, 0), value);
+    return EMIT_AROUND(l, OP_Sub, value->type, constant_integer(l, value->type.dtype, 0), value);
   }
-  return EMIT_AROUND(l, "Neg", value->type, value);
+  return EMIT_AROUND(l, OP_Neg, value->type, value);
 }
 
 /* The axes of the updates that the batch runs along. */
@@ -160,8 +161,8 @@ static void neutralise(Lowering *l, Scatter *s) {
 }
 
 /* axis: of ScatterElements; ScatterND has none. */
-static Value *emit_scatter(Lowering *l, const Scatter *s, const char *op, Value *operand, Value *indices,
-                           Value *updates, int64_t axis) {
+static Value *emit_scatter(Lowering *l, const Scatter *s, Op op, Value *operand, Value *indices, Value *updates,
+                           int64_t axis) {
   DType dtype = scatter_dtype(l, op, s->combiner, operand->type.dtype);
   Type type = type_with(operand->type, dtype);
   Value *result = EMIT_ROW(l, op, type, cast_to(l, operand, dtype), indices, cast_to(l, updates, dtype));
@@ -203,7 +204,7 @@ static Value *scatter_along_axis(Lowering *l, Scatter *s) {
   if (alone && axis == 0 && !needs_order(s)) return NULL; /* ScatterND takes whole rows */
   Value *index = align_axes(l, access->columns[0].value, axes, rank);
   index = expand_to(l, index, s->updates->type.dims, rank);
-  return emit_scatter(l, s, "ScatterElements", s->operand, index, s->updates, axis);
+  return emit_scatter(l, s, OP_ScatterElements, s->operand, index, s->updates, axis);
 }
 
 /* The point form: one column of numbers per operand dimension up to the last that is not whole, over the axes of the
@@ -274,7 +275,7 @@ static Value *point_column(Lowering *l, const Scatter *s, const Points *points, 
   for (uint32_t i = 0; i < rank; i++) dims[i] = starts->type.dims[i];
   dims[axis] = access->size[dim];
   Type type = type_make(l->context, DTYPE_INT64, dims, rank);
-  return EMIT(l, "Add", type, cast_to(l, starts, DTYPE_INT64), numbers);
+  return EMIT(l, OP_Add, type, cast_to(l, starts, DTYPE_INT64), numbers);
 }
 
 static Dim product(Lowering *l, const Dim *dims, size_t count) {
@@ -291,16 +292,16 @@ static Value *drop_points(Lowering *l, const Scatter *s, Points *points, const i
   tuples = reshape_to(l, tuples, dims, 2);
   for (uint32_t i = 0; i < row_rank; i++) dims[1 + i] = points->updates->type.dims[points->rank + i];
   Value *updates = reshape_to(l, points->updates, dims, row_rank + 1);
-  DType dtype = compute_dtype(l, "Compress", updates->type.dtype);
+  DType dtype = compute_dtype(l, OP_Compress, updates->type.dtype);
   if (dtype != DTYPE_NONE) updates = cast_to(l, updates, dtype);
   Value *mask = align_axes(l, s->access.in_bounds, axis_of_batch, points->rank);
   mask = expand_to(l, mask, points->dims, points->rank);
   mask = reshape_to(l, mask, &count, 1);
   dims[0] = left;
-  points->updates = EMIT(l, "Compress", type_make(l->context, updates->type.dtype, dims, row_rank + 1), updates, mask);
+  points->updates = EMIT(l, OP_Compress, type_make(l->context, updates->type.dtype, dims, row_rank + 1), updates, mask);
   node_set_int(points->updates->producer, "axis", 0);
   dims[1] = dim_of(points->prefix);
-  tuples = EMIT(l, "Compress", type_make(l->context, DTYPE_INT64, dims, 2), tuples, mask);
+  tuples = EMIT(l, OP_Compress, type_make(l->context, DTYPE_INT64, dims, 2), tuples, mask);
   node_set_int(tuples->producer, "axis", 0);
   return tuples;
 }
@@ -316,7 +317,7 @@ static Value *scatter_flat(Lowering *l, const Scatter *s, const Points *points) 
   for (uint32_t d = 0; d < points->prefix; d++) {
     Dim stride = product(l, type.dims + d + 1, points->prefix - d - 1);
     Value *part = cast_to(l, points->columns[d], DTYPE_INT64);
-    if (!dim_is(stride, 1)) part = EMIT(l, "Mul", part->type, part, dimension_scalar(l, stride, DTYPE_INT64));
+    if (!dim_is(stride, 1)) part = EMIT(l, OP_Mul, part->type, part, dimension_scalar(l, stride, DTYPE_INT64));
     if (!flat) {
       flat = part;
       continue;
@@ -325,14 +326,14 @@ static Value *scatter_flat(Lowering *l, const Scatter *s, const Points *points) 
     for (uint32_t i = 0; i < points->rank; i++) {
       sum[i] = dim_is(flat->type.dims[i], 1) ? part->type.dims[i] : flat->type.dims[i];
     }
-    flat = EMIT(l, "Add", type_make(l->context, DTYPE_INT64, sum, points->rank), flat, part);
+    flat = EMIT(l, OP_Add, type_make(l->context, DTYPE_INT64, sum, points->rank), flat, part);
   }
   flat = expand_to(l, flat, points->dims, points->rank);
   Value *operand = reshape_to(l, s->operand, dims, 2);
   Dim update_dims[2] = {count, row}, column[2] = {count, dim_of(1)};
   Value *updates = reshape_to(l, points->updates, update_dims, 2);
   flat = expand_to(l, reshape_to(l, flat, column, 2), update_dims, 2);
-  return reshape_to(l, emit_scatter(l, s, "ScatterElements", operand, flat, updates, 0), type.dims, type.rank);
+  return reshape_to(l, emit_scatter(l, s, OP_ScatterElements, operand, flat, updates, 0), type.dims, type.rank);
 }
 
 static Value *scatter_points(Lowering *l, Scatter *s) {
@@ -349,7 +350,7 @@ static Value *scatter_points(Lowering *l, Scatter *s) {
   Value *tuples = access->tuples && leading ? cast_to(l, access->tuples, DTYPE_INT64)
                                             : index_tuples(l, points.columns, points.prefix, points.dims, points.rank);
   if (access->in_bounds) tuples = drop_points(l, s, &points, axis_of_batch, tuples);
-  return emit_scatter(l, s, "ScatterND", s->operand, tuples, points.updates, 0);
+  return emit_scatter(l, s, OP_ScatterND, s->operand, tuples, points.updates, 0);
 }
 
 static Value *scatter_all(Lowering *l, Scatter *s) {
@@ -358,7 +359,7 @@ static Value *scatter_all(Lowering *l, Scatter *s) {
 }
 
 static Value *is_nan(Lowering *l, Value *value) {
-  return EMIT_AROUND(l, "IsNaN", type_with(value->type, DTYPE_BOOL), value);
+  return EMIT_AROUND(l, OP_IsNaN, type_with(value->type, DTYPE_BOOL), value);
 }
 
 /* The NaNs of value, 0 elsewhere. */
@@ -391,13 +392,13 @@ static Value *apply_where_chosen(Lowering *l, const Scatter *s) {
   int64_t axes[MAX_RANK];
   for (uint32_t i = 0; i < s->operand->type.rank; i++) axes[i] = i;
   Value *counts = cast_to(l, count_choices(l, s), DTYPE_INT64);
-  Value *most = EMIT_REDUCED(l, "ReduceMax", counts, axes, counts->type.rank);
+  Value *most = EMIT_REDUCED(l, OP_ReduceMax, counts, axes, counts->type.rank);
   Dim steps = s->unique ? dim_of(1) : product(l, s->access.batch, s->access.batch_rank);
   Loop *loop = LOOP_BEGIN(l, "apply", steps, s->operand);
   Value *step = reshape_to(l, loop->index, NULL, 0), *now = loop->carried[0];
-  Value *due = EMIT(l, "Greater", type_with(counts->type, DTYPE_BOOL), counts, step);
-  Value *next = EMIT(l, "Add", step->type, step, constant_integer(l, DTYPE_INT64, 1));
-  loop->go_on = EMIT(l, "Greater", type_scalar(DTYPE_BOOL), most, next);
+  Value *due = EMIT(l, OP_Greater, type_with(counts->type, DTYPE_BOOL), counts, step);
+  Value *next = EMIT(l, OP_Add, step->type, step, constant_integer(l, DTYPE_INT64, 1));
+  loop->go_on = EMIT(l, OP_Greater, type_scalar(DTYPE_BOOL), most, next);
   return EMIT_LOOP(loop, choose(l, due, applied(l, s, now), now, now->type))[0];
 }
 
@@ -429,17 +430,17 @@ static void lower_scatter(Lowering *l) {
 
 /* clang-format off */
 const Plugin scatter_plugins[] = {
-    PLUGIN("scatter", lower_scatter, "ScatterND", COMBINE_SET),
-    PLUGIN("scatter-add", lower_scatter, "ScatterND", COMBINE_ADD),
-    PLUGIN("scatter_add", lower_scatter, "ScatterND", COMBINE_ADD),
-    PLUGIN("scatter-sub", lower_scatter, "ScatterND", COMBINE_SUB),
-    PLUGIN("scatter_sub", lower_scatter, "ScatterND", COMBINE_SUB),
-    PLUGIN("scatter-mul", lower_scatter, "ScatterND", COMBINE_MUL),
-    PLUGIN("scatter_mul", lower_scatter, "ScatterND", COMBINE_MUL),
-    PLUGIN("scatter-min", lower_scatter, "ScatterND", COMBINE_MIN),
-    PLUGIN("scatter_min", lower_scatter, "ScatterND", COMBINE_MIN),
-    PLUGIN("scatter-max", lower_scatter, "ScatterND", COMBINE_MAX),
-    PLUGIN("scatter_max", lower_scatter, "ScatterND", COMBINE_MAX),
+    PLUGIN("scatter", lower_scatter, OP_ScatterND, COMBINE_SET),
+    PLUGIN("scatter-add", lower_scatter, OP_ScatterND, COMBINE_ADD),
+    PLUGIN("scatter_add", lower_scatter, OP_ScatterND, COMBINE_ADD),
+    PLUGIN("scatter-sub", lower_scatter, OP_ScatterND, COMBINE_SUB),
+    PLUGIN("scatter_sub", lower_scatter, OP_ScatterND, COMBINE_SUB),
+    PLUGIN("scatter-mul", lower_scatter, OP_ScatterND, COMBINE_MUL),
+    PLUGIN("scatter_mul", lower_scatter, OP_ScatterND, COMBINE_MUL),
+    PLUGIN("scatter-min", lower_scatter, OP_ScatterND, COMBINE_MIN),
+    PLUGIN("scatter_min", lower_scatter, OP_ScatterND, COMBINE_MIN),
+    PLUGIN("scatter-max", lower_scatter, OP_ScatterND, COMBINE_MAX),
+    PLUGIN("scatter_max", lower_scatter, OP_ScatterND, COMBINE_MAX),
     {0},
 };
 /* clang-format on */

@@ -115,7 +115,7 @@ static Value *counted(Lowering *l, Type type, uint32_t axis) {
   DType dtype = type.dtype == DTYPE_INT32 ? DTYPE_INT32 : DTYPE_INT64;
   Value *zero = constant_integer(l, dtype, 0), *one = constant_integer(l, dtype, 1);
   Value *limit = dimension_scalar(l, type.dims[axis], dtype);
-  Value *range = EMIT(l, "Range", type_make(l->context, dtype, &type.dims[axis], 1), zero, limit, one);
+  Value *range = EMIT(l, OP_Range, type_make(l->context, dtype, &type.dims[axis], 1), zero, limit, one);
   return reshape_to(l, cast_to(l, range, type.dtype), type.dims, type.rank);
 }
 
@@ -204,7 +204,7 @@ static void lower_split(Lowering *l) {
   require(l->context, size_count == count);
   Type *types = arena_new_array(&l->context->arena, count, Type);
   for (uint32_t i = 0; i < count; i++) types[i] = output_type(l, i);
-  Node *node = EMIT_NODE(l, "Split", types, count, value, shape_value(l, sizes, count));
+  Node *node = EMIT_NODE(l, OP_Split, types, count, value, shape_value(l, sizes, count));
   node_set_int(node, "axis", param_int(l->context, l->equation, "axis"));
   for (uint32_t i = 0; i < count; i++) bind(l, i, node->outputs[i]);
 }
@@ -239,7 +239,7 @@ static void lower_unstack(Lowering *l) {
   int64_t axis = param_int(l->context, l->equation, "axis");
   Value *value = input(l, 0);
   for (uint32_t i = 0; i < l->equation->output_count; i++) {
-    Value *part = EMIT(l, "Gather", output_type(l, i), value, constant_integer(l, DTYPE_INT64, i));
+    Value *part = EMIT(l, OP_Gather, output_type(l, i), value, constant_integer(l, DTYPE_INT64, i));
     node_set_int(part->producer, "axis", axis);
     bind(l, i, part);
   }
@@ -252,7 +252,7 @@ static void lower_tile(Lowering *l) {
   require(l->context, count == value->type.rank);
   bool changes = false;
   for (size_t i = 0; i < count; i++) changes = changes || !dim_is(repeats[i], 1);
-  if (changes) value = EMIT_AROUND(l, "Tile", output_type(l, 0), value, shape_value(l, repeats, count));
+  if (changes) value = EMIT_AROUND(l, OP_Tile, output_type(l, 0), value, shape_value(l, repeats, count));
   bind(l, 0, value);
 }
 
@@ -270,23 +270,23 @@ static void lower_dimension_size(Lowering *l) {
 
 /* clang-format off */
 const Plugin shape_plugins[] = {
-    PLUGIN("broadcast_in_dim", lower_broadcast_in_dim, NULL),
-    PLUGIN("broadcast_to", lower_broadcast_to, NULL),
-    PLUGIN("concatenate", lower_concatenate, NULL),
-    PLUGIN("dim_as_value", lower_dim_as_value, NULL),
-    PLUGIN("dimension_size", lower_dimension_size, NULL),
-    PLUGIN("empty", lower_empty, NULL),
-    PLUGIN("empty2", lower_empty, NULL),
-    PLUGIN("iota", lower_iota, NULL),
-    PLUGIN("reshape", lower_reshape, NULL),
-    PLUGIN("rev", lower_rev, NULL),
-    PLUGIN("slice", lower_slice, NULL),
-    PLUGIN("split", lower_split, NULL),
-    PLUGIN("squeeze", lower_squeeze, NULL),
-    PLUGIN("stack", lower_stack, NULL),
-    PLUGIN("tile", lower_tile, NULL),
-    PLUGIN("transpose", lower_transpose, NULL),
-    PLUGIN("unstack", lower_unstack, NULL),
+    PLUGIN("broadcast_in_dim", lower_broadcast_in_dim, OP_NONE),
+    PLUGIN("broadcast_to", lower_broadcast_to, OP_NONE),
+    PLUGIN("concatenate", lower_concatenate, OP_NONE),
+    PLUGIN("dim_as_value", lower_dim_as_value, OP_NONE),
+    PLUGIN("dimension_size", lower_dimension_size, OP_NONE),
+    PLUGIN("empty", lower_empty, OP_NONE),
+    PLUGIN("empty2", lower_empty, OP_NONE),
+    PLUGIN("iota", lower_iota, OP_NONE),
+    PLUGIN("reshape", lower_reshape, OP_NONE),
+    PLUGIN("rev", lower_rev, OP_NONE),
+    PLUGIN("slice", lower_slice, OP_NONE),
+    PLUGIN("split", lower_split, OP_NONE),
+    PLUGIN("squeeze", lower_squeeze, OP_NONE),
+    PLUGIN("stack", lower_stack, OP_NONE),
+    PLUGIN("tile", lower_tile, OP_NONE),
+    PLUGIN("transpose", lower_transpose, OP_NONE),
+    PLUGIN("unstack", lower_unstack, OP_NONE),
     {0},
 };
 /* clang-format on */

@@ -13,7 +13,7 @@
 /* The element type to compare in, in which every value of dtype has its place. */
 static DType key_dtype(Lowering *l, DType dtype) {
   if (dtype == DTYPE_FLOAT16 || dtype == DTYPE_BFLOAT16) return DTYPE_FLOAT32; /* infinity's place must be free */
-  DType key = compute_dtype(l, "TopK", dtype);
+  DType key = compute_dtype(l, OP_TopK, dtype);
   if (key == DTYPE_NONE) unsupported(l, "ONNX Runtime cannot sort elements of type %s", dtype_name(dtype));
   return key;
 }
@@ -22,31 +22,31 @@ static Value *sort_key(Lowering *l, Value *value) {
   DType dtype = value->type.dtype, key = key_dtype(l, dtype);
   Value *cast = cast_to(l, value, key);
   if (dtype == DTYPE_UINT64) { /* the upper half of the bits as int64 is negative */
-    return EMIT(l, "Add", cast->type, cast, constant_integer(l, key, INT64_MIN));
+    return EMIT(l, OP_Add, cast->type, cast, constant_integer(l, key, INT64_MIN));
   }
   if (!dtype_is_float(dtype)) return cast;
-  Value *nan = EMIT(l, "IsNaN", type_with(cast->type, DTYPE_BOOL), cast);
+  Value *nan = EMIT(l, OP_IsNaN, type_with(cast->type, DTYPE_BOOL), cast);
   double most = key == DTYPE_FLOAT64 ? DBL_MAX : (double)FLT_MAX;
-  Value *finite = EMIT(l, "Min", cast->type, cast, constant_scalar(l, key, most));
-  return EMIT(l, "Where", cast->type, nan, constant_scalar(l, key, (double)INFINITY), finite);
+  Value *finite = EMIT(l, OP_Min, cast->type, cast, constant_scalar(l, key, most));
+  return EMIT(l, OP_Where, cast->type, nan, constant_scalar(l, key, (double)INFINITY), finite);
 }
 
 /* The first count of the key's elements along an axis, in order. */
 static Node *order(Lowering *l, Value *key, Type type, int64_t axis, bool largest) {
   Type types[] = {type_with(type, key->type.dtype), type_with(type, DTYPE_INT64)};
-  Node *node = EMIT_NODE(l, "TopK", types, 2, key, dimension_value(l, type.dims[axis]));
+  Node *node = EMIT_NODE(l, OP_TopK, types, 2, key, dimension_value(l, type.dims[axis]));
   node_set_int(node, "axis", axis);
   if (!largest) node_set_int(node, "largest", 0);
   return node;
 }
 
 static Value *pick(Lowering *l, Value *value, Value *places, int64_t axis) {
-  DType dtype = compute_dtype(l, "GatherElements", value->type.dtype);
+  DType dtype = compute_dtype(l, OP_GatherElements, value->type.dtype);
   if (dtype == DTYPE_NONE) {
     unsupported(l, "ONNX Runtime cannot reorder elements of type %s", dtype_name(value->type.dtype));
   }
   Type type = type_with(places->type, dtype);
-  Value *result = EMIT(l, "GatherElements", type, cast_to(l, value, dtype), places);
+  Value *result = EMIT(l, OP_GatherElements, type, cast_to(l, value, dtype), places);
   node_set_int(result->producer, "axis", axis);
   return cast_to(l, result, value->type.dtype);
 }
@@ -58,15 +58,15 @@ static bool numbers_places(const Value *value, int64_t axis) {
   for (int depth = LOOK_THROUGH; depth && !value->tensor; depth--) {
     const Node *node = value->producer;
     if (!node) return false;
-    if (node_is(node, "Range")) {
+    if (node_is(node, OP_Range)) {
       int64_t start, step;
       return value->type.rank == 1 && axis == 0 && literal_int(node_input(node, 0)->tensor, &start) && start == 0 &&
              literal_int(node_input(node, 2)->tensor, &step) && step == 1;
     }
-    bool keeps = node_is(node, "Expand") || node_is(node, "Cast") || node_is(node, "Identity");
-    if (!keeps && !node_is(node, "Unsqueeze")) return false;
+    bool keeps = node_is(node, OP_Expand) || node_is(node, OP_Cast) || node_is(node, OP_Identity);
+    if (!keeps && !node_is(node, OP_Unsqueeze)) return false;
     const Value *from = node_input(node, 0);
-    if (node_is(node, "Unsqueeze")) { /* only of a single row, where one axis is left */
+    if (node_is(node, OP_Unsqueeze)) { /* only of a single row, where one axis is left */
       if (from->type.rank != 1 || !dim_equal(from->type.dims[0], value->type.dims[axis])) return false;
       axis = 0;
     } else if (from->type.rank != value->type.rank) {
@@ -141,9 +141,9 @@ static void lower_approx_top_k(Lowering *l) {
 
 /* clang-format off */
 const Plugin sort_plugins[] = {
-    PLUGIN("sort", lower_sort, "TopK"),
-    PLUGIN("top_k", lower_top_k, "TopK"),
-    PLUGIN("approx_top_k", lower_approx_top_k, "TopK"),
+    PLUGIN("sort", lower_sort, OP_TopK),
+    PLUGIN("top_k", lower_top_k, OP_TopK),
+    PLUGIN("approx_top_k", lower_approx_top_k, OP_TopK),
     {0},
 };
 /* clang-format on */

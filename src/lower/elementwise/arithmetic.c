@@ -3,15 +3,6 @@
 
 #include "onnx/facts/schema.h"
 
-static bool asks(const char *op) {
-  static const char *const questions[] = {"Equal",          "Less",  "LessOrEqual", "Greater",
-                                          "GreaterOrEqual", "IsNaN", "IsInf"};
-  for (size_t i = 0; i < sizeof questions / sizeof *questions; i++) {
-    if (strcmp(op, questions[i]) == 0) return true;
-  }
-  return false;
-}
-
 /* The shape that the operands broadcast to. */
 static Type broadcast_shape(Lowering *l, Value *const *values, size_t count) {
   Type type = values[0]->type;
@@ -31,8 +22,8 @@ static Type broadcast_shape(Lowering *l, Value *const *values, size_t count) {
   return stretched ? type_make(l->context, type.dtype, dims, type.rank) : type;
 }
 
-Value *emit_math(Lowering *l, Here here, const char *op, Value *const *inputs, size_t count) {
-  DType dtype = asks(op) ? DTYPE_BOOL : inputs[0]->type.dtype;
+Value *emit_math(Lowering *l, Here here, Op op, Value *const *inputs, size_t count) {
+  DType dtype = op_has(op, PREDICATE) ? DTYPE_BOOL : inputs[0]->type.dtype;
   return emit_around(l, here, op, type_with(broadcast_shape(l, inputs, count), dtype), inputs, count);
 }
 
@@ -46,38 +37,38 @@ static bool known_bool(const Value *value, bool *known) {
 /* ONNX Runtime has no Where on bool; logic needs no casts. */
 static Value *where_bool(Lowering *l, Here here, Value *condition, Value *a, Value *b) {
   bool known;
-  if (known_bool(a, &known) && known) return emit_math(l, here, "Or", VALUES(condition, b), 2);
-  if (known_bool(b, &known) && !known) return emit_math(l, here, "And", VALUES(condition, a), 2);
-  Value *otherwise = emit_math(l, here, "Not", VALUES(condition), 1);
-  if (known_bool(b, &known)) return emit_math(l, here, "Or", VALUES(otherwise, a), 2);
-  otherwise = emit_math(l, here, "And", VALUES(otherwise, b), 2);
+  if (known_bool(a, &known) && known) return emit_math(l, here, OP_Or, VALUES(condition, b), 2);
+  if (known_bool(b, &known) && !known) return emit_math(l, here, OP_And, VALUES(condition, a), 2);
+  Value *otherwise = emit_math(l, here, OP_Not, VALUES(condition), 1);
+  if (known_bool(b, &known)) return emit_math(l, here, OP_Or, VALUES(otherwise, a), 2);
+  otherwise = emit_math(l, here, OP_And, VALUES(otherwise, b), 2);
   if (known_bool(a, &known)) return otherwise;
-  return emit_math(l, here, "Or", VALUES(emit_math(l, here, "And", VALUES(condition, a), 2), otherwise), 2);
+  return emit_math(l, here, OP_Or, VALUES(emit_math(l, here, OP_And, VALUES(condition, a), 2), otherwise), 2);
 }
 
 Value *emit_where(Lowering *l, Here here, Value *condition, Value *a, Value *b) {
   DType dtype = a->type.dtype;
   if (dtype == DTYPE_BOOL) return where_bool(l, here, condition, a, b);
-  DType compute = compute_dtype(l, "Where", dtype);
+  DType compute = compute_dtype(l, OP_Where, dtype);
   if (compute == DTYPE_NONE) unsupported(l, "ONNX Runtime cannot select between values of type %s", dtype_name(dtype));
   Value *const values[] = {condition, cast_to(l, a, compute), cast_to(l, b, compute)};
   Type type = type_with(broadcast_shape(l, values, 3), compute);
-  return cast_to(l, emit_value(l, here, "Where", type, values, 3), dtype);
+  return cast_to(l, emit_value(l, here, OP_Where, type, values, 3), dtype);
 }
 
 Value *emit_polynomial(Lowering *l, Here here, Value *x, const double *coefficients, size_t count) {
   Value *sum = number_like(l, x, coefficients[count - 1]);
   for (size_t i = count - 1; i-- > 0;) {
-    Value *product = emit_math(l, here, "Mul", VALUES(x, sum), 2);
-    sum = emit_math(l, here, "Add", VALUES(product, number_like(l, x, coefficients[i])), 2);
+    Value *product = emit_math(l, here, OP_Mul, VALUES(x, sum), 2);
+    sum = emit_math(l, here, OP_Add, VALUES(product, number_like(l, x, coefficients[i])), 2);
   }
   return sum;
 }
 
 Value *sign_bit(Lowering *l, Value *x) {
   Value *zero = number_like(l, x, 0);
-  Value *below = EMIT_MATH(l, "Less", EMIT_MATH(l, "Reciprocal", x), zero);
-  return EMIT_MATH(l, "Or", EMIT_MATH(l, "Less", x, zero), below);
+  Value *below = EMIT_MATH(l, OP_Less, EMIT_MATH(l, OP_Reciprocal, x), zero);
+  return EMIT_MATH(l, OP_Or, EMIT_MATH(l, OP_Less, x, zero), below);
 }
 
 Value *number_like(Lowering *l, const Value *value, double number) {

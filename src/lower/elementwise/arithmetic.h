@@ -9,7 +9,7 @@
 
 #include "lower/lower.h"
 
-Value *emit_math(Lowering *l, Here here, const char *op, Value *const *inputs, size_t count);
+Value *emit_math(Lowering *l, Here here, Op op, Value *const *inputs, size_t count);
 #define EMIT_MATH(l, op, ...) emit_math((l), HERE, (op), VALUES(__VA_ARGS__), COUNT_OF(__VA_ARGS__))
 #define EMIT_ROW_MATH(l, op, ...) emit_math((l), ROW_HERE(l), (op), VALUES(__VA_ARGS__), COUNT_OF(__VA_ARGS__))
 

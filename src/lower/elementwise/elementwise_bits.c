@@ -26,7 +26,7 @@ static int64_t top_bit(unsigned width) { return (int64_t)(UINT64_C(1) << (width 
 
 static int64_t infinity_bits(FloatLayout layout) { return (int64_t)(2 * layout.bias + 1) << layout.fraction_bits; }
 
-static bool has_bitcast(Lowering *l, DType dtype) { return schema_runs("BitCast", NULL, l->options->opset, dtype); }
+static bool has_bitcast(Lowering *l, DType dtype) { return schema_runs(OP_BitCast, NULL, l->options->opset, dtype); }
 
 static DType integer_of_width(unsigned width, bool is_signed) {
   switch (width) {
@@ -38,7 +38,7 @@ static DType integer_of_width(unsigned width, bool is_signed) {
 }
 
 static Value *bitcast_node(Lowering *l, Value *x, DType to) {
-  Value *result = EMIT(l, "BitCast", type_with(x->type, to), x);
+  Value *result = EMIT(l, OP_BitCast, type_with(x->type, to), x);
   node_set_int(result->producer, "to", onnx_dtype(to));
   return result;
 }
@@ -47,38 +47,38 @@ static Value *bitcast_node(Lowering *l, Value *x, DType to) {
  * 1 <= significand < 2, or the exponent is the least, exponent + significand grows as the bits do. */
 static Value *narrow_magnitude_bits(Lowering *l, Value *x, FloatLayout layout) {
   double past = ldexp(1, layout.bias + 1); /* has the bits of infinity */
-  Value *size = EMIT_MATH(l, "Min", EMIT_MATH(l, "Abs", x), number_like(l, x, past));
+  Value *size = EMIT_MATH(l, OP_Min, EMIT_MATH(l, OP_Abs, x), number_like(l, x, past));
   /* The nearest number below a power of two is 1e-7 away from it: a shift by 1e-9 only undoes rounding. */
-  Value *log = EMIT_MATH(l, "Mul", EMIT_MATH(l, "Log", size), number_like(l, x, 1.4426950408889634));
-  Value *place = EMIT_MATH(l, "Floor", EMIT_MATH(l, "Add", log, number_like(l, x, 1e-9)));
-  place = EMIT_MATH(l, "Max", place, number_like(l, x, 1 - layout.bias));
-  Value *power = EMIT_MATH(l, "Pow", number_like(l, x, 2), EMIT_MATH(l, "Neg", place));
-  Value *significand = EMIT_MATH(l, "Mul", size, power);
-  Value *sum = EMIT_MATH(l, "Add", EMIT_MATH(l, "Add", place, number_like(l, x, layout.bias - 1)), significand);
-  Value *bits = EMIT_MATH(l, "Mul", sum, number_like(l, x, (double)(INT64_C(1) << layout.fraction_bits)));
+  Value *log = EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Log, size), number_like(l, x, 1.4426950408889634));
+  Value *place = EMIT_MATH(l, OP_Floor, EMIT_MATH(l, OP_Add, log, number_like(l, x, 1e-9)));
+  place = EMIT_MATH(l, OP_Max, place, number_like(l, x, 1 - layout.bias));
+  Value *power = EMIT_MATH(l, OP_Pow, number_like(l, x, 2), EMIT_MATH(l, OP_Neg, place));
+  Value *significand = EMIT_MATH(l, OP_Mul, size, power);
+  Value *sum = EMIT_MATH(l, OP_Add, EMIT_MATH(l, OP_Add, place, number_like(l, x, layout.bias - 1)), significand);
+  Value *bits = EMIT_MATH(l, OP_Mul, sum, number_like(l, x, (double)(INT64_C(1) << layout.fraction_bits)));
   Value *nan = number_like(l, x, (double)(infinity_bits(layout) | INT64_C(1) << (layout.fraction_bits - 1)));
-  return cast_to(l, EMIT_WHERE(l, EMIT_MATH(l, "IsNaN", x), nan, bits), DTYPE_INT64);
+  return cast_to(l, EMIT_WHERE(l, EMIT_MATH(l, OP_IsNaN, x), nan, bits), DTYPE_INT64);
 }
 
 /* The same for float64 itself: the logarithm may miss the exponent by one, which the significand then shows. */
 static Value *double_magnitude_bits(Lowering *l, Value *x) {
   Value *one = number_like(l, x, 1), *two = number_like(l, x, 2), *least = number_like(l, x, -1022);
-  Value *size = EMIT_MATH(l, "Min", EMIT_MATH(l, "Abs", x), number_like(l, x, 0x1.fffffffffffffp1023));
-  Value *log = EMIT_MATH(l, "Mul", EMIT_MATH(l, "Log", size), number_like(l, x, 1.4426950408889634));
-  Value *place = EMIT_MATH(l, "Max", EMIT_MATH(l, "Floor", log), least);
-  Value *power = EMIT_MATH(l, "Pow", two, EMIT_MATH(l, "Neg", place));
-  Value *significand = EMIT_MATH(l, "Mul", size, power);
-  Value *high = cast_to(l, EMIT_MATH(l, "GreaterOrEqual", significand, two), DTYPE_FLOAT64);
-  Value *is_low = EMIT_MATH(l, "And", EMIT_MATH(l, "Less", significand, one), EMIT_MATH(l, "Greater", place, least));
-  Value *shift = EMIT_MATH(l, "Sub", high, cast_to(l, is_low, DTYPE_FLOAT64));
-  significand = EMIT_MATH(l, "Mul", significand, EMIT_MATH(l, "Pow", two, EMIT_MATH(l, "Neg", shift)));
-  Value *biased = EMIT_MATH(l, "Add", EMIT_MATH(l, "Add", place, shift), number_like(l, x, 1022));
+  Value *size = EMIT_MATH(l, OP_Min, EMIT_MATH(l, OP_Abs, x), number_like(l, x, 0x1.fffffffffffffp1023));
+  Value *log = EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Log, size), number_like(l, x, 1.4426950408889634));
+  Value *place = EMIT_MATH(l, OP_Max, EMIT_MATH(l, OP_Floor, log), least);
+  Value *power = EMIT_MATH(l, OP_Pow, two, EMIT_MATH(l, OP_Neg, place));
+  Value *significand = EMIT_MATH(l, OP_Mul, size, power);
+  Value *high = cast_to(l, EMIT_MATH(l, OP_GreaterOrEqual, significand, two), DTYPE_FLOAT64);
+  Value *is_low = EMIT_MATH(l, OP_And, EMIT_MATH(l, OP_Less, significand, one), EMIT_MATH(l, OP_Greater, place, least));
+  Value *shift = EMIT_MATH(l, OP_Sub, high, cast_to(l, is_low, DTYPE_FLOAT64));
+  significand = EMIT_MATH(l, OP_Mul, significand, EMIT_MATH(l, OP_Pow, two, EMIT_MATH(l, OP_Neg, shift)));
+  Value *biased = EMIT_MATH(l, OP_Add, EMIT_MATH(l, OP_Add, place, shift), number_like(l, x, 1022));
   biased = cast_to(l, biased, DTYPE_INT64);
-  Value *fraction = cast_to(l, EMIT_MATH(l, "Mul", significand, number_like(l, x, 0x1p52)), DTYPE_INT64);
-  Value *bits = EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", biased, integer_like(l, biased, INT64_C(1) << 52)), fraction);
-  Value *infinite = EMIT_MATH(l, "Greater", EMIT_MATH(l, "Abs", x), size);
+  Value *fraction = cast_to(l, EMIT_MATH(l, OP_Mul, significand, number_like(l, x, 0x1p52)), DTYPE_INT64);
+  Value *bits = EMIT_MATH(l, OP_Add, EMIT_MATH(l, OP_Mul, biased, integer_like(l, biased, INT64_C(1) << 52)), fraction);
+  Value *infinite = EMIT_MATH(l, OP_Greater, EMIT_MATH(l, OP_Abs, x), size);
   bits = EMIT_WHERE(l, infinite, integer_like(l, bits, INT64_C(0x7FF0000000000000)), bits);
-  return EMIT_WHERE(l, EMIT_MATH(l, "IsNaN", x), integer_like(l, bits, INT64_C(0x7FF8000000000000)), bits);
+  return EMIT_WHERE(l, EMIT_MATH(l, OP_IsNaN, x), integer_like(l, bits, INT64_C(0x7FF8000000000000)), bits);
 }
 
 /* The bits of a float as int64; without a sign for types narrower than 64 bits. */
@@ -89,15 +89,15 @@ static Value *float_bits(Lowering *l, Value *x) {
   FloatLayout layout = layout_of(l, dtype);
   Value *wide = cast_to(l, x, DTYPE_FLOAT64);
   Value *bits = width == 64 ? double_magnitude_bits(l, wide) : narrow_magnitude_bits(l, wide, layout);
-  Value *with_sign = EMIT_MATH(l, "Add", bits, integer_like(l, bits, top_bit(width)));
+  Value *with_sign = EMIT_MATH(l, OP_Add, bits, integer_like(l, bits, top_bit(width)));
   return EMIT_WHERE(l, sign_bit(l, wide), with_sign, bits);
 }
 
 /* Is the sign set in the bits of a float of this type? */
 static Value *is_negative(Lowering *l, Value *bits, DType dtype) {
   unsigned width = dtype_bits(dtype);
-  if (width == 64) return EMIT_MATH(l, "Less", bits, integer_like(l, bits, 0));
-  return EMIT_MATH(l, "GreaterOrEqual", bits, integer_like(l, bits, top_bit(width)));
+  if (width == 64) return EMIT_MATH(l, OP_Less, bits, integer_like(l, bits, 0));
+  return EMIT_MATH(l, OP_GreaterOrEqual, bits, integer_like(l, bits, top_bit(width)));
 }
 
 /* The float whose bits are the low ones of an int64. */
@@ -107,18 +107,18 @@ static Value *float_from_bits(Lowering *l, Value *bits, DType to) {
   FloatLayout layout = layout_of(l, to);
   Value *top = integer_like(l, bits, top_bit(width)), *one = integer_like(l, bits, 1);
   Value *negative = is_negative(l, bits, to);
-  Value *size = EMIT_WHERE(l, negative, EMIT_MATH(l, "Sub", bits, top), bits);
+  Value *size = EMIT_WHERE(l, negative, EMIT_MATH(l, OP_Sub, bits, top), bits);
   Value *unit = integer_like(l, bits, INT64_C(1) << layout.fraction_bits);
-  Value *exponent = EMIT_MATH(l, "Div", size, unit), *fraction = EMIT_MATH(l, "Mod", size, unit);
+  Value *exponent = EMIT_MATH(l, OP_Div, size, unit), *fraction = EMIT_MATH(l, OP_Mod, size, unit);
   /* Subnormal numbers lack the leading one and have the exponent of the least normal ones. */
-  Value *leading = EMIT_MATH(l, "Mul", EMIT_MATH(l, "Min", exponent, one), unit);
-  Value *significand = cast_to(l, EMIT_MATH(l, "Add", fraction, leading), DTYPE_FLOAT64);
-  Value *place = cast_to(l, EMIT_MATH(l, "Max", exponent, one), DTYPE_FLOAT64);
-  place = EMIT_MATH(l, "Sub", place, number_like(l, place, layout.bias + layout.fraction_bits));
-  Value *x = EMIT_MATH(l, "Mul", significand, EMIT_MATH(l, "Pow", number_like(l, place, 2), place));
-  Value *is_nan = EMIT_MATH(l, "Greater", size, integer_like(l, bits, infinity_bits(layout)));
+  Value *leading = EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Min, exponent, one), unit);
+  Value *significand = cast_to(l, EMIT_MATH(l, OP_Add, fraction, leading), DTYPE_FLOAT64);
+  Value *place = cast_to(l, EMIT_MATH(l, OP_Max, exponent, one), DTYPE_FLOAT64);
+  place = EMIT_MATH(l, OP_Sub, place, number_like(l, place, layout.bias + layout.fraction_bits));
+  Value *x = EMIT_MATH(l, OP_Mul, significand, EMIT_MATH(l, OP_Pow, number_like(l, place, 2), place));
+  Value *is_nan = EMIT_MATH(l, OP_Greater, size, integer_like(l, bits, infinity_bits(layout)));
   x = EMIT_WHERE(l, is_nan, number_like(l, x, NAN), x);
-  return cast_to(l, EMIT_WHERE(l, negative, EMIT_MATH(l, "Neg", x), x), to);
+  return cast_to(l, EMIT_WHERE(l, negative, EMIT_MATH(l, OP_Neg, x), x), to);
 }
 
 /* An element becomes count narrower ones along a new last axis, the lowest bits first. */
@@ -127,7 +127,7 @@ static Value *split_bits(Lowering *l, Value *x, unsigned width, unsigned count) 
   Value **pieces = arena_new_array(&l->context->arena, count, Value *);
   Value *wide = cast_to(l, x, DTYPE_UINT64);
   for (unsigned i = 0; i < count; i++) {
-    Value *piece = EMIT_MATH(l, "BitShift", wide, integer_like(l, wide, (int64_t)width * i));
+    Value *piece = EMIT_MATH(l, OP_BitShift, wide, integer_like(l, wide, (int64_t)width * i));
     node_set_string(piece->producer, "direction", "RIGHT");
     pieces[i] = unsqueeze_at(l, cast_to(l, piece, integer_of_width(width, false)), &axis, 1);
   }
@@ -141,11 +141,11 @@ static Value *join_bits(Lowering *l, Value *x, unsigned width, unsigned count) {
   Value *sum = NULL;
   for (unsigned i = 0; i < count; i++) {
     Value *index = constant_integer(l, DTYPE_INT64, i);
-    Value *piece = EMIT(l, "Gather", type_with(output_type(l, 0), x->type.dtype), x, index);
+    Value *piece = EMIT(l, OP_Gather, type_with(output_type(l, 0), x->type.dtype), x, index);
     node_set_int(piece->producer, "axis", axis);
     piece = cast_to(l, piece, DTYPE_UINT64);
-    if (i) piece = EMIT_MATH(l, "Mul", piece, integer_like(l, piece, (int64_t)(UINT64_C(1) << (width * i))));
-    sum = sum ? EMIT_MATH(l, "Add", sum, piece) : piece;
+    if (i) piece = EMIT_MATH(l, OP_Mul, piece, integer_like(l, piece, (int64_t)(UINT64_C(1) << (width * i))));
+    sum = sum ? EMIT_MATH(l, OP_Add, sum, piece) : piece;
   }
   return sum;
 }
@@ -170,8 +170,8 @@ static const Var *fraction_behind_one(Lowering *l, FloatLayout layout, unsigned 
 static Value *one_and_fraction(Lowering *l, Value *fraction, FloatLayout layout, DType to) {
   DType compute = to == DTYPE_FLOAT64 ? to : DTYPE_FLOAT32;
   Value *x = cast_to(l, fraction, compute);
-  x = EMIT_MATH(l, "Mul", x, number_like(l, x, ldexp(1, -layout.fraction_bits)));
-  return cast_to(l, EMIT_MATH(l, "Add", x, number_like(l, x, 1)), to);
+  x = EMIT_MATH(l, OP_Mul, x, number_like(l, x, ldexp(1, -layout.fraction_bits)));
+  return cast_to(l, EMIT_MATH(l, OP_Add, x, number_like(l, x, 1)), to);
 }
 
 static void lower_bitcast_convert_type(Lowering *l) {
@@ -216,55 +216,56 @@ static void lower_nextafter(Lowering *l) {
   Value *bits = float_bits(l, x), *top = integer_like(l, bits, top_bit(dtype_bits(dtype)));
   Value *zero = integer_like(l, bits, 0);
   Value *negative = is_negative(l, bits, dtype);
-  Value *place = EMIT_WHERE(l, negative, EMIT_MATH(l, "Sub", top, bits), bits);
-  Value *up = cast_to(l, EMIT_MATH(l, "Greater", y, x), DTYPE_INT64);
-  Value *down = cast_to(l, EMIT_MATH(l, "Less", y, x), DTYPE_INT64);
-  place = EMIT_MATH(l, "Add", place, EMIT_MATH(l, "Sub", up, down));
-  Value *below = EMIT_MATH(l, "Less", place, zero);
-  Value *moved = float_from_bits(l, EMIT_WHERE(l, below, EMIT_MATH(l, "Sub", top, place), place), dtype);
-  Value *keep = EMIT_MATH(l, "Or", EMIT_MATH(l, "Equal", x, y), EMIT_MATH(l, "IsNaN", y));
+  Value *place = EMIT_WHERE(l, negative, EMIT_MATH(l, OP_Sub, top, bits), bits);
+  Value *up = cast_to(l, EMIT_MATH(l, OP_Greater, y, x), DTYPE_INT64);
+  Value *down = cast_to(l, EMIT_MATH(l, OP_Less, y, x), DTYPE_INT64);
+  place = EMIT_MATH(l, OP_Add, place, EMIT_MATH(l, OP_Sub, up, down));
+  Value *below = EMIT_MATH(l, OP_Less, place, zero);
+  Value *moved = float_from_bits(l, EMIT_WHERE(l, below, EMIT_MATH(l, OP_Sub, top, place), place), dtype);
+  Value *keep = EMIT_MATH(l, OP_Or, EMIT_MATH(l, OP_Equal, x, y), EMIT_MATH(l, OP_IsNaN, y));
   bind(l, 0, EMIT_WHERE(l, keep, y, moved));
 }
 
 /* a before b in the total order: -0 before 0, and NaN behind all numbers. */
 static Value *totally_less(Lowering *l, Value *a, Value *b) {
-  Value *zeros = EMIT_MATH(l, "Less", EMIT_MATH(l, "Reciprocal", a), EMIT_MATH(l, "Reciprocal", b));
-  zeros = EMIT_MATH(l, "And", EMIT_MATH(l, "Equal", a, b), zeros);
-  Value *less = EMIT_MATH(l, "Or", EMIT_MATH(l, "Less", a, b), zeros);
-  Value *number = EMIT_MATH(l, "Not", EMIT_MATH(l, "IsNaN", a));
-  return EMIT_MATH(l, "Or", less, EMIT_MATH(l, "And", number, EMIT_MATH(l, "IsNaN", b)));
+  Value *zeros = EMIT_MATH(l, OP_Less, EMIT_MATH(l, OP_Reciprocal, a), EMIT_MATH(l, OP_Reciprocal, b));
+  zeros = EMIT_MATH(l, OP_And, EMIT_MATH(l, OP_Equal, a, b), zeros);
+  Value *less = EMIT_MATH(l, OP_Or, EMIT_MATH(l, OP_Less, a, b), zeros);
+  Value *number = EMIT_MATH(l, OP_Not, EMIT_MATH(l, OP_IsNaN, a));
+  return EMIT_MATH(l, OP_Or, less, EMIT_MATH(l, OP_And, number, EMIT_MATH(l, OP_IsNaN, b)));
 }
 
 static Value *totally_equal(Lowering *l, Value *a, Value *b) {
-  Value *zeros = EMIT_MATH(l, "Equal", EMIT_MATH(l, "Reciprocal", a), EMIT_MATH(l, "Reciprocal", b));
-  Value *nans = EMIT_MATH(l, "And", EMIT_MATH(l, "IsNaN", a), EMIT_MATH(l, "IsNaN", b));
-  return EMIT_MATH(l, "Or", EMIT_MATH(l, "And", EMIT_MATH(l, "Equal", a, b), zeros), nans);
+  Value *zeros = EMIT_MATH(l, OP_Equal, EMIT_MATH(l, OP_Reciprocal, a), EMIT_MATH(l, OP_Reciprocal, b));
+  Value *nans = EMIT_MATH(l, OP_And, EMIT_MATH(l, OP_IsNaN, a), EMIT_MATH(l, OP_IsNaN, b));
+  return EMIT_MATH(l, OP_Or, EMIT_MATH(l, OP_And, EMIT_MATH(l, OP_Equal, a, b), zeros), nans);
 }
 
 static void lower_total_order(Lowering *l) {
   Value *a = wide_input(l, 0), *b = wide_input(l, 1);
-  const char *op = l->plugin->op;
-  if (a->type.dtype == DTYPE_BOOL && strcmp(op, "Equal") != 0) {
+  Op op = l->plugin->op;
+  if (a->type.dtype == DTYPE_BOOL && op != OP_Equal) {
     a = cast_to(l, a, DTYPE_UINT8);
     b = cast_to(l, b, DTYPE_UINT8);
   }
   if (!dtype_is_float(a->type.dtype)) bind(l, 0, EMIT_ROW_MATH(l, op, a, b));
-  else if (strcmp(op, "Equal") == 0) bind(l, 0, totally_equal(l, a, b));
-  else if (strcmp(op, "Less") == 0) bind(l, 0, totally_less(l, a, b));
-  else bind(l, 0, EMIT_MATH(l, "Not", totally_less(l, b, a)));
+  else if (op == OP_Equal) bind(l, 0, totally_equal(l, a, b));
+  else if (op == OP_Less) bind(l, 0, totally_less(l, a, b));
+  else bind(l, 0, EMIT_MATH(l, OP_Not, totally_less(l, b, a)));
 }
 
 /* x rounded to so many bits of fraction, half to even: in units of its last kept bit, which subnormal numbers share
  * with the least normal ones. Power and scale are normal numbers, which a unit need not be: a runtime may be told to
  * take others for 0. */
 static Value *round_fraction(Lowering *l, Value *x, FloatLayout layout, int64_t fraction_bits) {
-  Value *log = EMIT_MATH(l, "Mul", EMIT_MATH(l, "Log", EMIT_MATH(l, "Abs", x)), number_like(l, x, 1.4426950408889634));
+  Value *log =
+      EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Log, EMIT_MATH(l, OP_Abs, x)), number_like(l, x, 1.4426950408889634));
   Value *least = number_like(l, x, 1 - layout.bias), *most = number_like(l, x, layout.bias);
-  Value *place = EMIT_MATH(l, "Clip", EMIT_MATH(l, "Floor", log), least, most);
-  Value *power = EMIT_MATH(l, "Pow", number_like(l, x, 2), place);
+  Value *place = EMIT_MATH(l, OP_Clip, EMIT_MATH(l, OP_Floor, log), least, most);
+  Value *power = EMIT_MATH(l, OP_Pow, number_like(l, x, 2), place);
   Value *scale = number_like(l, x, ldexp(1, (int)fraction_bits));
-  Value *units = EMIT_MATH(l, "Round", EMIT_MATH(l, "Mul", EMIT_MATH(l, "Div", x, power), scale));
-  return EMIT_MATH(l, "Mul", EMIT_MATH(l, "Div", units, scale), power);
+  Value *units = EMIT_MATH(l, OP_Round, EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Div, x, power), scale));
+  return EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Div, units, scale), power);
 }
 
 /* Numbers past the exponent's range become infinite, and below its normal numbers 0. */
@@ -287,24 +288,24 @@ static void lower_reduce_precision(Lowering *l) {
   Value *rounded = same_fraction ? wide : round_fraction(l, wide, layout, fraction_bits);
   if (!same_range) {
     int bias = (1 << (exponent_bits - 1)) - 1;
-    Value *size = EMIT_MATH(l, "Abs", rounded);
-    Value *past = EMIT_MATH(l, "GreaterOrEqual", size, number_like(l, wide, ldexp(1, bias + 1)));
-    Value *tiny = EMIT_MATH(l, "Less", size, number_like(l, wide, ldexp(1, 1 - bias)));
-    Value *infinite = EMIT_MATH(l, "Mul", rounded, number_like(l, wide, INFINITY));
+    Value *size = EMIT_MATH(l, OP_Abs, rounded);
+    Value *past = EMIT_MATH(l, OP_GreaterOrEqual, size, number_like(l, wide, ldexp(1, bias + 1)));
+    Value *tiny = EMIT_MATH(l, OP_Less, size, number_like(l, wide, ldexp(1, 1 - bias)));
+    Value *infinite = EMIT_MATH(l, OP_Mul, rounded, number_like(l, wide, INFINITY));
     rounded = EMIT_WHERE(l, past, infinite, rounded);
-    rounded = EMIT_WHERE(l, tiny, EMIT_MATH(l, "Mul", wide, number_like(l, wide, 0)), rounded);
+    rounded = EMIT_WHERE(l, tiny, EMIT_MATH(l, OP_Mul, wide, number_like(l, wide, 0)), rounded);
   }
   bind_narrow(l, rounded);
 }
 
 /* clang-format off */
 const Plugin bit_plugins[] = {
-    PLUGIN("bitcast_convert_type", lower_bitcast_convert_type, "BitCast"),
-    PLUGIN("nextafter", lower_nextafter, "BitCast"),
-    PLUGIN("reduce_precision", lower_reduce_precision, "Round"),
-    PLUGIN("eq_to", lower_total_order, "Equal"),
-    PLUGIN("le_to", lower_total_order, "LessOrEqual"),
-    PLUGIN("lt_to", lower_total_order, "Less"),
+    PLUGIN("bitcast_convert_type", lower_bitcast_convert_type, OP_BitCast),
+    PLUGIN("nextafter", lower_nextafter, OP_BitCast),
+    PLUGIN("reduce_precision", lower_reduce_precision, OP_Round),
+    PLUGIN("eq_to", lower_total_order, OP_Equal),
+    PLUGIN("le_to", lower_total_order, OP_LessOrEqual),
+    PLUGIN("lt_to", lower_total_order, OP_Less),
     {0},
 };
 /* clang-format on */

@@ -14,13 +14,13 @@ static Value *float_to_integer(Lowering *l, Value *x, DType to) {
   double limit = 1.0;
   for (int i = is_signed; i < bits; i++) limit *= 2; /* the first number past the end */
   double low = is_signed ? -limit : 0;
-  x = EMIT_WHERE(l, EMIT_MATH(l, "IsNaN", x), number_like(l, x, 0), x);
+  x = EMIT_WHERE(l, EMIT_MATH(l, OP_IsNaN, x), number_like(l, x, 0), x);
   if (bits < 64) {
-    x = EMIT_MATH(l, "Clip", x, number_like(l, x, low), number_like(l, x, limit - 1));
+    x = EMIT_MATH(l, OP_Clip, x, number_like(l, x, low), number_like(l, x, limit - 1));
     return cast_to(l, x, to);
   }
-  Value *past = EMIT_MATH(l, "GreaterOrEqual", x, number_like(l, x, limit));
-  Value *cast = cast_to(l, EMIT_MATH(l, "Max", x, number_like(l, x, low)), to);
+  Value *past = EMIT_MATH(l, OP_GreaterOrEqual, x, number_like(l, x, limit));
+  Value *cast = cast_to(l, EMIT_MATH(l, OP_Max, x, number_like(l, x, low)), to);
   return EMIT_WHERE(l, past, integer_like(l, cast, is_signed ? INT64_MAX : -1), cast);
 }
 
@@ -43,7 +43,7 @@ static void lower_convert_element_type(Lowering *l) {
 
 /* clang-format off */
 const Plugin convert_plugins[] = {
-    PLUGIN("convert_element_type", lower_convert_element_type, "Cast"),
+    PLUGIN("convert_element_type", lower_convert_element_type, OP_Cast),
     {0},
 };
 /* clang-format on */

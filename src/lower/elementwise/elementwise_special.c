@@ -13,11 +13,11 @@ static bool is_double(const Value *x) { return x->type.dtype == DTYPE_FLOAT64; }
  * 1 where that was all of x. A product keeps the sign of -0, which ONNX Runtime's Where does not. */
 static Value *logarithm_of_one_plus(Lowering *l, Value *x) {
   Value *one = number_like(l, x, 1), *zero = number_like(l, x, 0);
-  Value *u = EMIT_MATH(l, "Add", x, one);
-  Value *kept = EMIT_MATH(l, "Min", EMIT_MATH(l, "Sub", u, one),
+  Value *u = EMIT_MATH(l, OP_Add, x, one);
+  Value *kept = EMIT_MATH(l, OP_Min, EMIT_MATH(l, OP_Sub, u, one),
                           number_like(l, x, is_double(x) ? DBL_MAX : FLT_MAX)); /* finite at infinity */
-  Value *ratio = EMIT_MATH(l, "Div", EMIT_MATH(l, "Log", u), kept);
-  return EMIT_MATH(l, "Mul", x, EMIT_WHERE(l, EMIT_MATH(l, "Equal", kept, zero), one, ratio));
+  Value *ratio = EMIT_MATH(l, OP_Div, EMIT_MATH(l, OP_Log, u), kept);
+  return EMIT_MATH(l, OP_Mul, x, EMIT_WHERE(l, EMIT_MATH(l, OP_Equal, kept, zero), one, ratio));
 }
 
 static void lower_log1p(Lowering *l) { bind_narrow(l, logarithm_of_one_plus(l, wide_input(l, 0))); }
@@ -25,15 +25,15 @@ static void lower_log1p(Lowering *l) { bind_narrow(l, logarithm_of_one_plus(l, w
 /* exp(x) - 1 = tanh(x / 2) * (exp(x) + 1), without cancellation anywhere. */
 static void lower_expm1(Lowering *l) {
   Value *x = wide_input(l, 0);
-  Value *tanh = EMIT_MATH(l, "Tanh", EMIT_MATH(l, "Mul", x, number_like(l, x, 0.5)));
-  Value *sum = EMIT_MATH(l, "Add", EMIT_MATH(l, "Exp", x), number_like(l, x, 1));
-  bind_narrow(l, EMIT_MATH(l, "Mul", tanh, sum));
+  Value *tanh = EMIT_MATH(l, OP_Tanh, EMIT_MATH(l, OP_Mul, x, number_like(l, x, 0.5)));
+  Value *sum = EMIT_MATH(l, OP_Add, EMIT_MATH(l, OP_Exp, x), number_like(l, x, 1));
+  bind_narrow(l, EMIT_MATH(l, OP_Mul, tanh, sum));
 }
 
 /* In float64, so that the logarithms of powers of two come out whole. */
 static void lower_log2(Lowering *l) {
-  Value *log = EMIT_MATH(l, "Log", cast_to(l, wide_input(l, 0), DTYPE_FLOAT64));
-  bind_narrow(l, EMIT_MATH(l, "Div", log, number_like(l, log, log_of_two)));
+  Value *log = EMIT_MATH(l, OP_Log, cast_to(l, wide_input(l, 0), DTYPE_FLOAT64));
+  bind_narrow(l, EMIT_MATH(l, OP_Div, log, number_like(l, log, log_of_two)));
 }
 
 /* polynomial(x, a0, a1, …) = a0 + x (a1 + x …) */
@@ -41,7 +41,7 @@ static void lower_polynomial(Lowering *l) {
   uint32_t last = l->equation->input_count - 1;
   Value *x = native_input(l, 0), *sum = native_input(l, last);
   for (uint32_t i = last - 1; i > 0; i--) {
-    sum = EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", sum, x), native_input(l, i));
+    sum = EMIT_MATH(l, OP_Add, EMIT_MATH(l, OP_Mul, sum, x), native_input(l, i));
   }
   bind_narrow(l, sum);
 }
@@ -56,60 +56,60 @@ static bool lower_by_operator(Lowering *l, Value *x) {
 static void lower_tan(Lowering *l) {
   Value *x = wide_input(l, 0);
   if (lower_by_operator(l, x)) return;
-  bind(l, 0, EMIT_MATH(l, "Div", EMIT_MATH(l, "Sin", x), EMIT_MATH(l, "Cos", x)));
+  bind(l, 0, EMIT_MATH(l, OP_Div, EMIT_MATH(l, OP_Sin, x), EMIT_MATH(l, OP_Cos, x)));
 }
 
 /* exp(x/2) + exp(-x/2), which overflows only far beyond sinh and cosh. */
 static Value *twice_cosh_of_half(Lowering *l, Value *half) {
-  Value *exp = EMIT_MATH(l, "Exp", half);
-  return EMIT_MATH(l, "Add", exp, EMIT_MATH(l, "Reciprocal", exp));
+  Value *exp = EMIT_MATH(l, OP_Exp, half);
+  return EMIT_MATH(l, OP_Add, exp, EMIT_MATH(l, OP_Reciprocal, exp));
 }
 
 /* sinh(x) = 2 tanh(x/2) cosh(x/2)^2 */
 static void lower_sinh(Lowering *l) {
   Value *x = wide_input(l, 0);
   if (lower_by_operator(l, x)) return;
-  Value *half = EMIT_MATH(l, "Mul", x, number_like(l, x, 0.5)), *cosh = twice_cosh_of_half(l, half);
-  Value *tanh = EMIT_MATH(l, "Mul", EMIT_MATH(l, "Tanh", half), number_like(l, x, 0.5));
-  bind(l, 0, EMIT_MATH(l, "Mul", EMIT_MATH(l, "Mul", tanh, cosh), cosh));
+  Value *half = EMIT_MATH(l, OP_Mul, x, number_like(l, x, 0.5)), *cosh = twice_cosh_of_half(l, half);
+  Value *tanh = EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Tanh, half), number_like(l, x, 0.5));
+  bind(l, 0, EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Mul, tanh, cosh), cosh));
 }
 
 /* cosh(x) = 2 cosh(x/2)^2 - 1 */
 static void lower_cosh(Lowering *l) {
   Value *x = wide_input(l, 0);
   if (lower_by_operator(l, x)) return;
-  Value *half = EMIT_MATH(l, "Mul", x, number_like(l, x, 0.5)), *cosh = twice_cosh_of_half(l, half);
-  Value *square = EMIT_MATH(l, "Mul", EMIT_MATH(l, "Mul", cosh, number_like(l, x, 0.5)), cosh);
-  bind(l, 0, EMIT_MATH(l, "Sub", square, number_like(l, x, 1)));
+  Value *half = EMIT_MATH(l, OP_Mul, x, number_like(l, x, 0.5)), *cosh = twice_cosh_of_half(l, half);
+  Value *square = EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Mul, cosh, number_like(l, x, 0.5)), cosh);
+  bind(l, 0, EMIT_MATH(l, OP_Sub, square, number_like(l, x, 1)));
 }
 
 /* log(2 x), where x^2 would be out of reach of x^2 + 1. */
 static Value *logarithm_of_twice(Lowering *l, Value *x) {
-  return EMIT_MATH(l, "Add", EMIT_MATH(l, "Log", x), number_like(l, x, log_of_two));
+  return EMIT_MATH(l, OP_Add, EMIT_MATH(l, OP_Log, x), number_like(l, x, log_of_two));
 }
 
 /* asinh(x) = log1p(x + x^2 / (1 + sqrt(1 + x^2))) for x >= 0, odd. */
 static void lower_asinh(Lowering *l) {
   Value *x = wide_input(l, 0);
   if (lower_by_operator(l, x)) return;
-  Value *one = number_like(l, x, 1), *size = EMIT_MATH(l, "Abs", x);
-  Value *large = EMIT_MATH(l, "Greater", size, number_like(l, x, 0x1p28));
-  Value *square = EMIT_MATH(l, "Mul", size, size);
-  Value *root = EMIT_MATH(l, "Add", EMIT_MATH(l, "Sqrt", EMIT_MATH(l, "Add", square, one)), one);
-  Value *small = logarithm_of_one_plus(l, EMIT_MATH(l, "Add", size, EMIT_MATH(l, "Div", square, root)));
+  Value *one = number_like(l, x, 1), *size = EMIT_MATH(l, OP_Abs, x);
+  Value *large = EMIT_MATH(l, OP_Greater, size, number_like(l, x, 0x1p28));
+  Value *square = EMIT_MATH(l, OP_Mul, size, size);
+  Value *root = EMIT_MATH(l, OP_Add, EMIT_MATH(l, OP_Sqrt, EMIT_MATH(l, OP_Add, square, one)), one);
+  Value *small = logarithm_of_one_plus(l, EMIT_MATH(l, OP_Add, size, EMIT_MATH(l, OP_Div, square, root)));
   Value *result = EMIT_WHERE(l, large, logarithm_of_twice(l, size), small);
-  bind(l, 0, EMIT_MATH(l, "Mul", EMIT_MATH(l, "Sign", x), result));
+  bind(l, 0, EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Sign, x), result));
 }
 
 /* acosh(1 + t) = log1p(t + sqrt(t) sqrt(t + 2)) */
 static void lower_acosh(Lowering *l) {
   Value *x = wide_input(l, 0);
   if (lower_by_operator(l, x)) return;
-  Value *large = EMIT_MATH(l, "Greater", x, number_like(l, x, 0x1p28));
-  Value *t = EMIT_MATH(l, "Sub", x, number_like(l, x, 1));
-  Value *other = EMIT_MATH(l, "Add", t, number_like(l, x, 2));
-  Value *root = EMIT_MATH(l, "Mul", EMIT_MATH(l, "Sqrt", t), EMIT_MATH(l, "Sqrt", other)); /* NaN for t < 0 */
-  Value *small = logarithm_of_one_plus(l, EMIT_MATH(l, "Add", t, root));
+  Value *large = EMIT_MATH(l, OP_Greater, x, number_like(l, x, 0x1p28));
+  Value *t = EMIT_MATH(l, OP_Sub, x, number_like(l, x, 1));
+  Value *other = EMIT_MATH(l, OP_Add, t, number_like(l, x, 2));
+  Value *root = EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Sqrt, t), EMIT_MATH(l, OP_Sqrt, other)); /* NaN for t < 0 */
+  Value *small = logarithm_of_one_plus(l, EMIT_MATH(l, OP_Add, t, root));
   bind(l, 0, EMIT_WHERE(l, large, logarithm_of_twice(l, x), small));
 }
 
@@ -117,22 +117,22 @@ static void lower_acosh(Lowering *l) {
 static void lower_atanh(Lowering *l) {
   Value *x = wide_input(l, 0);
   if (lower_by_operator(l, x)) return;
-  Value *size = EMIT_MATH(l, "Abs", x), *rest = EMIT_MATH(l, "Sub", number_like(l, x, 1), size);
-  Value *ratio = EMIT_MATH(l, "Div", EMIT_MATH(l, "Add", size, size), rest);
-  Value *half = EMIT_MATH(l, "Mul", EMIT_MATH(l, "Sign", x), number_like(l, x, 0.5));
-  bind(l, 0, EMIT_MATH(l, "Mul", half, logarithm_of_one_plus(l, ratio)));
+  Value *size = EMIT_MATH(l, OP_Abs, x), *rest = EMIT_MATH(l, OP_Sub, number_like(l, x, 1), size);
+  Value *ratio = EMIT_MATH(l, OP_Div, EMIT_MATH(l, OP_Add, size, size), rest);
+  Value *half = EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Sign, x), number_like(l, x, 0.5));
+  bind(l, 0, EMIT_MATH(l, OP_Mul, half, logarithm_of_one_plus(l, ratio)));
 }
 
 /* In float64 from the angle y in float32: atan(x) - y is the arctangent of (x cos y - sin y) / (cos y + x sin y), which
  * is so small that it equals its tangent. */
 static Value *arctangent(Lowering *l, Value *x) {
-  if (!is_double(x)) return EMIT_MATH(l, "Atan", x);
-  x = EMIT_MATH(l, "Clip", x, number_like(l, x, -1e300), number_like(l, x, 1e300)); /* infinity, but finite */
-  Value *y = cast_to(l, EMIT_MATH(l, "Atan", cast_to(l, x, DTYPE_FLOAT32)), DTYPE_FLOAT64);
-  Value *sin = EMIT_MATH(l, "Sin", y), *cos = EMIT_MATH(l, "Cos", y);
-  Value *above = EMIT_MATH(l, "Sub", EMIT_MATH(l, "Mul", x, cos), sin);
-  Value *below = EMIT_MATH(l, "Add", cos, EMIT_MATH(l, "Mul", x, sin));
-  return EMIT_MATH(l, "Add", y, EMIT_MATH(l, "Div", above, below));
+  if (!is_double(x)) return EMIT_MATH(l, OP_Atan, x);
+  x = EMIT_MATH(l, OP_Clip, x, number_like(l, x, -1e300), number_like(l, x, 1e300)); /* infinity, but finite */
+  Value *y = cast_to(l, EMIT_MATH(l, OP_Atan, cast_to(l, x, DTYPE_FLOAT32)), DTYPE_FLOAT64);
+  Value *sin = EMIT_MATH(l, OP_Sin, y), *cos = EMIT_MATH(l, OP_Cos, y);
+  Value *above = EMIT_MATH(l, OP_Sub, EMIT_MATH(l, OP_Mul, x, cos), sin);
+  Value *below = EMIT_MATH(l, OP_Add, cos, EMIT_MATH(l, OP_Mul, x, sin));
+  return EMIT_MATH(l, OP_Add, y, EMIT_MATH(l, OP_Div, above, below));
 }
 
 static void lower_atan(Lowering *l) { bind_narrow(l, arctangent(l, wide_input(l, 0))); }
@@ -141,52 +141,52 @@ static void lower_atan(Lowering *l) { bind_narrow(l, arctangent(l, wide_input(l,
 static void lower_asin(Lowering *l) {
   Value *x = wide_input(l, 0), *one = number_like(l, x, 1);
   if (lower_by_operator(l, x)) return;
-  Value *square = EMIT_MATH(l, "Mul", EMIT_MATH(l, "Sub", one, x), EMIT_MATH(l, "Add", one, x));
-  bind(l, 0, arctangent(l, EMIT_MATH(l, "Div", x, EMIT_MATH(l, "Sqrt", square))));
+  Value *square = EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Sub, one, x), EMIT_MATH(l, OP_Add, one, x));
+  bind(l, 0, arctangent(l, EMIT_MATH(l, OP_Div, x, EMIT_MATH(l, OP_Sqrt, square))));
 }
 
 /* acos(x) = 2 atan(sqrt((1 - x) / (1 + x))) */
 static void lower_acos(Lowering *l) {
   Value *x = wide_input(l, 0), *one = number_like(l, x, 1);
   if (lower_by_operator(l, x)) return;
-  Value *ratio = EMIT_MATH(l, "Div", EMIT_MATH(l, "Sub", one, x), EMIT_MATH(l, "Add", one, x));
-  Value *half = arctangent(l, EMIT_MATH(l, "Sqrt", ratio));
-  bind(l, 0, EMIT_MATH(l, "Add", half, half));
+  Value *ratio = EMIT_MATH(l, OP_Div, EMIT_MATH(l, OP_Sub, one, x), EMIT_MATH(l, OP_Add, one, x));
+  Value *half = arctangent(l, EMIT_MATH(l, OP_Sqrt, ratio));
+  bind(l, 0, EMIT_MATH(l, OP_Add, half, half));
 }
 
 /* The angle within the first half quadrant, unfolded over the diagonal, over the vertical, over the horizontal. */
 static void lower_atan2(Lowering *l) {
   Value *y = wide_input(l, 0), *x = wide_input(l, 1);
-  Value *up = EMIT_MATH(l, "Abs", y), *right = EMIT_MATH(l, "Abs", x);
-  Value *ratio = EMIT_MATH(l, "Div", EMIT_MATH(l, "Min", up, right), EMIT_MATH(l, "Max", up, right));
+  Value *up = EMIT_MATH(l, OP_Abs, y), *right = EMIT_MATH(l, OP_Abs, x);
+  Value *ratio = EMIT_MATH(l, OP_Div, EMIT_MATH(l, OP_Min, up, right), EMIT_MATH(l, OP_Max, up, right));
   /* 0 / 0 counts as 0, and infinity / infinity as 1. */
-  ratio = EMIT_WHERE(l, EMIT_MATH(l, "Equal", up, right), EMIT_MATH(l, "Sign", right), ratio);
+  ratio = EMIT_WHERE(l, EMIT_MATH(l, OP_Equal, up, right), EMIT_MATH(l, OP_Sign, right), ratio);
   Value *angle = arctangent(l, ratio);
-  Value *steep = EMIT_MATH(l, "Greater", up, right);
-  angle = EMIT_WHERE(l, steep, EMIT_MATH(l, "Sub", number_like(l, x, pi / 2), angle), angle);
-  angle = EMIT_WHERE(l, sign_bit(l, x), EMIT_MATH(l, "Sub", number_like(l, x, pi), angle), angle);
-  bind_narrow(l, EMIT_WHERE(l, sign_bit(l, y), EMIT_MATH(l, "Neg", angle), angle));
+  Value *steep = EMIT_MATH(l, OP_Greater, up, right);
+  angle = EMIT_WHERE(l, steep, EMIT_MATH(l, OP_Sub, number_like(l, x, pi / 2), angle), angle);
+  angle = EMIT_WHERE(l, sign_bit(l, x), EMIT_MATH(l, OP_Sub, number_like(l, x, pi), angle), angle);
+  bind_narrow(l, EMIT_WHERE(l, sign_bit(l, y), EMIT_MATH(l, OP_Neg, angle), angle));
 }
 
 /* erfc(x) for x >= 0, to the last digits of its relative size: exp(-x^2) u P(2 u - 1) with u = 4 / (x + 4). */
 static Value *erfc_of_positive(Lowering *l, Value *x) {
   Value *four = number_like(l, x, 4);
-  Value *u = EMIT_MATH(l, "Div", four, EMIT_MATH(l, "Add", x, four));
-  Value *t = EMIT_MATH(l, "Sub", EMIT_MATH(l, "Add", u, u), number_like(l, x, 1));
+  Value *u = EMIT_MATH(l, OP_Div, four, EMIT_MATH(l, OP_Add, x, four));
+  Value *t = EMIT_MATH(l, OP_Sub, EMIT_MATH(l, OP_Add, u, u), number_like(l, x, 1));
   Value *series = is_double(x) ? EMIT_POLYNOMIAL(l, t, erfc_float64) : EMIT_POLYNOMIAL(l, t, erfc_float32);
-  Value *exp = EMIT_MATH(l, "Exp", EMIT_MATH(l, "Neg", EMIT_MATH(l, "Mul", x, x)));
-  return EMIT_MATH(l, "Mul", exp, EMIT_MATH(l, "Mul", u, series));
+  Value *exp = EMIT_MATH(l, OP_Exp, EMIT_MATH(l, OP_Neg, EMIT_MATH(l, OP_Mul, x, x)));
+  return EMIT_MATH(l, OP_Mul, exp, EMIT_MATH(l, OP_Mul, u, series));
 }
 
 /* In float64 a polynomial in x^2 near 0, and 1 - erfc elsewhere. */
 static Value *error_function(Lowering *l, Value *x) {
-  if (!is_double(x)) return EMIT_MATH(l, "Erf", x);
-  Value *one = number_like(l, x, 1), *size = EMIT_MATH(l, "Abs", x);
-  Value *square = EMIT_MATH(l, "Mul", x, x);
-  Value *t = EMIT_MATH(l, "Sub", EMIT_MATH(l, "Add", square, square), one);
-  Value *near = EMIT_MATH(l, "Mul", x, EMIT_POLYNOMIAL(l, t, erf_float64));
-  Value *far = EMIT_MATH(l, "Mul", EMIT_MATH(l, "Sign", x), EMIT_MATH(l, "Sub", one, erfc_of_positive(l, size)));
-  return EMIT_WHERE(l, EMIT_MATH(l, "Less", size, one), near, far);
+  if (!is_double(x)) return EMIT_MATH(l, OP_Erf, x);
+  Value *one = number_like(l, x, 1), *size = EMIT_MATH(l, OP_Abs, x);
+  Value *square = EMIT_MATH(l, OP_Mul, x, x);
+  Value *t = EMIT_MATH(l, OP_Sub, EMIT_MATH(l, OP_Add, square, square), one);
+  Value *near = EMIT_MATH(l, OP_Mul, x, EMIT_POLYNOMIAL(l, t, erf_float64));
+  Value *far = EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Sign, x), EMIT_MATH(l, OP_Sub, one, erfc_of_positive(l, size)));
+  return EMIT_WHERE(l, EMIT_MATH(l, OP_Less, size, one), near, far);
 }
 
 static void lower_erf(Lowering *l) { bind_narrow(l, error_function(l, wide_input(l, 0))); }
@@ -216,36 +216,36 @@ static bool scales_its_argument(Lowering *l) {
 static void lower_erfc(Lowering *l) {
   Value *x = wide_input(l, 0);
   if (scales_its_argument(l)) {
-    bind_narrow(l, EMIT_MATH(l, "Sub", number_like(l, x, 1), error_function(l, x)));
+    bind_narrow(l, EMIT_MATH(l, OP_Sub, number_like(l, x, 1), error_function(l, x)));
     return;
   }
-  Value *positive = erfc_of_positive(l, EMIT_MATH(l, "Abs", x)), *zero = number_like(l, x, 0);
-  Value *mirrored = EMIT_MATH(l, "Sub", number_like(l, x, 2), positive);
-  bind_narrow(l, EMIT_WHERE(l, EMIT_MATH(l, "Less", x, zero), mirrored, positive));
+  Value *positive = erfc_of_positive(l, EMIT_MATH(l, OP_Abs, x)), *zero = number_like(l, x, 0);
+  Value *mirrored = EMIT_MATH(l, OP_Sub, number_like(l, x, 2), positive);
+  bind_narrow(l, EMIT_WHERE(l, EMIT_MATH(l, OP_Less, x, zero), mirrored, positive));
 }
 
 /* x P(w) with w = -log(1 - x^2), and for large w in the variable sqrt(w). */
 static void lower_erf_inv(Lowering *l) {
   Value *x = wide_input(l, 0), *one = number_like(l, x, 1);
   bool wide = is_double(x);
-  Value *rest = EMIT_MATH(l, "Mul", EMIT_MATH(l, "Sub", one, x), EMIT_MATH(l, "Add", one, x));
-  Value *w = EMIT_MATH(l, "Neg", EMIT_MATH(l, "Log", rest));
-  Value *t = EMIT_MATH(l, "Sub", EMIT_MATH(l, "Mul", w, number_like(l, x, 1.0 / 3)), one);
+  Value *rest = EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Sub, one, x), EMIT_MATH(l, OP_Add, one, x));
+  Value *w = EMIT_MATH(l, OP_Neg, EMIT_MATH(l, OP_Log, rest));
+  Value *t = EMIT_MATH(l, OP_Sub, EMIT_MATH(l, OP_Mul, w, number_like(l, x, 1.0 / 3)), one);
   Value *center = wide ? EMIT_POLYNOMIAL(l, t, erf_inv_center_float64) : EMIT_POLYNOMIAL(l, t, erf_inv_center_float32);
   double low = sqrt(6), high = wide ? 6.1 : 4.1;
-  t = EMIT_MATH(l, "Mul", EMIT_MATH(l, "Sqrt", w), number_like(l, x, 2 / (high - low)));
-  t = EMIT_MATH(l, "Sub", t, number_like(l, x, (high + low) / (high - low)));
+  t = EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Sqrt, w), number_like(l, x, 2 / (high - low)));
+  t = EMIT_MATH(l, OP_Sub, t, number_like(l, x, (high + low) / (high - low)));
   Value *tail = wide ? EMIT_POLYNOMIAL(l, t, erf_inv_tail_float64) : EMIT_POLYNOMIAL(l, t, erf_inv_tail_float32);
-  Value *ratio = EMIT_WHERE(l, EMIT_MATH(l, "Less", w, number_like(l, x, 6)), center, tail);
-  Value *ends = EMIT_MATH(l, "Equal", EMIT_MATH(l, "Abs", x), one);
-  bind_narrow(l, EMIT_MATH(l, "Mul", x, EMIT_WHERE(l, ends, number_like(l, x, INFINITY), ratio)));
+  Value *ratio = EMIT_WHERE(l, EMIT_MATH(l, OP_Less, w, number_like(l, x, 6)), center, tail);
+  Value *ends = EMIT_MATH(l, OP_Equal, EMIT_MATH(l, OP_Abs, x), one);
+  bind_narrow(l, EMIT_MATH(l, OP_Mul, x, EMIT_WHERE(l, ends, number_like(l, x, INFINITY), ratio)));
 }
 
 /* In float64, where a third of the logarithm is exact enough. */
 static void lower_cbrt(Lowering *l) {
   Value *x = cast_to(l, wide_input(l, 0), DTYPE_FLOAT64);
-  Value *root = EMIT_MATH(l, "Pow", EMIT_MATH(l, "Abs", x), number_like(l, x, 1.0 / 3));
-  bind_narrow(l, EMIT_MATH(l, "Mul", EMIT_MATH(l, "Sign", x), root));
+  Value *root = EMIT_MATH(l, OP_Pow, EMIT_MATH(l, OP_Abs, x), number_like(l, x, 1.0 / 3));
+  bind_narrow(l, EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Sign, x), root));
 }
 
 /* The exponent may be an integer; ONNX Runtime takes 32 and 64 bits of sign. */
@@ -255,30 +255,30 @@ static void lower_pow(Lowering *l) {
   if (dtype == DTYPE_UINT64) exponent = cast_to(l, exponent, DTYPE_FLOAT64);
   else if (dtype == DTYPE_UINT32) exponent = cast_to(l, exponent, DTYPE_INT64);
   else if (dtype_is_integer(dtype) && dtype_bits(dtype) < 32) exponent = cast_to(l, exponent, DTYPE_INT32);
-  bind_narrow(l, EMIT_MATH(l, "Pow", x, exponent));
+  bind_narrow(l, EMIT_MATH(l, OP_Pow, x, exponent));
 }
 
 /* clang-format off */
 const Plugin special_plugins[] = {
-    PLUGIN("log1p", lower_log1p, "Log"),
-    PLUGIN("expm1", lower_expm1, "Tanh"),
-    PLUGIN("log2", lower_log2, "Log"),
-    PLUGIN("polynomial", lower_polynomial, "Mul"),
-    PLUGIN("pow", lower_pow, "Pow"),
-    PLUGIN("cbrt", lower_cbrt, "Pow"),
-    PLUGIN("tan", lower_tan, "Tan"),
-    PLUGIN("sinh", lower_sinh, "Sinh"),
-    PLUGIN("cosh", lower_cosh, "Cosh"),
-    PLUGIN("asinh", lower_asinh, "Asinh"),
-    PLUGIN("acosh", lower_acosh, "Acosh"),
-    PLUGIN("atanh", lower_atanh, "Atanh"),
-    PLUGIN("asin", lower_asin, "Asin"),
-    PLUGIN("acos", lower_acos, "Acos"),
-    PLUGIN("atan", lower_atan, "Atan"),
-    PLUGIN("atan2", lower_atan2, "Atan"),
-    PLUGIN("erf", lower_erf, "Erf"),
-    PLUGIN("erfc", lower_erfc, "Erf"),
-    PLUGIN("erf_inv", lower_erf_inv, "Log"),
+    PLUGIN("log1p", lower_log1p, OP_Log),
+    PLUGIN("expm1", lower_expm1, OP_Tanh),
+    PLUGIN("log2", lower_log2, OP_Log),
+    PLUGIN("polynomial", lower_polynomial, OP_Mul),
+    PLUGIN("pow", lower_pow, OP_Pow),
+    PLUGIN("cbrt", lower_cbrt, OP_Pow),
+    PLUGIN("tan", lower_tan, OP_Tan),
+    PLUGIN("sinh", lower_sinh, OP_Sinh),
+    PLUGIN("cosh", lower_cosh, OP_Cosh),
+    PLUGIN("asinh", lower_asinh, OP_Asinh),
+    PLUGIN("acosh", lower_acosh, OP_Acosh),
+    PLUGIN("atanh", lower_atanh, OP_Atanh),
+    PLUGIN("asin", lower_asin, OP_Asin),
+    PLUGIN("acos", lower_acos, OP_Acos),
+    PLUGIN("atan", lower_atan, OP_Atan),
+    PLUGIN("atan2", lower_atan2, OP_Atan),
+    PLUGIN("erf", lower_erf, OP_Erf),
+    PLUGIN("erfc", lower_erfc, OP_Erf),
+    PLUGIN("erf_inv", lower_erf_inv, OP_Log),
     {0},
 };
 /* clang-format on */

@@ -56,11 +56,11 @@ static Type with_last(Lowering *l, Type type, int64_t length) {
 /* value has parts, or one part only, on its last axis. padded: the length that zeros fill up to, or 0. */
 static Value *dft(Lowering *l, Value *value, Type type, int64_t axis, bool inverse, int64_t padded, bool onesided) {
   Value *length = padded ? constant_integer(l, DTYPE_INT64, padded) : NULL;
-  bool axis_is_input = schema_version("DFT", l->options->opset) >= 20;
+  bool axis_is_input = schema_version(OP_DFT, l->options->opset) >= 20;
   Value *result;
-  if (axis_is_input) result = EMIT(l, "DFT", type, value, length, constant_integer(l, DTYPE_INT64, axis));
-  else if (length) result = EMIT(l, "DFT", type, value, length);
-  else result = EMIT(l, "DFT", type, value);
+  if (axis_is_input) result = EMIT(l, OP_DFT, type, value, length, constant_integer(l, DTYPE_INT64, axis));
+  else if (length) result = EMIT(l, OP_DFT, type, value, length);
+  else result = EMIT(l, OP_DFT, type, value);
   if (!axis_is_input) node_set_int(result->producer, "axis", axis);
   if (inverse) node_set_int(result->producer, "inverse", 1);
   if (onesided) node_set_int(result->producer, "onesided", 1);
@@ -93,7 +93,7 @@ static Value *merged(Lowering *l, Value *value, int64_t size) {
 
 static Value *matrix_product(Lowering *l, Value *value, const double *matrix, int64_t rows, int64_t columns) {
   Value *right = constant_doubles(l, value->type.dtype, (int64_t[]){rows, columns}, 2, matrix);
-  return EMIT(l, "MatMul", with_last(l, value->type, columns), value, right);
+  return EMIT(l, OP_MatMul, with_last(l, value->type, columns), value, right);
 }
 
 static Value *as_pairs(Lowering *l, Value *value, int64_t length) {
@@ -190,10 +190,10 @@ static Value *factor_constant(Lowering *l, Type pairs, const Factors *factors, c
 static Value *times_factors(Lowering *l, Value *pairs, const Factors *factors) {
   static const double exchange[] = {0, 1, 1, 0};
   Value *matrix = constant_doubles(l, pairs->type.dtype, (int64_t[]){2, 2}, 2, exchange);
-  Value *exchanged = EMIT(l, "MatMul", pairs->type, pairs, matrix);
-  Value *straight = EMIT_MATH(l, "Mul", pairs, factor_constant(l, pairs->type, factors, factors->cos, 1));
-  Value *turned = EMIT_MATH(l, "Mul", exchanged, factor_constant(l, pairs->type, factors, factors->sin, -1));
-  return EMIT_MATH(l, "Add", straight, turned);
+  Value *exchanged = EMIT(l, OP_MatMul, pairs->type, pairs, matrix);
+  Value *straight = EMIT_MATH(l, OP_Mul, pairs, factor_constant(l, pairs->type, factors, factors->cos, 1));
+  Value *turned = EMIT_MATH(l, OP_Mul, exchanged, factor_constant(l, pairs->type, factors, factors->sin, -1));
+  return EMIT_MATH(l, OP_Add, straight, turned);
 }
 
 static Value *times_along_axis(Lowering *l, Value *pairs, int64_t axis, const double *c, const double *s,
@@ -326,9 +326,9 @@ static Value *whole_transform(Lowering *l, Value *pairs, int64_t axis, int64_t n
     signs[2 * k + 1] = k <= n / 2 ? 1 : -1;
   }
   Type type = with_length(l, pairs->type, axis, n);
-  Value *both = EMIT(l, "Gather", type, pairs, constant_ints(l, places, (size_t)n));
+  Value *both = EMIT(l, OP_Gather, type, pairs, constant_ints(l, places, (size_t)n));
   node_set_int(both->producer, "axis", axis);
-  return EMIT(l, "Mul", type, both, constant_doubles(l, type.dtype, (int64_t[]){n, 2}, 2, signs));
+  return EMIT(l, OP_Mul, type, both, constant_doubles(l, type.dtype, (int64_t[]){n, 2}, 2, signs));
 }
 
 /* The first half of a transform to the n real numbers; along the last axis. */
@@ -385,7 +385,7 @@ static void lower_fft(Lowering *l) {
 
 /* clang-format off */
 const Plugin fft_plugins[] = {
-    PLUGIN("fft", lower_fft, "DFT"),
+    PLUGIN("fft", lower_fft, OP_DFT),
     {0},
 };
 /* clang-format on */

@@ -11,7 +11,7 @@
 enum { BLOCK = 32, LARGE = 256 };
 
 Value *place_of(Lowering *l, const Block *block, Value *index) {
-  return block->first ? EMIT_MATH(l, "Add", index, block->first) : index;
+  return block->first ? EMIT_MATH(l, OP_Add, index, block->first) : index;
 }
 
 Value *part_of(Lowering *l, Value *matrix, int64_t axis, const Block *block) {
@@ -21,7 +21,7 @@ Value *part_of(Lowering *l, Value *matrix, int64_t axis, const Block *block) {
 static Block block_at(Lowering *l, Value *first, int64_t size) {
   int64_t *numbers = arena_new_array(&l->context->arena, (size_t)size, int64_t);
   for (int64_t i = 0; i < size; i++) numbers[i] = i;
-  Value *places = EMIT_MATH(l, "Add", constant_ints(l, numbers, (size_t)size), first);
+  Value *places = EMIT_MATH(l, OP_Add, constant_ints(l, numbers, (size_t)size), first);
   return (Block){dim_of(size), first, places};
 }
 
@@ -30,8 +30,8 @@ static Value *number(Lowering *l, int64_t value) { return constant_ints(l, &valu
 /* The blocks of equal size, in a loop; the first of them begins at start. */
 static BlockWork equal_blocks(Lowering *l, const ByBlocks *plan, int64_t start, int64_t count, Value *const *carried) {
   Loop *loop = loop_begin(l, "blocks", dim_of(count), plan->backwards, carried, plan->carried_count);
-  Value *first = EMIT_MATH(l, "Mul", loop->index, number(l, BLOCK));
-  if (start) first = EMIT_MATH(l, "Add", first, number(l, start));
+  Value *first = EMIT_MATH(l, OP_Mul, loop->index, number(l, BLOCK));
+  if (start) first = EMIT_MATH(l, OP_Add, first, number(l, start));
   Block block = block_at(l, first, BLOCK);
   BlockWork work = plan->work(l, loop->carried, &block, plan->data);
   for (size_t i = 0; i < plan->piece_count; i++) loop_collect(loop, work.pieces[i], plan->axes[i]);

@@ -52,7 +52,7 @@ static DType dot_dtype(Lowering *l, DType lhs, DType rhs, DType result) {
     bool differ = (lhs == DTYPE_FLOAT16 && rhs == DTYPE_BFLOAT16) || (lhs == DTYPE_BFLOAT16 && rhs == DTYPE_FLOAT16);
     if (differ && dtype_bits(dtype) < 32) dtype = DTYPE_FLOAT32;
   }
-  DType compute = compute_dtype(l, "MatMul", dtype);
+  DType compute = compute_dtype(l, OP_MatMul, dtype);
   if (compute == DTYPE_NONE) unsupported(l, "ONNX Runtime has no matrix product of %s", dtype_name(dtype));
   return compute;
 }
@@ -184,7 +184,7 @@ static Value *matrix_product(Lowering *l, const Dot *dot) {
   size_t rank = 0;
   for (uint32_t i = 0; i + 1 < lhs->type.rank; i++) dims[rank++] = lhs->type.dims[i];
   if (rhs->type.rank > 1) dims[rank++] = rhs->type.dims[rhs->type.rank - 1];
-  Value *result = EMIT(l, "MatMul", type_make(l->context, dot->dtype, dims, (uint32_t)rank), lhs, rhs);
+  Value *result = EMIT(l, OP_MatMul, type_make(l->context, dot->dtype, dims, (uint32_t)rank), lhs, rhs);
   result = cast_to(l, result, dot->type.dtype);
   bool adds_one = batch && left->free_count + right->free_count == 1;
   if (adds_one && dot->type.rank + 1 == result->type.rank) {
@@ -237,7 +237,7 @@ static Value *outer_product(Lowering *l, const Dot *dot) {
   Value *rhs = cast_to(l, transpose_by(l, dot->rhs, order), dot->dtype);
   if (lhs->type.rank) lhs = add_ones(l, lhs, lhs->type.rank, dot->right.free_count);
   if (batch) rhs = add_ones(l, rhs, batch, dot->left.free_count);
-  Value *result = EMIT(l, "Mul", type_with(dot->type, dot->dtype), lhs, rhs);
+  Value *result = EMIT(l, OP_Mul, type_with(dot->type, dot->dtype), lhs, rhs);
   return cast_to(l, result, dot->type.dtype);
 }
 
@@ -250,9 +250,9 @@ static Value *vector_products(Lowering *l, const Dot *dot) {
   Value *lhs = cast_to(l, transpose_by(l, dot->lhs, order), dot->dtype);
   rhs_order(&dot->right, order);
   Value *rhs = cast_to(l, transpose_by(l, dot->rhs, order), dot->dtype);
-  Value *products = EMIT(l, "Mul", lhs->type, lhs, rhs);
+  Value *products = EMIT(l, OP_Mul, lhs->type, lhs, rhs);
   for (size_t i = 0; i < contract; i++) axes[i] = (int64_t)(batch + i);
-  return cast_to(l, EMIT_REDUCED(l, "ReduceSum", products, axes, contract), dot->type.dtype);
+  return cast_to(l, EMIT_REDUCED(l, OP_ReduceSum, products, axes, contract), dot->type.dtype);
 }
 
 static bool sums_over_empty_axis(const Dot *dot) {
@@ -290,7 +290,7 @@ static void lower_dot_general(Lowering *l) {
 
 /* clang-format off */
 const Plugin dot_plugins[] = {
-    PLUGIN("dot_general", lower_dot_general, "MatMul"),
+    PLUGIN("dot_general", lower_dot_general, OP_MatMul),
     {0},
 };
 /* clang-format on */

@@ -43,7 +43,7 @@ Value *joined_rows(Lowering *l, Value *sizes, Value *below);
 /* What is on and above the diagonal, and the elements just below it in the marked rows. */
 Value *almost_triangle(Lowering *l, Value *form, Value *marked);
 /* The least or greatest over the batch, which may be empty, and another number. Rank 0. */
-Value *over_batch(Lowering *l, const char *op, Value *numbers, Dim other);
+Value *over_batch(Lowering *l, Op op, Value *numbers, Dim other);
 /* A column moved by one row: each row gets what the row before, or the one after it, has; the last gets the first's. */
 Value *of_row_before(Lowering *l, Value *column);
 Value *of_row_after(Lowering *l, Value *column);

@@ -16,12 +16,12 @@ typedef struct Pairs {
 
 /* The element of each pair: of the two that are equal but for rounding (and conjugation), both rivals take the same. */
 static Parts pair_elements(Lowering *l, const Seats *seats, Parts matrix) {
-  Value *rows = EMIT_MATH(l, "Min", seats->from, seats->rival),
-        *columns = EMIT_MATH(l, "Max", seats->from, seats->rival);
+  Value *rows = EMIT_MATH(l, OP_Min, seats->from, seats->rival),
+        *columns = EMIT_MATH(l, OP_Max, seats->from, seats->rival);
   Parts elements = {entries_at(l, matrix.re, rows, columns), NULL};
   if (!matrix.im) return elements;
   Value *imaginary = entries_at(l, matrix.im, rows, columns);
-  elements.im = EMIT_WHERE(l, is_first(l, seats), imaginary, EMIT_MATH(l, "Neg", imaginary));
+  elements.im = EMIT_WHERE(l, is_first(l, seats), imaginary, EMIT_MATH(l, OP_Neg, imaginary));
   return elements;
 }
 
@@ -29,9 +29,9 @@ static Parts pair_elements(Lowering *l, const Seats *seats, Parts matrix) {
 static Value *split_phases(Lowering *l, Parts *elements) {
   if (!elements->im) return elements->re;
   Value *size = magnitude(l, *elements), *zero = number_like(l, size, 0), *one = number_like(l, size, 1);
-  Value *none = EMIT_MATH(l, "Equal", size, zero), *divisor = EMIT_WHERE(l, none, one, size);
-  elements->re = EMIT_MATH(l, "Div", elements->re, divisor);
-  elements->im = EMIT_MATH(l, "Div", elements->im, divisor);
+  Value *none = EMIT_MATH(l, OP_Equal, size, zero), *divisor = EMIT_WHERE(l, none, one, size);
+  elements->re = EMIT_MATH(l, OP_Div, elements->re, divisor);
+  elements->im = EMIT_MATH(l, OP_Div, elements->im, divisor);
   return size;
 }
 
@@ -41,17 +41,17 @@ static Value *turn(Lowering *l, const Seats *seats, Value **diagonal, Parts *res
   Parts phases = pair_elements(l, seats, *rest);
   Value *element = split_phases(l, &phases);
   Value *own = rows_at(l, *diagonal, seats->from), *other = rows_at(l, *diagonal, seats->rival);
-  Value *twice = EMIT_MATH(l, "Add", element, element);
-  Angle angle = half_angle(l, seats, twice, EMIT_MATH(l, "Sub", own, other), spacing_of(dtype) / 2);
-  *diagonal = EMIT_MATH(l, "Add", own, EMIT_MATH(l, "Mul", angle.tangent, element));
+  Value *twice = EMIT_MATH(l, OP_Add, element, element);
+  Angle angle = half_angle(l, seats, twice, EMIT_MATH(l, OP_Sub, own, other), spacing_of(dtype) / 2);
+  *diagonal = EMIT_MATH(l, OP_Add, own, EMIT_MATH(l, OP_Mul, angle.tangent, element));
   Parts cosine = {angle.cosine, NULL}, sine = {angle.sine, NULL};
   if (phases.im) {
-    sine = (Parts){EMIT_MATH(l, "Mul", phases.re, angle.sine), EMIT_MATH(l, "Mul", phases.im, angle.sine)};
+    sine = (Parts){EMIT_MATH(l, OP_Mul, phases.re, angle.sine), EMIT_MATH(l, OP_Mul, phases.im, angle.sine)};
   }
   Parts rows = conjugate_transposed(l, rotated_rows(l, seats, *rest, cosine, sine));
   Parts both = rotated_rows(l, seats, rows, cosine, sine);
   Value *mask = rivals_mask(l, seats, dtype, false);
-  *rest = (Parts){EMIT_MATH(l, "Mul", both.re, mask), both.im ? EMIT_MATH(l, "Mul", both.im, mask) : NULL};
+  *rest = (Parts){EMIT_MATH(l, OP_Mul, both.re, mask), both.im ? EMIT_MATH(l, OP_Mul, both.im, mask) : NULL};
   *vectors = rotated_rows(l, seats, *vectors, cosine, sine);
   return angle.turned;
 }
@@ -63,12 +63,12 @@ static Pairs diagonalized(Lowering *l, Parts matrix) {
   Type type = matrix.re->type;
   bool complex = matrix.im != NULL;
   Value *identity = identity_matrix(l, type.dtype, size, size);
-  Value *off = EMIT_MATH(l, "Sub", number_like(l, identity, 1), identity);
+  Value *off = EMIT_MATH(l, OP_Sub, number_like(l, identity, 1), identity);
   Value *start[] = {constant_integer(l, DTYPE_INT64, 0),
                     main_diagonal(l, matrix.re),
-                    EMIT_MATH(l, "Mul", matrix.re, off),
+                    EMIT_MATH(l, OP_Mul, matrix.re, off),
                     expand_to(l, identity, type.dims, type.rank),
-                    complex ? EMIT_MATH(l, "Mul", matrix.im, off) : NULL,
+                    complex ? EMIT_MATH(l, OP_Mul, matrix.im, off) : NULL,
                     complex ? filled(l, type, tensor_scalar(l, type.dtype, 0)) : NULL};
   Dim most = dim_multiply(l->context, dim_of(MOST_SWEEPS), seats.rounds);
   Loop *loop = loop_begin(l, "jacobi", most, false, start, complex ? 6 : 4);
@@ -97,7 +97,7 @@ static void lower_eigh(Lowering *l) {
   matrix = symmetric_from(l, matrix, param_bool_or(l->equation, "lower", true));
   Value *scale = matrix_scale(l, matrix), *places;
   Pairs pairs = diagonalized(l, over_scale(l, matrix, scale));
-  Value *values = EMIT_MATH(l, "Mul", in_order(l, pairs.values, false, &places), scale);
+  Value *values = EMIT_MATH(l, OP_Mul, in_order(l, pairs.values, false, &places), scale);
   Parts vectors = spoiled_by(l, rows_in_order(l, pairs.vectors, places), scale);
   vectors.re = rows_of_subset(l, vectors.re, subset);
   if (vectors.im) vectors.im = rows_of_subset(l, vectors.im, subset);
@@ -107,7 +107,7 @@ static void lower_eigh(Lowering *l) {
 
 /* clang-format off */
 const Plugin eigh_plugins[] = {
-    PLUGIN("eigh", lower_eigh, NULL, TAKES_COMPLEX),
+    PLUGIN("eigh", lower_eigh, OP_NONE, TAKES_COMPLEX),
     {0},
 };
 /* clang-format on */

@@ -25,7 +25,7 @@ Hessenberg hessenberg_of(Lowering *l, Parts matrix) {
   Loop *loop = loop_begin(l, "hessenberg", count, false, start, complex ? 4 : 2);
   Parts form = {loop->carried[0], complex ? loop->carried[2] : NULL};
   Parts basis = {loop->carried[1], complex ? loop->carried[3] : NULL};
-  Value *below = EMIT_MATH(l, "Add", loop->index, integer_like(l, loop->index, 1));
+  Value *below = EMIT_MATH(l, OP_Add, loop->index, integer_like(l, loop->index, 1));
   Parts column = {slice_of(l, form.re, COLUMNS, loop->index),
                   complex ? slice_of(l, form.im, COLUMNS, loop->index) : NULL};
   ComplexReflection by = complex_reflection_of(l, column, rows, below);
@@ -43,7 +43,7 @@ Hessenberg hessenberg_of(Lowering *l, Parts matrix) {
 /* A part of the form, and below its subdiagonal the vectors. */
 static Value *packed(Lowering *l, Value *form, Value *vectors) {
   Value *stored = extended(l, triangle(l, vectors, true, -2), COLUMNS, size_along(form, COLUMNS));
-  return EMIT_MATH(l, "Add", triangle(l, form, false, -1), stored);
+  return EMIT_MATH(l, OP_Add, triangle(l, form, false, -1), stored);
 }
 
 static void lower_hessenberg(Lowering *l) {
@@ -65,7 +65,7 @@ static Value *reversed(Lowering *l, Value *matrix, int64_t axis) {
   static const int64_t last[] = {-1}, before_first[] = {INT64_MIN};
   int64_t number = axis + matrix->type.rank;
   Value *step = constant_ints(l, last, 1), *end = constant_ints(l, before_first, 1);
-  return EMIT(l, "Slice", matrix->type, matrix, step, end, constant_ints(l, &number, 1), step);
+  return EMIT(l, OP_Slice, matrix->type, matrix, step, end, constant_ints(l, &number, 1), step);
 }
 
 static Value *turned(Lowering *l, Value *matrix) { return reversed(l, reversed(l, matrix, ROWS), COLUMNS); }
@@ -73,7 +73,7 @@ static Value *turned(Lowering *l, Value *matrix) { return reversed(l, reversed(l
 /* matrix[i + offset, i] as a column. */
 static Value *diagonal_below(Lowering *l, Value *matrix, int64_t offset) {
   Value *columns = counted(l, dim_subtract(l->context, size_along(matrix, ROWS), dim_of(offset)));
-  return entries_at(l, matrix, EMIT_MATH(l, "Add", columns, integer_like(l, columns, offset)), columns);
+  return entries_at(l, matrix, EMIT_MATH(l, OP_Add, columns, integer_like(l, columns, offset)), columns);
 }
 
 /* Results of the equation for one part of the matrix, turned back. */
@@ -84,7 +84,7 @@ typedef struct Tridiagonal {
 
 static Tridiagonal part_results(Lowering *l, Value *matrix, Value *form, Value *vectors, Value *taus, bool lower) {
   Dim size = size_along(matrix, ROWS);
-  Value *above = EMIT_MATH(l, "Less", numbers_along(l, ROWS, size), numbers_along(l, COLUMNS, size));
+  Value *above = EMIT_MATH(l, OP_Less, numbers_along(l, ROWS, size), numbers_along(l, COLUMNS, size));
   Value *stored = EMIT_WHERE(l, above, matrix, packed(l, form, vectors));
   return (Tridiagonal){lower ? stored : turned(l, stored), from_row(l, lower ? taus : reversed(l, taus, COLUMNS))};
 }
@@ -116,8 +116,8 @@ static void lower_tridiagonal(Lowering *l) {
 
 /* clang-format off */
 const Plugin hessenberg_plugins[] = {
-    PLUGIN("hessenberg", lower_hessenberg, NULL, TAKES_COMPLEX),
-    PLUGIN("tridiagonal", lower_tridiagonal, NULL, TAKES_COMPLEX),
+    PLUGIN("hessenberg", lower_hessenberg, OP_NONE, TAKES_COMPLEX),
+    PLUGIN("tridiagonal", lower_tridiagonal, OP_NONE, TAKES_COMPLEX),
     {0},
 };
 /* clang-format on */

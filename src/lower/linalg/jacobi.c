@@ -19,14 +19,15 @@ Seats seats_for(Lowering *l, Dim count) {
   Dim rounds = dim_subtract(l->context, dim_add(l->context, count, parity), dim_of(1));
   Value *ring = dimension_scalar(l, rounds, DTYPE_INT64), *size = dimension_scalar(l, count, DTYPE_INT64);
   Value *seat = counted(l, count), *zero = integer_like(l, seat, 0), *one = integer_like(l, seat, 1);
-  Value *next = EMIT_MATH(l, "Mod", EMIT_MATH(l, "Add", seat, one), ring);
-  Value *from = EMIT_WHERE(l, EMIT_MATH(l, "Less", seat, ring), next, seat);
-  Value *across = EMIT_MATH(l, "Mod", EMIT_MATH(l, "Sub", ring, from), ring);
-  Value *outside = EMIT_MATH(l, "Mul", EMIT_MATH(l, "Sub", size, ring), ring); /* the last seat, or zero: none stays */
-  Value *rival = EMIT_WHERE(l, EMIT_MATH(l, "Less", from, ring), across, zero);
-  rival = EMIT_WHERE(l, EMIT_MATH(l, "Equal", from, zero), outside, rival);
-  Value *before = EMIT_MATH(l, "Sub", EMIT_MATH(l, "Add", rival, ring), one);
-  Value *place = EMIT_WHERE(l, EMIT_MATH(l, "Less", rival, ring), EMIT_MATH(l, "Mod", before, ring), rival);
+  Value *next = EMIT_MATH(l, OP_Mod, EMIT_MATH(l, OP_Add, seat, one), ring);
+  Value *from = EMIT_WHERE(l, EMIT_MATH(l, OP_Less, seat, ring), next, seat);
+  Value *across = EMIT_MATH(l, OP_Mod, EMIT_MATH(l, OP_Sub, ring, from), ring);
+  Value *outside =
+      EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Sub, size, ring), ring); /* the last seat, or zero: none stays */
+  Value *rival = EMIT_WHERE(l, EMIT_MATH(l, OP_Less, from, ring), across, zero);
+  rival = EMIT_WHERE(l, EMIT_MATH(l, OP_Equal, from, zero), outside, rival);
+  Value *before = EMIT_MATH(l, OP_Sub, EMIT_MATH(l, OP_Add, rival, ring), one);
+  Value *place = EMIT_WHERE(l, EMIT_MATH(l, OP_Less, rival, ring), EMIT_MATH(l, OP_Mod, before, ring), rival);
   return (Seats){count, rounds, from, rival, place};
 }
 
@@ -36,8 +37,8 @@ Value *entries_at(Lowering *l, Value *matrix, Value *rows, Value *columns) {
   memcpy(dims, matrix->type.dims, rank * sizeof *dims);
   dims[rank - 2] = dim_multiply(l->context, size_along(matrix, ROWS), width);
   dims[rank - 1] = dim_of(1);
-  Value *starts = EMIT_MATH(l, "Mul", rows, dimension_scalar(l, width, DTYPE_INT64));
-  return rows_at(l, reshape_to(l, matrix, dims, rank), EMIT_MATH(l, "Add", starts, columns));
+  Value *starts = EMIT_MATH(l, OP_Mul, rows, dimension_scalar(l, width, DTYPE_INT64));
+  return rows_at(l, reshape_to(l, matrix, dims, rank), EMIT_MATH(l, OP_Add, starts, columns));
 }
 
 Value *main_diagonal(Lowering *l, Value *matrix) {
@@ -46,7 +47,7 @@ Value *main_diagonal(Lowering *l, Value *matrix) {
 }
 
 Value *rows_at(Lowering *l, Value *matrix, Value *rows) {
-  Value *result = EMIT(l, "Gather", resized(l, matrix->type, ROWS, rows->type.dims[0]), matrix, rows);
+  Value *result = EMIT(l, OP_Gather, resized(l, matrix->type, ROWS, rows->type.dims[0]), matrix, rows);
   node_set_int(result->producer, "axis", (int64_t)matrix->type.rank - 2);
   return result;
 }
@@ -59,19 +60,19 @@ static Value *seat_column(Lowering *l, Value *numbers) {
 
 Value *rivals_mask(Lowering *l, const Seats *seats, DType dtype, bool keep_diagonal) {
   Value *columns = numbers_along(l, COLUMNS, seats->count), *rows = numbers_along(l, ROWS, seats->count);
-  Value *taken = EMIT_MATH(l, "Equal", columns, seat_column(l, seats->place));
-  if (keep_diagonal) taken = EMIT_MATH(l, "And", taken, has_rival(l, seats));
-  else taken = EMIT_MATH(l, "Or", taken, EMIT_MATH(l, "Equal", columns, rows));
-  return cast_to(l, EMIT_MATH(l, "Not", taken), dtype);
+  Value *taken = EMIT_MATH(l, OP_Equal, columns, seat_column(l, seats->place));
+  if (keep_diagonal) taken = EMIT_MATH(l, OP_And, taken, has_rival(l, seats));
+  else taken = EMIT_MATH(l, OP_Or, taken, EMIT_MATH(l, OP_Equal, columns, rows));
+  return cast_to(l, EMIT_MATH(l, OP_Not, taken), dtype);
 }
 
 Value *is_first(Lowering *l, const Seats *seats) {
-  return EMIT_MATH(l, "Less", seat_column(l, seats->from), seat_column(l, seats->rival));
+  return EMIT_MATH(l, OP_Less, seat_column(l, seats->from), seat_column(l, seats->rival));
 }
 
 Value *has_rival(Lowering *l, const Seats *seats) {
-  Value *alone = EMIT_MATH(l, "Equal", seat_column(l, seats->from), seat_column(l, seats->rival));
-  return EMIT_MATH(l, "Not", alone);
+  Value *alone = EMIT_MATH(l, OP_Equal, seat_column(l, seats->from), seat_column(l, seats->rival));
+  return EMIT_MATH(l, OP_Not, alone);
 }
 
 /* Too small to matter in a sum but with zero. */
@@ -84,33 +85,33 @@ static Value *tie_breaker(Lowering *l, const Seats *seats, DType dtype) {
 
 Angle half_angle(Lowering *l, const Seats *seats, Value *opposite, Value *adjacent, double tolerance) {
   Value *one = number_like(l, opposite, 1);
-  Value *cotangent = EMIT_MATH(l, "Div", adjacent, opposite);
+  Value *cotangent = EMIT_MATH(l, OP_Div, adjacent, opposite);
   Value *tie = seats ? tie_breaker(l, seats, opposite->type.dtype) : number_like(l, opposite, TIE);
-  cotangent = EMIT_MATH(l, "Add", cotangent, tie);
-  Value *square = EMIT_MATH(l, "Mul", cotangent, cotangent);
-  Value *root = EMIT_MATH(l, "Sqrt", EMIT_MATH(l, "Add", square, one));
-  Value *away = EMIT_MATH(l, "Mul", root, EMIT_MATH(l, "Sign", cotangent));
-  Value *tangent = EMIT_MATH(l, "Reciprocal", EMIT_MATH(l, "Add", cotangent, away));
+  cotangent = EMIT_MATH(l, OP_Add, cotangent, tie);
+  Value *square = EMIT_MATH(l, OP_Mul, cotangent, cotangent);
+  Value *root = EMIT_MATH(l, OP_Sqrt, EMIT_MATH(l, OP_Add, square, one));
+  Value *away = EMIT_MATH(l, OP_Mul, root, EMIT_MATH(l, OP_Sign, cotangent));
+  Value *tangent = EMIT_MATH(l, OP_Reciprocal, EMIT_MATH(l, OP_Add, cotangent, away));
   Angle angle = {0};
-  angle.turned = EMIT_MATH(l, "Greater", EMIT_MATH(l, "Abs", opposite), number_like(l, opposite, tolerance));
+  angle.turned = EMIT_MATH(l, OP_Greater, EMIT_MATH(l, OP_Abs, opposite), number_like(l, opposite, tolerance));
   angle.tangent = EMIT_WHERE(l, angle.turned, tangent, number_like(l, opposite, 0));
-  Value *slope = EMIT_MATH(l, "Mul", angle.tangent, angle.tangent);
-  angle.cosine = EMIT_MATH(l, "Reciprocal", EMIT_MATH(l, "Sqrt", EMIT_MATH(l, "Add", slope, one)));
-  angle.sine = EMIT_MATH(l, "Mul", angle.tangent, angle.cosine);
+  Value *slope = EMIT_MATH(l, OP_Mul, angle.tangent, angle.tangent);
+  angle.cosine = EMIT_MATH(l, OP_Reciprocal, EMIT_MATH(l, OP_Sqrt, EMIT_MATH(l, OP_Add, slope, one)));
+  angle.sine = EMIT_MATH(l, OP_Mul, angle.tangent, angle.cosine);
   return angle;
 }
 
 /* A part of a product: a.re b.re - a.im b.im, or with the first parts exchanged and a plus. */
 static Value *product_part(Lowering *l, Parts a, Parts b, bool real) {
   Value *first = real ? a.re : a.im, *second = real ? a.im : a.re;
-  Value *product = first && b.re ? EMIT_MATH(l, "Mul", first, b.re) : NULL;
+  Value *product = first && b.re ? EMIT_MATH(l, OP_Mul, first, b.re) : NULL;
   if (!second || !b.im) return product;
-  Value *other = EMIT_MATH(l, "Mul", second, b.im);
-  if (product) return EMIT_MATH(l, real ? "Sub" : "Add", product, other);
-  return real ? EMIT_MATH(l, "Neg", other) : other;
+  Value *other = EMIT_MATH(l, OP_Mul, second, b.im);
+  if (product) return EMIT_MATH(l, real ? OP_Sub : OP_Add, product, other);
+  return real ? EMIT_MATH(l, OP_Neg, other) : other;
 }
 
-static Value *sum_of(Lowering *l, Value *a, Value *b) { return a && b ? EMIT_MATH(l, "Add", a, b) : a ? a : b; }
+static Value *sum_of(Lowering *l, Value *a, Value *b) { return a && b ? EMIT_MATH(l, OP_Add, a, b) : a ? a : b; }
 
 Parts rotated_rows(Lowering *l, const Seats *seats, Parts matrix, Parts cosine, Parts sine) {
   Parts own = {rows_at(l, matrix.re, seats->from), matrix.im ? rows_at(l, matrix.im, seats->from) : NULL};
@@ -122,14 +123,14 @@ Parts rotated_rows(Lowering *l, const Seats *seats, Parts matrix, Parts cosine, 
 }
 
 Value *quiet_rounds(Lowering *l, Value *before, Value *turned) {
-  Value *turns = EMIT(l, "ReduceSum", type_scalar(DTYPE_INT64), cast_to(l, turned, DTYPE_INT64));
+  Value *turns = EMIT(l, OP_ReduceSum, type_scalar(DTYPE_INT64), cast_to(l, turned, DTYPE_INT64));
   node_set_int(turns->producer, "keepdims", 0);
-  Value *none = EMIT_MATH(l, "Equal", turns, integer_like(l, turns, 0));
-  return EMIT_WHERE(l, none, EMIT_MATH(l, "Add", before, integer_like(l, before, 1)), integer_like(l, before, 0));
+  Value *none = EMIT_MATH(l, OP_Equal, turns, integer_like(l, turns, 0));
+  return EMIT_WHERE(l, none, EMIT_MATH(l, OP_Add, before, integer_like(l, before, 1)), integer_like(l, before, 0));
 }
 
 Value *is_unfinished(Lowering *l, const Seats *seats, Value *quiet) {
-  return EMIT_MATH(l, "Less", quiet, dimension_scalar(l, seats->rounds, DTYPE_INT64));
+  return EMIT_MATH(l, OP_Less, quiet, dimension_scalar(l, seats->rounds, DTYPE_INT64));
 }
 
 Value *matrix_scale(Lowering *l, Parts parts) {
@@ -139,30 +140,30 @@ Value *matrix_scale(Lowering *l, Parts parts) {
     Type type = resized(l, matrix->type, ROWS, both);
     matrix = concat_at(l, VALUES(parts.re, parts.im), 2, (int64_t)type.rank - 2, type);
   }
-  Value *sizes = EMIT_MATH(l, "Abs", matrix);
-  Value *largest = EMIT_ALONG(l, "ReduceMax", EMIT_ALONG(l, "ReduceMax", sizes, COLUMNS), ROWS);
-  Value *exponent = EMIT_MATH(l, "Mul", EMIT_MATH(l, "Log", largest), number_like(l, matrix, 1 / log(2)));
-  Value *scale = EMIT(l, "Pow", largest->type, number_like(l, matrix, 2), EMIT_MATH(l, "Floor", exponent));
+  Value *sizes = EMIT_MATH(l, OP_Abs, matrix);
+  Value *largest = EMIT_ALONG(l, OP_ReduceMax, EMIT_ALONG(l, OP_ReduceMax, sizes, COLUMNS), ROWS);
+  Value *exponent = EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Log, largest), number_like(l, matrix, 1 / log(2)));
+  Value *scale = EMIT(l, OP_Pow, largest->type, number_like(l, matrix, 2), EMIT_MATH(l, OP_Floor, exponent));
   Value *zero = number_like(l, matrix, 0);
-  scale = EMIT_WHERE(l, EMIT_MATH(l, "Greater", largest, zero), scale, number_like(l, matrix, 1));
+  scale = EMIT_WHERE(l, EMIT_MATH(l, OP_Greater, largest, zero), scale, number_like(l, matrix, 1));
   /* Zero, or NaN: ReduceMax may pass over NaN. */
-  Value *nothing = EMIT_MATH(l, "Mul", matrix, zero);
-  nothing = EMIT_ALONG(l, "ReduceSum", EMIT_ALONG(l, "ReduceSum", nothing, COLUMNS), ROWS);
-  return EMIT_MATH(l, "Add", scale, nothing);
+  Value *nothing = EMIT_MATH(l, OP_Mul, matrix, zero);
+  nothing = EMIT_ALONG(l, OP_ReduceSum, EMIT_ALONG(l, OP_ReduceSum, nothing, COLUMNS), ROWS);
+  return EMIT_MATH(l, OP_Add, scale, nothing);
 }
 
 Parts over_scale(Lowering *l, Parts matrix, Value *scale) {
-  return (Parts){EMIT_MATH(l, "Div", matrix.re, scale), matrix.im ? EMIT_MATH(l, "Div", matrix.im, scale) : NULL};
+  return (Parts){EMIT_MATH(l, OP_Div, matrix.re, scale), matrix.im ? EMIT_MATH(l, OP_Div, matrix.im, scale) : NULL};
 }
 
 Parts spoiled_by(Lowering *l, Parts matrix, Value *scale) {
-  Value *nothing = EMIT_MATH(l, "Mul", scale, number_like(l, scale, 0));
-  return (Parts){EMIT_MATH(l, "Add", matrix.re, nothing), matrix.im ? EMIT_MATH(l, "Add", matrix.im, nothing) : NULL};
+  Value *nothing = EMIT_MATH(l, OP_Mul, scale, number_like(l, scale, 0));
+  return (Parts){EMIT_MATH(l, OP_Add, matrix.re, nothing), matrix.im ? EMIT_MATH(l, OP_Add, matrix.im, nothing) : NULL};
 }
 
 Value *in_order(Lowering *l, Value *column, bool descending, Value **places) {
   Type types[] = {column->type, type_with(column->type, DTYPE_INT64)};
-  Node *node = EMIT_NODE(l, "TopK", types, 2, column, dimension_value(l, size_along(column, ROWS)));
+  Node *node = EMIT_NODE(l, OP_TopK, types, 2, column, dimension_value(l, size_along(column, ROWS)));
   node_set_int(node, "axis", (int64_t)column->type.rank - 2);
   if (!descending) node_set_int(node, "largest", 0);
   *places = node->outputs[1];

@@ -32,16 +32,16 @@ void lower_complex_cholesky(Lowering *l) {
   Value *rows = numbers_along(l, ROWS, size_along(matrix.re, ROWS)), *zero = number_like(l, matrix.re, 0);
   Loop *loop = LOOP_BEGIN(l, "complex_cholesky", size_along(matrix.re, ROWS), matrix.re, matrix.im);
   Parts rest = {loop->carried[0], loop->carried[1]}, column = slices(l, rest, COLUMNS, loop->index);
-  Value *root = EMIT_MATH(l, "Sqrt", slice_of(l, column.re, ROWS, loop->index));
-  Value *re = EMIT_MATH(l, "Div", column.re, root), *im = EMIT_MATH(l, "Div", column.im, root);
-  Parts factor = {EMIT_WHERE(l, EMIT_MATH(l, "GreaterOrEqual", rows, loop->index), re, zero),
-                  EMIT_WHERE(l, EMIT_MATH(l, "Greater", rows, loop->index), im, zero)};
+  Value *root = EMIT_MATH(l, OP_Sqrt, slice_of(l, column.re, ROWS, loop->index));
+  Value *re = EMIT_MATH(l, OP_Div, column.re, root), *im = EMIT_MATH(l, OP_Div, column.im, root);
+  Parts factor = {EMIT_WHERE(l, EMIT_MATH(l, OP_GreaterOrEqual, rows, loop->index), re, zero),
+                  EMIT_WHERE(l, EMIT_MATH(l, OP_Greater, rows, loop->index), im, zero)};
   Parts after = parts_difference(l, rest, EMIT_PRODUCT(l, factor, conjugate_transposed(l, factor)));
   loop_collect(loop, factor.re, COLUMNS);
   loop_collect(loop, factor.im, COLUMNS);
   Value **results = EMIT_LOOP(loop, after.re, after.im);
-  Value *sum = EMIT_ALONG(l, "ReduceSum", EMIT_ALONG(l, "ReduceSum", results[2], ROWS), COLUMNS);
-  Value *failed = EMIT_MATH(l, "IsNaN", sum), *nan = number_like(l, sum, NAN);
+  Value *sum = EMIT_ALONG(l, OP_ReduceSum, EMIT_ALONG(l, OP_ReduceSum, results[2], ROWS), COLUMNS);
+  Value *failed = EMIT_MATH(l, OP_IsNaN, sum), *nan = number_like(l, sum, NAN);
   bind_parts(l, 0, parts_where(l, failed, (Parts){nan, nan}, (Parts){results[2], results[3]}));
 }
 
@@ -51,7 +51,7 @@ void lower_complex_triangular_solve(Lowering *l) {
   bool left = param_bool_or(l->equation, "left_side", false);
   bool lower = param_bool_or(l->equation, "lower", false) != transpose;
   Parts a = matrix_parts(l, 0), b = matrix_parts(l, 1);
-  if (param_bool_or(l->equation, "conjugate_a", false)) a.im = EMIT_MATH(l, "Neg", a.im);
+  if (param_bool_or(l->equation, "conjugate_a", false)) a.im = EMIT_MATH(l, OP_Neg, a.im);
   if (transpose) a = (Parts){transposed(l, a.re), transposed(l, a.im)};
   int64_t unknowns = left ? ROWS : COLUMNS, across = left ? COLUMNS : ROWS;
   Loop *loop = loop_begin(l, "complex_triangular_solve", size_along(a.re, ROWS), lower != left, VALUES(b.re, b.im), 2);
@@ -75,15 +75,16 @@ void lower_complex_lu(Lowering *l) {
   Value *initial = expand_to(l, rows, column_type.dims, column_type.rank);
   Loop *loop = LOOP_BEGIN(l, "complex_lu", pivots.dims[pivots.rank - 1], matrix.re, matrix.im, initial);
   Parts rest = {loop->carried[0], loop->carried[1]}, column = slices(l, rest, COLUMNS, loop->index);
-  Value *sizes = EMIT_MATH(l, "Add", EMIT_MATH(l, "Abs", column.re), EMIT_MATH(l, "Abs", column.im));
+  Value *sizes = EMIT_MATH(l, OP_Add, EMIT_MATH(l, OP_Abs, column.re), EMIT_MATH(l, OP_Abs, column.im));
   sizes = reordered(l, sizes, ROWS, loop->carried[2]);
-  Value *open = EMIT_MATH(l, "GreaterOrEqual", rows, loop->index);
-  Value *place = EMIT_ALONG(l, "ArgMax", EMIT_WHERE(l, open, sizes, number_like(l, sizes, -1)), ROWS);
+  Value *open = EMIT_MATH(l, OP_GreaterOrEqual, rows, loop->index);
+  Value *place = EMIT_ALONG(l, OP_ArgMax, EMIT_WHERE(l, open, sizes, number_like(l, sizes, -1)), ROWS);
   Value *order = reordered(l, loop->carried[2], ROWS, exchanged(l, rows, loop->index, place));
   Parts row = reordered_parts(l, rest, ROWS, slice_of(l, order, ROWS, loop->index));
   Parts pivot = slices(l, row, COLUMNS, loop->index);
   Value *zero = number_like(l, pivot.re, 0);
-  Value *vanishes = EMIT_MATH(l, "And", EMIT_MATH(l, "Equal", pivot.re, zero), EMIT_MATH(l, "Equal", pivot.im, zero));
+  Value *vanishes =
+      EMIT_MATH(l, OP_And, EMIT_MATH(l, OP_Equal, pivot.re, zero), EMIT_MATH(l, OP_Equal, pivot.im, zero));
   Parts divisor = parts_where(l, vanishes, number_parts(l, pivot, 1), pivot);
   Parts multipliers = EMIT_PRODUCT(l, column, parts_reciprocal(l, divisor));
   Parts after = parts_difference(l, rest, EMIT_PRODUCT(l, multipliers, row));
@@ -114,7 +115,7 @@ void lower_complex_geqrf(Lowering *l) {
 static ComplexTriangularized stored_reflections(Lowering *l) {
   Parts stored = matrix_parts(l, 0), taus = matrix_parts(l, 1);
   Value *ones = identity_matrix(l, stored.re->type.dtype, size_along(stored.re, ROWS), size_along(stored.re, COLUMNS));
-  Parts vectors = {EMIT_MATH(l, "Add", triangle(l, stored.re, true, -1), ones), triangle(l, stored.im, true, -1)};
+  Parts vectors = {EMIT_MATH(l, OP_Add, triangle(l, stored.re, true, -1), ones), triangle(l, stored.im, true, -1)};
   return (ComplexTriangularized){.vectors = vectors, .taus = {as_row(l, taus.re), as_row(l, taus.im)}};
 }
 

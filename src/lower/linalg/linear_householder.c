@@ -50,9 +50,9 @@ static void lower_ormqr(Lowering *l) {
 
 /* clang-format off */
 const Plugin householder_plugins[] = {
-    PLUGIN("geqrf", lower_geqrf, NULL, TAKES_COMPLEX),
-    PLUGIN("householder_product", lower_householder_product, NULL, TAKES_COMPLEX),
-    PLUGIN("ormqr", lower_ormqr, NULL, TAKES_COMPLEX),
+    PLUGIN("geqrf", lower_geqrf, OP_NONE, TAKES_COMPLEX),
+    PLUGIN("householder_product", lower_householder_product, OP_NONE, TAKES_COMPLEX),
+    PLUGIN("ormqr", lower_ormqr, OP_NONE, TAKES_COMPLEX),
     {0},
 };
 /* clang-format on */

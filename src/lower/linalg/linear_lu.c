@@ -33,21 +33,21 @@ static BlockWork factored(Lowering *l, Value *const *carried, const Block *block
   Loop *loop = LOOP_BEGIN(l, "lu", block->size, part_of(l, rest, COLUMNS, block), carried[1]);
   Value *part = loop->carried[0], *place = place_of(l, block, loop->index);
   Value *column = slice_of(l, part, COLUMNS, loop->index);
-  Value *sizes = EMIT_MATH(l, "Abs", reordered(l, column, ROWS, loop->carried[1]));
-  Value *open = EMIT_MATH(l, "GreaterOrEqual", rows, place);
-  Value *largest = EMIT_ALONG(l, "ArgMax", EMIT_WHERE(l, open, sizes, number_like(l, sizes, -1)), ROWS);
+  Value *sizes = EMIT_MATH(l, OP_Abs, reordered(l, column, ROWS, loop->carried[1]));
+  Value *open = EMIT_MATH(l, OP_GreaterOrEqual, rows, place);
+  Value *largest = EMIT_ALONG(l, OP_ArgMax, EMIT_WHERE(l, open, sizes, number_like(l, sizes, -1)), ROWS);
   Value *order = reordered(l, loop->carried[1], ROWS, exchanged(l, rows, place, largest));
   Value *row = reordered(l, part, ROWS, slice_of(l, order, ROWS, place));
   Value *pivot = slice_of(l, row, COLUMNS, loop->index);
-  Value *vanishes = EMIT_MATH(l, "Equal", pivot, number_like(l, pivot, 0));
-  Value *multipliers = EMIT_MATH(l, "Div", column, EMIT_WHERE(l, vanishes, number_like(l, pivot, 1), pivot));
-  Value *after = EMIT_MATH(l, "Sub", part, EMIT_MATH(l, "Mul", multipliers, row));
+  Value *vanishes = EMIT_MATH(l, OP_Equal, pivot, number_like(l, pivot, 0));
+  Value *multipliers = EMIT_MATH(l, OP_Div, column, EMIT_WHERE(l, vanishes, number_like(l, pivot, 1), pivot));
+  Value *after = EMIT_MATH(l, OP_Sub, part, EMIT_MATH(l, OP_Mul, multipliers, row));
   loop_collect(loop, multipliers, COLUMNS);
   loop_collect(loop, row, ROWS);
   loop_collect(loop, largest, COLUMNS);
   Value **results = EMIT_LOOP(loop, after, order);
   Value *upper = block->first ? upper_rows(l, rest, results[1], results[2], block) : results[3];
-  Value *left = EMIT_MATH(l, "Sub", rest, matrix_product(l, results[2], upper));
+  Value *left = EMIT_MATH(l, OP_Sub, rest, matrix_product(l, results[2], upper));
   return (BlockWork){{left, results[1]}, {results[2], upper, results[4]}};
 }
 
@@ -96,7 +96,7 @@ static void lower_lu_pivots_to_permutation(Lowering *l) {
 
 /* clang-format off */
 const Plugin lu_plugins[] = {
-    PLUGIN("lu", lower_lu, NULL, TAKES_COMPLEX),
+    PLUGIN("lu", lower_lu, OP_NONE, TAKES_COMPLEX),
     PLUGIN("lu_pivots_to_permutation", lower_lu_pivots_to_permutation),
     {0},
 };

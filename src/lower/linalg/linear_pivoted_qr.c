@@ -17,38 +17,38 @@ static ColumnOrder initial_order(Lowering *l, Value *chosen) {
   Value *order = expand_to(l, numbers, chosen->type.dims, chosen->type.rank);
   int64_t known;
   const Node *maker = chosen->producer;
-  const Value *source = maker && node_is(maker, "Unsqueeze") ? node_input(maker, 0) : chosen;
-  if (source->producer && node_is(source->producer, "Expand")) source = node_input(source->producer, 0);
+  const Value *source = maker && node_is(maker, OP_Unsqueeze) ? node_input(maker, 0) : chosen;
+  if (source->producer && node_is(source->producer, OP_Expand)) source = node_input(source->producer, 0);
   if (literal_int(source->tensor, &known) && known == 0) return (ColumnOrder){order, NULL};
   Type single = resized(l, order->type, COLUMNS, dim_of(1));
   Loop *loop = LOOP_BEGIN(l, "fixed_columns", size_along(chosen, COLUMNS), order,
                           filled(l, single, tensor_scalar(l, single.dtype, 0)));
   Value *count = loop->carried[1];
   Value *own = slice_of(l, chosen, COLUMNS, loop->index);
-  Value *free = EMIT_MATH(l, "Equal", own, integer_like(l, own, 0));
+  Value *free = EMIT_MATH(l, OP_Equal, own, integer_like(l, own, 0));
   Value *place = EMIT_WHERE(l, free, loop->index, count);
   Value *next = reordered(l, loop->carried[0], COLUMNS, exchanged(l, numbers, loop->index, place));
-  Value *more = cast_to(l, EMIT_MATH(l, "Not", free), DTYPE_INT64);
-  Value **results = EMIT_LOOP(loop, next, EMIT_MATH(l, "Add", count, more));
+  Value *more = cast_to(l, EMIT_MATH(l, OP_Not, free), DTYPE_INT64);
+  Value **results = EMIT_LOOP(loop, next, EMIT_MATH(l, OP_Add, count, more));
   return (ColumnOrder){results[0], results[1]};
 }
 
 /* The squares of the columns' norms from a row on. */
 static Value *squares_below(Lowering *l, Parts rest, Value *rows, Value *index) {
-  Value *below = EMIT_MATH(l, "GreaterOrEqual", rows, index), *zero = number_like(l, rest.re, 0);
+  Value *below = EMIT_MATH(l, OP_GreaterOrEqual, rows, index), *zero = number_like(l, rest.re, 0);
   Value *re = cast_to(l, EMIT_WHERE(l, below, rest.re, zero), DTYPE_FLOAT64);
-  Value *squares = EMIT_ALONG(l, "ReduceSumSquare", re, ROWS);
+  Value *squares = EMIT_ALONG(l, OP_ReduceSumSquare, re, ROWS);
   if (!rest.im) return squares;
   Value *im = cast_to(l, EMIT_WHERE(l, below, rest.im, zero), DTYPE_FLOAT64);
-  return EMIT_MATH(l, "Add", squares, EMIT_ALONG(l, "ReduceSumSquare", im, ROWS));
+  return EMIT_MATH(l, OP_Add, squares, EMIT_ALONG(l, OP_ReduceSumSquare, im, ROWS));
 }
 
 /* The order with the column of the largest square, from place `index` on, brought to this place. */
 static Value *largest_first(Lowering *l, Value *squares, ColumnOrder columns, Value *numbers, Value *index) {
   squares = reordered(l, squares, COLUMNS, columns.order);
-  Value *open = EMIT_MATH(l, "GreaterOrEqual", numbers, index);
-  Value *place = EMIT_ALONG(l, "ArgMax", EMIT_WHERE(l, open, squares, number_like(l, squares, -1)), COLUMNS);
-  if (columns.fixed) place = EMIT_WHERE(l, EMIT_MATH(l, "Less", index, columns.fixed), index, place);
+  Value *open = EMIT_MATH(l, OP_GreaterOrEqual, numbers, index);
+  Value *place = EMIT_ALONG(l, OP_ArgMax, EMIT_WHERE(l, open, squares, number_like(l, squares, -1)), COLUMNS);
+  if (columns.fixed) place = EMIT_WHERE(l, EMIT_MATH(l, OP_Less, index, columns.fixed), index, place);
   return reordered(l, columns.order, COLUMNS, exchanged(l, numbers, index, place));
 }
 
@@ -98,13 +98,13 @@ static void lower_geqp3(Lowering *l) {
   Parts packed = {both_triangles(l, pieces[0], reordered(l, results[1], COLUMNS, results[0])), NULL};
   if (complex) packed.im = both_triangles(l, pieces[2], reordered(l, results[2], COLUMNS, results[0]));
   bind_matrix(l, 0, packed);
-  bind_as(l, 1, from_row(l, EMIT_MATH(l, "Add", results[0], integer_like(l, results[0], 1)))); /* counted from one */
+  bind_as(l, 1, from_row(l, EMIT_MATH(l, OP_Add, results[0], integer_like(l, results[0], 1)))); /* counted from one */
   bind_matrix(l, 2, (Parts){from_row(l, pieces[1]), complex ? from_row(l, pieces[3]) : NULL});
 }
 
 /* clang-format off */
 const Plugin pivoted_qr_plugins[] = {
-    PLUGIN("geqp3", lower_geqp3, NULL, TAKES_COMPLEX),
+    PLUGIN("geqp3", lower_geqp3, OP_NONE, TAKES_COMPLEX),
     {0},
 };
 /* clang-format on */

@@ -16,9 +16,9 @@ static Value *solved_one_by_one(Lowering *l, const TriangularSystem *system, Val
   Value *rest = loop->carried[0];
   Value *factors = slice_of(l, matrix, across, loop->index);
   Value *solved = slice_of(l, rest, unknowns, loop->index);
-  if (!system->unit_diagonal) solved = EMIT_MATH(l, "Div", solved, slice_of(l, factors, unknowns, loop->index));
+  if (!system->unit_diagonal) solved = EMIT_MATH(l, OP_Div, solved, slice_of(l, factors, unknowns, loop->index));
   loop_collect(loop, solved, unknowns);
-  return EMIT_LOOP(loop, EMIT_MATH(l, "Sub", rest, EMIT_MATH(l, "Mul", factors, solved)))[1];
+  return EMIT_LOOP(loop, EMIT_MATH(l, OP_Sub, rest, EMIT_MATH(l, OP_Mul, factors, solved)))[1];
 }
 
 static BlockWork solved_block(Lowering *l, Value *const *carried, const Block *block, const void *data) {
@@ -27,7 +27,7 @@ static BlockWork solved_block(Lowering *l, Value *const *carried, const Block *b
   Value *factors = part_of(l, system->matrix, across, block), *own = part_of(l, factors, unknowns, block);
   Value *solved = solved_one_by_one(l, system, own, part_of(l, carried[0], unknowns, block));
   Value *share = system->left ? matrix_product(l, factors, solved) : matrix_product(l, solved, factors);
-  return (BlockWork){{EMIT_MATH(l, "Sub", carried[0], share)}, {solved}};
+  return (BlockWork){{EMIT_MATH(l, OP_Sub, carried[0], share)}, {solved}};
 }
 
 Value *triangular_solution(Lowering *l, TriangularSystem system, Value *b) {
@@ -61,7 +61,7 @@ static void lower_triangular_solve(Lowering *l) {
 
 /* clang-format off */
 const Plugin triangular_plugins[] = {
-    PLUGIN("triangular_solve", lower_triangular_solve, NULL, TAKES_COMPLEX),
+    PLUGIN("triangular_solve", lower_triangular_solve, OP_NONE, TAKES_COMPLEX),
     {0},
 };
 /* clang-format on */

@@ -24,11 +24,11 @@ typedef struct Row {
 } Row;
 
 static Parts product(Lowering *l, Parts a, Parts b) {
-  return a.im ? EMIT_PRODUCT(l, a, b) : (Parts){EMIT_MATH(l, "Mul", a.re, b.re), NULL};
+  return a.im ? EMIT_PRODUCT(l, a, b) : (Parts){EMIT_MATH(l, OP_Mul, a.re, b.re), NULL};
 }
 
 static Parts quotient(Lowering *l, Parts a, Parts b) {
-  return a.im ? EMIT_PRODUCT(l, a, parts_reciprocal(l, b)) : (Parts){EMIT_MATH(l, "Div", a.re, b.re), NULL};
+  return a.im ? EMIT_PRODUCT(l, a, parts_reciprocal(l, b)) : (Parts){EMIT_MATH(l, OP_Div, a.re, b.re), NULL};
 }
 
 static Parts where(Lowering *l, Value *condition, Parts a, Parts b) {
@@ -38,7 +38,7 @@ static Parts where(Lowering *l, Value *condition, Parts a, Parts b) {
 /* a - factor * b */
 static Parts without(Lowering *l, Parts a, Parts factor, Parts b) {
   Parts share = product(l, factor, b);
-  return a.im ? parts_difference(l, a, share) : (Parts){EMIT_MATH(l, "Sub", a.re, share.re), NULL};
+  return a.im ? parts_difference(l, a, share) : (Parts){EMIT_MATH(l, OP_Sub, a.re, share.re), NULL};
 }
 
 static Parts number_parts(Lowering *l, Parts like, double number) {
@@ -46,24 +46,24 @@ static Parts number_parts(Lowering *l, Parts like, double number) {
 }
 
 static Value *is_zero(Lowering *l, Parts z) {
-  Value *zero = number_like(l, z.re, 0), *re = EMIT_MATH(l, "Equal", z.re, zero);
-  return z.im ? EMIT_MATH(l, "And", re, EMIT_MATH(l, "Equal", z.im, zero)) : re;
+  Value *zero = number_like(l, z.re, 0), *re = EMIT_MATH(l, OP_Equal, z.re, zero);
+  return z.im ? EMIT_MATH(l, OP_And, re, EMIT_MATH(l, OP_Equal, z.im, zero)) : re;
 }
 
 /* How large a number is: LAPACK compares complex ones by the sum of the sizes of their parts. */
 static Value *size_of(Lowering *l, Parts z) {
-  Value *re = EMIT_MATH(l, "Abs", z.re);
-  return z.im ? EMIT_MATH(l, "Add", re, EMIT_MATH(l, "Abs", z.im)) : re;
+  Value *re = EMIT_MATH(l, OP_Abs, z.re);
+  return z.im ? EMIT_MATH(l, OP_Add, re, EMIT_MATH(l, OP_Abs, z.im)) : re;
 }
 
-static Value *modulus(Lowering *l, Parts z) { return z.im ? magnitude(l, z) : EMIT_MATH(l, "Abs", z.re); }
+static Value *modulus(Lowering *l, Parts z) { return z.im ? magnitude(l, z) : EMIT_MATH(l, OP_Abs, z.re); }
 
 /* The rows moved up by one; zeros come in at the end. */
 static Value *moved_up(Lowering *l, Value *rows) {
   int64_t pads[2 * MAX_RANK] = {0}, rank = rows->type.rank;
   pads[rank - 2] = -1;
   pads[2 * rank - 2] = 1;
-  return EMIT(l, "Pad", rows->type, rows, constant_ints(l, pads, 2 * (size_t)rank));
+  return EMIT(l, OP_Pad, rows->type, rows, constant_ints(l, pads, 2 * (size_t)rank));
 }
 
 static Parts parts_at(Lowering *l, Parts rows, Value *index) {
@@ -84,17 +84,17 @@ static Row chosen_row(Lowering *l, Value *condition, const Row *a, const Row *b)
 
 static Value *sum_of_sizes(Lowering *l, const Row *row, size_t count) {
   Value *sum = modulus(l, row->at[FIRST]);
-  for (size_t i = 1; i < count; i++) sum = EMIT_MATH(l, "Add", sum, modulus(l, row->at[i]));
+  for (size_t i = 1; i < count; i++) sum = EMIT_MATH(l, OP_Add, sum, modulus(l, row->at[i]));
   return sum;
 }
 
 /* Is the first element of the next row to be kept? */
 static Value *is_larger(Lowering *l, Parts next, Parts left, Value *next_scale, Value *left_scale) {
-  if (!next_scale) return EMIT_MATH(l, "Greater", size_of(l, next), size_of(l, left));
-  Value *empty = EMIT_MATH(l, "Equal", left_scale, number_like(l, left_scale, 0)); /* anything is larger then */
+  if (!next_scale) return EMIT_MATH(l, OP_Greater, size_of(l, next), size_of(l, left));
+  Value *empty = EMIT_MATH(l, OP_Equal, left_scale, number_like(l, left_scale, 0)); /* anything is larger then */
   left_scale = EMIT_WHERE(l, empty, number_like(l, left_scale, 1), left_scale);
-  Value *next_size = EMIT_MATH(l, "Mul", modulus(l, next), left_scale);
-  return EMIT_MATH(l, "Greater", next_size, EMIT_MATH(l, "Mul", modulus(l, left), next_scale));
+  Value *next_size = EMIT_MATH(l, OP_Mul, modulus(l, next), left_scale);
+  return EMIT_MATH(l, OP_Greater, next_size, EMIT_MATH(l, OP_Mul, modulus(l, left), next_scale));
 }
 
 /* The parts of several numbers in one list. */
@@ -138,7 +138,7 @@ static Row eliminated(Lowering *l, const Row *first, const Row *following, bool 
   for (size_t i = 0; i < collected; i++) loop_collect(loop, values[i], ROWS);
   listed(values, after, 3);
   if (relative) {
-    Value *sum = EMIT_MATH(l, "Add", modulus(l, after[0]), modulus(l, after[1]));
+    Value *sum = EMIT_MATH(l, OP_Add, modulus(l, after[0]), modulus(l, after[1]));
     values[count] = EMIT_WHERE(l, exchange, sum, next_scale);
   }
   results = emit_loop_end(loop, HERE, values, count + relative);
@@ -154,22 +154,22 @@ static double smallest_of(const Value *value) { return value->type.dtype == DTYP
 
 /* The rounding error of the largest element: [..., 1, 1]. */
 static Value *perturbation_of(Lowering *l, const Row *rows) {
-  Value *sizes = EMIT_MATH(l, "Max", modulus(l, rows->at[FIRST]), modulus(l, rows->at[SECOND]));
-  sizes = EMIT_MATH(l, "Max", sizes, modulus(l, rows->at[THIRD]));
-  Value *largest = EMIT_ALONG(l, "ReduceMax", sizes, ROWS);
-  Value *error = EMIT_MATH(l, "Mul", largest, number_like(l, sizes, epsilon_of(sizes)));
-  return EMIT_MATH(l, "Max", error, number_like(l, sizes, smallest_of(sizes)));
+  Value *sizes = EMIT_MATH(l, OP_Max, modulus(l, rows->at[FIRST]), modulus(l, rows->at[SECOND]));
+  sizes = EMIT_MATH(l, OP_Max, sizes, modulus(l, rows->at[THIRD]));
+  Value *largest = EMIT_ALONG(l, OP_ReduceMax, sizes, ROWS);
+  Value *error = EMIT_MATH(l, OP_Mul, largest, number_like(l, sizes, epsilon_of(sizes)));
+  return EMIT_MATH(l, OP_Max, error, number_like(l, sizes, smallest_of(sizes)));
 }
 
 /* The pivot, or, where a quotient by it would overflow, one that is further from zero. Which way is free where it is
  * zero: ONNX Runtime's Where loses the sign of zeros. */
 static Parts safe_pivot(Lowering *l, Parts pivot, Parts right, Value *perturbation) {
-  Value *largest = EMIT_ALONG(l, "ReduceMax", modulus(l, right), COLUMNS);
-  Value *reach = EMIT_MATH(l, "Mul", modulus(l, pivot), number_like(l, pivot.re, 1 / smallest_of(pivot.re)));
-  Value *negative = EMIT_MATH(l, "Less", pivot.re, number_like(l, pivot.re, 0));
-  Value *change = EMIT_WHERE(l, negative, EMIT_MATH(l, "Neg", perturbation), perturbation);
-  Value *small = EMIT_MATH(l, "LessOrEqual", reach, largest);
-  return (Parts){EMIT_WHERE(l, small, EMIT_MATH(l, "Add", pivot.re, change), pivot.re), pivot.im};
+  Value *largest = EMIT_ALONG(l, OP_ReduceMax, modulus(l, right), COLUMNS);
+  Value *reach = EMIT_MATH(l, OP_Mul, modulus(l, pivot), number_like(l, pivot.re, 1 / smallest_of(pivot.re)));
+  Value *negative = EMIT_MATH(l, OP_Less, pivot.re, number_like(l, pivot.re, 0));
+  Value *change = EMIT_WHERE(l, negative, EMIT_MATH(l, OP_Neg, perturbation), perturbation);
+  Value *small = EMIT_MATH(l, OP_LessOrEqual, reach, largest);
+  return (Parts){EMIT_WHERE(l, small, EMIT_MATH(l, OP_Add, pivot.re, change), pivot.re), pivot.im};
 }
 
 static Parts substituted(Lowering *l, const Row *rows, Value *perturbation) {
@@ -192,7 +192,7 @@ static Parts substituted(Lowering *l, const Row *rows, Value *perturbation) {
 
 /* NaN in all of a solution whose matrix has a zero for a pivot. */
 static Parts nan_where_singular(Lowering *l, Parts solution, Parts pivots) {
-  Value *singular = EMIT_ALONG(l, "ReduceMax", cast_to(l, is_zero(l, pivots), DTYPE_INT32), ROWS);
+  Value *singular = EMIT_ALONG(l, OP_ReduceMax, cast_to(l, is_zero(l, pivots), DTYPE_INT32), ROWS);
   Value *nan = number_like(l, solution.re, NAN);
   return where(l, cast_to(l, singular, DTYPE_BOOL), (Parts){nan, solution.im ? nan : NULL}, solution);
 }
@@ -212,7 +212,7 @@ static void lower_tridiagonal_solve(Lowering *l) {
   for (size_t i = 0; i < 3; i++) diagonals[i] = as_columns(l, matrix_parts(l, i));
   Dim size = size_along(right.re, ROWS);
   Value *last = dimension_value(l, dim_subtract(l->context, size, dim_of(1)));
-  Value *inside = EMIT_MATH(l, "Less", numbers_along(l, ROWS, size), last);
+  Value *inside = EMIT_MATH(l, OP_Less, numbers_along(l, ROWS, size), last);
   Parts zero = number_parts(l, right, 0);
   Parts upper = where(l, inside, diagonals[2], zero); /* what stands outside of the matrix does not count */
   Row own = {{diagonals[1], upper, diagonals[0], right}}, following = {{diagonals[0], diagonals[1], upper, right}};
@@ -228,7 +228,7 @@ static void lower_tridiagonal_solve(Lowering *l) {
 
 /* clang-format off */
 const Plugin tridiagonal_plugins[] = {
-    PLUGIN("tridiagonal_solve", lower_tridiagonal_solve, NULL, TAKES_COMPLEX),
+    PLUGIN("tridiagonal_solve", lower_tridiagonal_solve, OP_NONE, TAKES_COMPLEX),
     {0},
 };
 /* clang-format on */

@@ -30,27 +30,27 @@ Type resized(Lowering *l, Type type, int64_t axis, Dim size) {
 Value *numbers_along(Lowering *l, int64_t axis, Dim size) {
   Value *zero = constant_integer(l, DTYPE_INT64, 0), *one = constant_integer(l, DTYPE_INT64, 1);
   Value *limit = dimension_scalar(l, size, DTYPE_INT64);
-  Value *numbers = EMIT(l, "Range", type_make(l->context, DTYPE_INT64, &size, 1), zero, limit, one);
+  Value *numbers = EMIT(l, OP_Range, type_make(l->context, DTYPE_INT64, &size, 1), zero, limit, one);
   int64_t added = axis == ROWS;
   return unsqueeze_at(l, numbers, &added, 1);
 }
 
 Value *slice_of(Lowering *l, Value *matrix, int64_t axis, Value *index) {
-  Value *slice = EMIT(l, "Gather", resized(l, matrix->type, axis, index->type.dims[0]), matrix, index);
+  Value *slice = EMIT(l, OP_Gather, resized(l, matrix->type, axis, index->type.dims[0]), matrix, index);
   node_set_int(slice->producer, "axis", axis_number(l, matrix->type, axis));
   return slice;
 }
 
 Value *reordered(Lowering *l, Value *matrix, int64_t axis, Value *places) {
   Type type = resized(l, matrix->type, axis, size_along(places, axis));
-  Value *result = EMIT(l, "GatherElements", type, matrix, expand_to(l, places, type.dims, type.rank));
+  Value *result = EMIT(l, OP_GatherElements, type, matrix, expand_to(l, places, type.dims, type.rank));
   node_set_int(result->producer, "axis", axis_number(l, type, axis));
   return result;
 }
 
 Value *exchanged(Lowering *l, Value *numbers, Value *a, Value *b) {
-  Value *once = EMIT_WHERE(l, EMIT_MATH(l, "Equal", numbers, b), a, numbers);
-  return EMIT_WHERE(l, EMIT_MATH(l, "Equal", numbers, a), b, once);
+  Value *once = EMIT_WHERE(l, EMIT_MATH(l, OP_Equal, numbers, b), a, numbers);
+  return EMIT_WHERE(l, EMIT_MATH(l, OP_Equal, numbers, a), b, once);
 }
 
 Value *extended(Lowering *l, Value *matrix, int64_t axis, Dim size) {
@@ -59,13 +59,13 @@ Value *extended(Lowering *l, Value *matrix, int64_t axis, Dim size) {
   uint32_t rank = matrix->type.rank;
   pads[rank + axis_number(l, matrix->type, axis)] = dim_subtract(l->context, size, before);
   Value *amounts = shape_value(l, pads, 2 * (size_t)rank);
-  return EMIT(l, "Pad", resized(l, matrix->type, axis, size), matrix, amounts);
+  return EMIT(l, OP_Pad, resized(l, matrix->type, axis, size), matrix, amounts);
 }
 
 Value *both_triangles(Lowering *l, Value *lower, Value *upper) {
   Value *below = extended(l, triangle(l, lower, true, -1), COLUMNS, size_along(upper, COLUMNS));
   Value *above = extended(l, triangle(l, upper, false, 0), ROWS, size_along(lower, ROWS));
-  return EMIT_MATH(l, "Add", below, above);
+  return EMIT_MATH(l, OP_Add, below, above);
 }
 
 Value *as_row(Lowering *l, Value *vector) {
@@ -99,12 +99,12 @@ Value *transposed(Lowering *l, Value *matrix) {
 Value *matrix_product(Lowering *l, Value *a, Value *b) {
   Type longer = a->type.rank >= b->type.rank ? a->type : b->type;
   Type type = resized(l, resized(l, longer, ROWS, size_along(a, ROWS)), COLUMNS, size_along(b, COLUMNS));
-  return EMIT(l, "MatMul", type_with(type, a->type.dtype), a, b);
+  return EMIT(l, OP_MatMul, type_with(type, a->type.dtype), a, b);
 }
 
-Value *reduced_along(Lowering *l, Here here, const char *op, Value *matrix, int64_t axis) {
+Value *reduced_along(Lowering *l, Here here, Op op, Value *matrix, int64_t axis) {
   enum { INPUT_AXES = 18, INPUT_AXES_SUM = 13 }; /* the versions from which axes are an input */
-  bool sum = strcmp(op, "ReduceSum") == 0, place = strncmp(op, "Arg", 3) == 0;
+  bool sum = op == OP_ReduceSum, place = op == OP_ArgMax || op == OP_ArgMin;
   bool as_input = !place && schema_version(op, l->options->opset) >= (sum ? INPUT_AXES_SUM : INPUT_AXES);
   int64_t number = axis_number(l, matrix->type, axis);
   Type type = resized(l, matrix->type, axis, dim_of(1));
@@ -117,12 +117,12 @@ Value *reduced_along(Lowering *l, Here here, const char *op, Value *matrix, int6
 }
 
 Value *triangle(Lowering *l, Value *matrix, bool lower, int64_t offset) {
-  Value *result = EMIT(l, "Trilu", matrix->type, matrix, constant_integer(l, DTYPE_INT64, offset));
+  Value *result = EMIT(l, OP_Trilu, matrix->type, matrix, constant_integer(l, DTYPE_INT64, offset));
   node_set_int(result->producer, "upper", !lower);
   return result;
 }
 
 Value *identity_matrix(Lowering *l, DType dtype, Dim rows, Dim columns) {
-  Value *diagonal = EMIT_MATH(l, "Equal", numbers_along(l, ROWS, rows), numbers_along(l, COLUMNS, columns));
+  Value *diagonal = EMIT_MATH(l, OP_Equal, numbers_along(l, ROWS, rows), numbers_along(l, COLUMNS, columns));
   return cast_to(l, diagonal, dtype);
 }

@@ -26,7 +26,7 @@ Value *slice_of(Lowering *l, Value *matrix, int64_t axis, Value *index);
 Value *transposed(Lowering *l, Value *matrix);
 Value *matrix_product(Lowering *l, Value *a, Value *b);
 /* Operators that reduce along an axis and keep it, of size 1. */
-Value *reduced_along(Lowering *l, Here here, const char *op, Value *matrix, int64_t axis);
+Value *reduced_along(Lowering *l, Here here, Op op, Value *matrix, int64_t axis);
 #define EMIT_ALONG(l, op, matrix, axis) reduced_along((l), HERE, (op), (matrix), (axis))
 /* What stands on and below (lower), or on and above the diagonal moved by offset to the right; zero elsewhere. */
 Value *triangle(Lowering *l, Value *matrix, bool lower, int64_t offset);

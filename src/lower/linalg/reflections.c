@@ -12,27 +12,27 @@ double least_square(DType dtype) { return dtype == DTYPE_FLOAT64 ? 1e-305 : 1e-7
 /* Norms are taken in double precision: squares of float32 neither overflow nor vanish there. */
 Reflection reflection_of(Lowering *l, Value *column, Value *rows, Value *index) {
   DType dtype = column->type.dtype;
-  Value *tail = EMIT_WHERE(l, EMIT_MATH(l, "Greater", rows, index), column, number_like(l, column, 0));
+  Value *tail = EMIT_WHERE(l, EMIT_MATH(l, OP_Greater, rows, index), column, number_like(l, column, 0));
   Value *head = cast_to(l, slice_of(l, column, ROWS, index), DTYPE_FLOAT64);
-  Value *square = EMIT_ALONG(l, "ReduceSumSquare", cast_to(l, tail, DTYPE_FLOAT64), ROWS);
+  Value *square = EMIT_ALONG(l, OP_ReduceSumSquare, cast_to(l, tail, DTYPE_FLOAT64), ROWS);
   Value *zero = number_like(l, square, 0), *one = number_like(l, square, 1);
-  Value *nothing = EMIT_MATH(l, "Less", square, number_like(l, square, least_square(dtype)));
-  Value *norm = EMIT_MATH(l, "Sqrt", EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", head, head), square));
-  Value *length = EMIT_MATH(l, "Add", EMIT_MATH(l, "Abs", head), norm);
-  Value *tau = EMIT_WHERE(l, nothing, zero, EMIT_MATH(l, "Div", length, norm));
-  Value *negative = EMIT_MATH(l, "Less", EMIT_MATH(l, "Reciprocal", head), zero); /* -0 counts as negative */
-  Value *difference = EMIT_WHERE(l, negative, EMIT_MATH(l, "Neg", length), length);
+  Value *nothing = EMIT_MATH(l, OP_Less, square, number_like(l, square, least_square(dtype)));
+  Value *norm = EMIT_MATH(l, OP_Sqrt, EMIT_MATH(l, OP_Add, EMIT_MATH(l, OP_Mul, head, head), square));
+  Value *length = EMIT_MATH(l, OP_Add, EMIT_MATH(l, OP_Abs, head), norm);
+  Value *tau = EMIT_WHERE(l, nothing, zero, EMIT_MATH(l, OP_Div, length, norm));
+  Value *negative = EMIT_MATH(l, OP_Less, EMIT_MATH(l, OP_Reciprocal, head), zero); /* -0 counts as negative */
+  Value *difference = EMIT_WHERE(l, negative, EMIT_MATH(l, OP_Neg, length), length);
   Value *divisor = EMIT_WHERE(l, nothing, one, difference);
-  Value *below = EMIT_MATH(l, "Div", tail, cast_to(l, divisor, dtype));
-  Value *own = EMIT_MATH(l, "Equal", rows, index);
+  Value *below = EMIT_MATH(l, OP_Div, tail, cast_to(l, divisor, dtype));
+  Value *own = EMIT_MATH(l, OP_Equal, rows, index);
   return (Reflection){EMIT_WHERE(l, own, number_like(l, column, 1), below), cast_to(l, tau, dtype)};
 }
 
 Value *reflected(Lowering *l, Value *matrix, Reflection by, bool left) {
-  Value *scaled = EMIT_MATH(l, "Mul", by.vector, by.tau), *share;
-  if (left) share = EMIT_MATH(l, "Mul", scaled, matrix_product(l, transposed(l, by.vector), matrix));
-  else share = EMIT_MATH(l, "Mul", matrix_product(l, matrix, by.vector), transposed(l, scaled));
-  return EMIT_MATH(l, "Sub", matrix, share);
+  Value *scaled = EMIT_MATH(l, OP_Mul, by.vector, by.tau), *share;
+  if (left) share = EMIT_MATH(l, OP_Mul, scaled, matrix_product(l, transposed(l, by.vector), matrix));
+  else share = EMIT_MATH(l, OP_Mul, matrix_product(l, matrix, by.vector), transposed(l, scaled));
+  return EMIT_MATH(l, OP_Sub, matrix, share);
 }
 
 /* Of reflections by v1, v2, …, each after those before it, what is taken off a matrix is V W, where row i of W is
@@ -40,10 +40,10 @@ Value *reflected(Lowering *l, Value *matrix, Reflection by, bool left) {
  * solves a triangular system, and everything else is a MatMul. */
 static Value *reflected_at_once(Lowering *l, Value *matrix, Value *vectors, Value *taus, bool backwards) {
   Value *across = transposed(l, vectors), *factors = transposed(l, taus);
-  Value *products = EMIT_MATH(l, "Mul", matrix_product(l, across, vectors), factors);
-  Value *right = EMIT_MATH(l, "Mul", matrix_product(l, across, matrix), factors);
+  Value *products = EMIT_MATH(l, OP_Mul, matrix_product(l, across, vectors), factors);
+  Value *right = EMIT_MATH(l, OP_Mul, matrix_product(l, across, matrix), factors);
   TriangularSystem system = {products, true, !backwards, true};
-  return EMIT_MATH(l, "Sub", matrix, matrix_product(l, vectors, triangular_solution(l, system, right)));
+  return EMIT_MATH(l, OP_Sub, matrix, matrix_product(l, vectors, triangular_solution(l, system, right)));
 }
 
 Value *reflected_by_all(Lowering *l, Value *stored, Value *taus, Value *matrix, bool left, bool backwards) {
@@ -55,7 +55,7 @@ Value *reflected_by_all(Lowering *l, Value *stored, Value *taus, Value *matrix, 
     stored = slice_at(l, stored, resized(l, stored->type, COLUMNS, count), &zero, &count, NULL, axes, 1);
   }
   Value *ones = identity_matrix(l, stored->type.dtype, size_along(stored, ROWS), count);
-  Value *vectors = EMIT_MATH(l, "Add", triangle(l, stored, true, -1), ones);
+  Value *vectors = EMIT_MATH(l, OP_Add, triangle(l, stored, true, -1), ones);
   Value *turned = left ? matrix : transposed(l, matrix);
   Value *result = reflected_at_once(l, turned, vectors, as_row(l, taus), backwards);
   return left ? result : transposed(l, result);

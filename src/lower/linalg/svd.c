@@ -24,13 +24,13 @@ static Singular without_phases(Lowering *l, Parts diagonal, Parts left, Parts ri
   if (diagonal.im) {
     Value *size = magnitude(l, diagonal);
     Parts phase = phase_of(l, diagonal, size);
-    phase.im = EMIT_MATH(l, "Neg", phase.im);
+    phase.im = EMIT_MATH(l, OP_Neg, phase.im);
     return (Singular){size, EMIT_PRODUCT(l, left, phase), right};
   }
-  Value *negative = EMIT_MATH(l, "Less", diagonal.re, number_like(l, diagonal.re, 0));
+  Value *negative = EMIT_MATH(l, OP_Less, diagonal.re, number_like(l, diagonal.re, 0));
   Value *sign = EMIT_WHERE(l, negative, number_like(l, diagonal.re, -1), number_like(l, diagonal.re, 1));
-  left.re = EMIT_MATH(l, "Mul", left.re, sign);
-  return (Singular){EMIT_MATH(l, "Abs", diagonal.re), left, right};
+  left.re = EMIT_MATH(l, OP_Mul, left.re, sign);
+  return (Singular){EMIT_MATH(l, OP_Abs, diagonal.re), left, right};
 }
 
 /* One round for all pairs; gives the turned ones. With a, b / c, d for the elements of a pair, half the sum and half
@@ -40,24 +40,24 @@ static Value *turn(Lowering *l, const Seats *seats, Value **core, Value **left, 
   Value *own = seats->from, *rival = seats->rival;
   Value *a = entries_at(l, *core, own, own), *b = entries_at(l, *core, own, rival);
   Value *c = entries_at(l, *core, rival, own), *d = entries_at(l, *core, rival, rival);
-  Value *together = EMIT_MATH(l, "Add", c, b);
+  Value *together = EMIT_MATH(l, OP_Add, c, b);
   bool even = dim_is_constant(seats->count) && seats->count.constant % 2 == 0;
   if (!even) together = EMIT_WHERE(l, has_rival(l, seats), together, number_like(l, together, 0));
   double tolerance = spacing_of(dtype) / 2;
-  Angle sum = half_angle(l, seats, together, EMIT_MATH(l, "Sub", a, d), tolerance);
-  Angle difference = half_angle(l, seats, EMIT_MATH(l, "Sub", c, b), EMIT_MATH(l, "Add", a, d), tolerance);
-  Value *cosines = EMIT_MATH(l, "Mul", sum.cosine, difference.cosine);
-  Value *sines = EMIT_MATH(l, "Mul", sum.sine, difference.sine);
-  Value *first = EMIT_MATH(l, "Mul", sum.sine, difference.cosine);
-  Value *second = EMIT_MATH(l, "Mul", sum.cosine, difference.sine);
-  Value *left_cosine = EMIT_MATH(l, "Sub", cosines, sines), *left_sine = EMIT_MATH(l, "Add", first, second);
-  Value *right_cosine = EMIT_MATH(l, "Add", cosines, sines), *right_sine = EMIT_MATH(l, "Sub", first, second);
+  Angle sum = half_angle(l, seats, together, EMIT_MATH(l, OP_Sub, a, d), tolerance);
+  Angle difference = half_angle(l, seats, EMIT_MATH(l, OP_Sub, c, b), EMIT_MATH(l, OP_Add, a, d), tolerance);
+  Value *cosines = EMIT_MATH(l, OP_Mul, sum.cosine, difference.cosine);
+  Value *sines = EMIT_MATH(l, OP_Mul, sum.sine, difference.sine);
+  Value *first = EMIT_MATH(l, OP_Mul, sum.sine, difference.cosine);
+  Value *second = EMIT_MATH(l, OP_Mul, sum.cosine, difference.sine);
+  Value *left_cosine = EMIT_MATH(l, OP_Sub, cosines, sines), *left_sine = EMIT_MATH(l, OP_Add, first, second);
+  Value *right_cosine = EMIT_MATH(l, OP_Add, cosines, sines), *right_sine = EMIT_MATH(l, OP_Sub, first, second);
   Value *rows = transposed(l, rotated(l, seats, *core, left_cosine, left_sine));
   Value *both = transposed(l, rotated(l, seats, rows, right_cosine, right_sine));
-  *core = EMIT_MATH(l, "Mul", both, rivals_mask(l, seats, dtype, true));
+  *core = EMIT_MATH(l, OP_Mul, both, rivals_mask(l, seats, dtype, true));
   *left = rotated(l, seats, *left, left_cosine, left_sine);
   *right = rotated(l, seats, *right, right_cosine, right_sine);
-  return EMIT_MATH(l, "Or", sum.turned, difference.turned);
+  return EMIT_MATH(l, OP_Or, sum.turned, difference.turned);
 }
 
 /* The diagonal that is left of a square matrix, and the rotations that led to it, with the signs or phases of the
@@ -96,7 +96,7 @@ static Singular diagonalized(Lowering *l, Parts matrix) {
 static Singular square_svd(Lowering *l, Parts matrix, Value *scale) {
   Singular found = diagonalized(l, matrix), result;
   Value *places;
-  result.values = EMIT_MATH(l, "Mul", in_order(l, found.values, true, &places), scale);
+  result.values = EMIT_MATH(l, OP_Mul, in_order(l, found.values, true, &places), scale);
   result.left = spoiled_by(l, rows_in_order(l, found.left, places), scale);
   result.right = spoiled_by(l, rows_in_order(l, found.right, places), scale);
   return result;
@@ -180,7 +180,7 @@ static void lower_svd(Lowering *l) {
 
 /* clang-format off */
 const Plugin svd_plugins[] = {
-    PLUGIN("svd", lower_svd, NULL, TAKES_COMPLEX),
+    PLUGIN("svd", lower_svd, OP_NONE, TAKES_COMPLEX),
     {0},
 };
 /* clang-format on */

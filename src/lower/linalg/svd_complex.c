@@ -14,10 +14,10 @@ static Value *tiny_like(Lowering *l, Value *value) {
 }
 
 Parts phase_of(Lowering *l, Parts z, Value *size) {
-  Value *small = EMIT_MATH(l, "Less", size, tiny_like(l, size));
+  Value *small = EMIT_MATH(l, OP_Less, size, tiny_like(l, size));
   Value *zero = number_like(l, size, 0), *one = number_like(l, size, 1);
-  return (Parts){EMIT_WHERE(l, small, one, EMIT_MATH(l, "Div", z.re, size)),
-                 EMIT_WHERE(l, small, zero, EMIT_MATH(l, "Div", z.im, size))};
+  return (Parts){EMIT_WHERE(l, small, one, EMIT_MATH(l, OP_Div, z.re, size)),
+                 EMIT_WHERE(l, small, zero, EMIT_MATH(l, OP_Div, z.im, size))};
 }
 
 /* The block [[a, b], [c, d]] of each pair, the leader first; both rivals have the same. */
@@ -32,8 +32,8 @@ static Parts part_entries(Lowering *l, Parts core, Value *rows, Value *columns) 
 }
 
 static Value *is_large(Lowering *l, Parts z, double tolerance) {
-  Value *size = EMIT_MATH(l, "Add", EMIT_MATH(l, "Abs", z.re), EMIT_MATH(l, "Abs", z.im));
-  return EMIT_MATH(l, "Greater", size, number_like(l, size, tolerance));
+  Value *size = EMIT_MATH(l, OP_Add, EMIT_MATH(l, OP_Abs, z.re), EMIT_MATH(l, OP_Abs, z.im));
+  return EMIT_MATH(l, OP_Greater, size, number_like(l, size, tolerance));
 }
 
 static Block block_of(Lowering *l, const Seats *seats, Parts core) {
@@ -42,16 +42,16 @@ static Block block_of(Lowering *l, const Seats *seats, Parts core) {
   Parts c = part_entries(l, core, rival, own), d = part_entries(l, core, rival, rival);
   DType dtype = core.re->type.dtype;
   Value *first = parts_square(l, a), *second = parts_square(l, d);
-  Value *tie = EMIT_MATH(l, "And", EMIT_MATH(l, "Equal", first, second), is_first(l, seats));
-  Value *leader = EMIT_MATH(l, "Or", EMIT_MATH(l, "Greater", first, second), tie);
+  Value *tie = EMIT_MATH(l, OP_And, EMIT_MATH(l, OP_Equal, first, second), is_first(l, seats));
+  Value *leader = EMIT_MATH(l, OP_Or, EMIT_MATH(l, OP_Greater, first, second), tie);
   double tolerance = spacing_of(dtype) / 4;
-  Value *turns = EMIT_MATH(l, "Or", is_large(l, b, tolerance), is_large(l, c, tolerance));
+  Value *turns = EMIT_MATH(l, OP_Or, is_large(l, b, tolerance), is_large(l, c, tolerance));
   return (Block){parts_where(l, leader, a, d),
                  parts_where(l, leader, b, c),
                  parts_where(l, leader, c, b),
                  parts_where(l, leader, d, a),
                  leader,
-                 EMIT_MATH(l, "And", turns, has_rival(l, seats))};
+                 EMIT_MATH(l, OP_And, turns, has_rival(l, seats))};
 }
 
 /* What a row and its rival are multiplied by. */
@@ -73,32 +73,32 @@ typedef struct RealTurns {
 } RealTurns;
 
 static RealTurns triangle_turns(Lowering *l, Value *f, Value *g, Value *h) {
-  Angle sum = half_angle(l, NULL, g, EMIT_MATH(l, "Sub", f, h), 0);
-  Angle difference = half_angle(l, NULL, EMIT_MATH(l, "Neg", g), EMIT_MATH(l, "Add", f, h), 0);
-  Value *cosines = EMIT_MATH(l, "Mul", sum.cosine, difference.cosine);
-  Value *sines = EMIT_MATH(l, "Mul", sum.sine, difference.sine);
-  Value *first = EMIT_MATH(l, "Mul", sum.sine, difference.cosine);
-  Value *second = EMIT_MATH(l, "Mul", sum.cosine, difference.sine);
-  return (RealTurns){EMIT_MATH(l, "Sub", cosines, sines), EMIT_MATH(l, "Add", first, second),
-                     EMIT_MATH(l, "Add", cosines, sines), EMIT_MATH(l, "Sub", first, second)};
+  Angle sum = half_angle(l, NULL, g, EMIT_MATH(l, OP_Sub, f, h), 0);
+  Angle difference = half_angle(l, NULL, EMIT_MATH(l, OP_Neg, g), EMIT_MATH(l, OP_Add, f, h), 0);
+  Value *cosines = EMIT_MATH(l, OP_Mul, sum.cosine, difference.cosine);
+  Value *sines = EMIT_MATH(l, OP_Mul, sum.sine, difference.sine);
+  Value *first = EMIT_MATH(l, OP_Mul, sum.sine, difference.cosine);
+  Value *second = EMIT_MATH(l, OP_Mul, sum.cosine, difference.sine);
+  return (RealTurns){EMIT_MATH(l, OP_Sub, cosines, sines), EMIT_MATH(l, OP_Add, first, second),
+                     EMIT_MATH(l, OP_Add, cosines, sines), EMIT_MATH(l, OP_Sub, first, second)};
 }
 
 static void weights_of(Lowering *l, Block block, Weights *left, Weights *right) {
-  Value *length = EMIT_MATH(l, "Sqrt", EMIT_MATH(l, "Add", parts_square(l, block.a), parts_square(l, block.c)));
-  Value *none = EMIT_MATH(l, "Less", length, tiny_like(l, length));
+  Value *length = EMIT_MATH(l, OP_Sqrt, EMIT_MATH(l, OP_Add, parts_square(l, block.a), parts_square(l, block.c)));
+  Value *none = EMIT_MATH(l, OP_Less, length, tiny_like(l, length));
   Value *zero = number_like(l, length, 0), *one = number_like(l, length, 1);
-  Value *inverse = EMIT_MATH(l, "Reciprocal", EMIT_WHERE(l, none, one, length));
+  Value *inverse = EMIT_MATH(l, OP_Reciprocal, EMIT_WHERE(l, none, one, length));
   Parts cosine = parts_where(l, none, (Parts){one, zero}, parts_scaled(l, parts_conjugate(l, block.a), inverse));
   Parts sine = parts_where(l, none, (Parts){zero, zero}, parts_scaled(l, parts_conjugate(l, block.c), inverse));
   Parts back_cosine = parts_conjugate(l, cosine),
         back_sine = parts_scaled(l, parts_conjugate(l, sine), number_like(l, length, -1));
   Parts g = parts_sum(l, EMIT_PRODUCT(l, cosine, block.b), EMIT_PRODUCT(l, sine, block.d));
   Parts h = parts_sum(l, EMIT_PRODUCT(l, back_sine, block.b), EMIT_PRODUCT(l, back_cosine, block.d));
-  Value *g_size = EMIT_MATH(l, "Sqrt", parts_square(l, g)), *h_size = EMIT_MATH(l, "Sqrt", parts_square(l, h));
+  Value *g_size = EMIT_MATH(l, OP_Sqrt, parts_square(l, g)), *h_size = EMIT_MATH(l, OP_Sqrt, parts_square(l, h));
   Parts right_phase = phase_of(l, g, g_size);
   Parts left_phase = EMIT_PRODUCT(l, right_phase, parts_conjugate(l, phase_of(l, h, h_size)));
   RealTurns turns = triangle_turns(l, length, g_size, h_size);
-  Value *minus = EMIT_MATH(l, "Neg", turns.left_sine);
+  Value *minus = EMIT_MATH(l, OP_Neg, turns.left_sine);
   Parts third = EMIT_PRODUCT(l, left_phase, back_sine), fourth = EMIT_PRODUCT(l, left_phase, back_cosine);
   *left = weights_for(l, block,
                       parts_sum(l, parts_scaled(l, cosine, turns.left_cosine), parts_scaled(l, third, turns.left_sine)),
@@ -106,7 +106,7 @@ static void weights_of(Lowering *l, Block block, Weights *left, Weights *right) 
                       parts_sum(l, parts_scaled(l, cosine, minus), parts_scaled(l, third, turns.left_cosine)),
                       parts_sum(l, parts_scaled(l, sine, minus), parts_scaled(l, fourth, turns.left_cosine)));
   *right = weights_for(l, block, (Parts){turns.right_cosine, zero}, parts_scaled(l, right_phase, turns.right_sine),
-                       (Parts){EMIT_MATH(l, "Neg", turns.right_sine), zero},
+                       (Parts){EMIT_MATH(l, OP_Neg, turns.right_sine), zero},
                        parts_scaled(l, right_phase, turns.right_cosine));
 }
 

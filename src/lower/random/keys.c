@@ -51,7 +51,7 @@ Value *key_from_words(Lowering *l, Value *words) {
   static const int64_t two = 2;
   Value *factors = constant(l, tensor_new(l, DTYPE_UINT64, &two, 1, places, sizeof places));
   Type type = type_make(l->context, DTYPE_UINT64, words->type.dims, words->type.rank - 1);
-  return EMIT(l, "MatMul", type, cast_to(l, words, DTYPE_UINT64), factors);
+  return EMIT(l, OP_MatMul, type, cast_to(l, words, DTYPE_UINT64), factors);
 }
 
 Value *words_from_key(Lowering *l, Value *key) {
@@ -60,7 +60,7 @@ Value *words_from_key(Lowering *l, Value *key) {
   Value *by = constant(l, tensor_new(l, DTYPE_UINT64, &two, 1, places, sizeof places));
   int64_t axis = key->type.rank;
   Type type = with_last_axis(l, key->type, DTYPE_UINT64);
-  Value *words = EMIT(l, "BitShift", type, unsqueeze_at(l, key, &axis, 1), by);
+  Value *words = EMIT(l, OP_BitShift, type, unsqueeze_at(l, key, &axis, 1), by);
   node_set_string(words->producer, "direction", "RIGHT");
   return cast_to(l, words, DTYPE_UINT32);
 }

@@ -7,7 +7,7 @@
 #include "onnx/facts/schema.h"
 
 Value *emit_shift(Lowering *l, Here here, const char *direction, Value *x, Value *by) {
-  Value *result = emit_value(l, here, "BitShift", x->type, VALUES(x, by), 2);
+  Value *result = emit_value(l, here, OP_BitShift, x->type, VALUES(x, by), 2);
   node_set_string(result->producer, "direction", direction);
   return result;
 }
@@ -15,7 +15,7 @@ Value *emit_shift(Lowering *l, Here here, const char *direction, Value *x, Value
 Value *join_words(Lowering *l, Value *low, Value *high) {
   high = cast_to(l, high, DTYPE_UINT64);
   high = EMIT_SHIFT(l, "LEFT", high, constant_integer(l, DTYPE_UINT64, 32));
-  return low ? EMIT_MATH(l, "Add", high, cast_to(l, low, DTYPE_UINT64)) : high;
+  return low ? EMIT_MATH(l, OP_Add, high, cast_to(l, low, DTYPE_UINT64)) : high;
 }
 
 Value *low_word(Lowering *l, Value *x) { return cast_to(l, x, DTYPE_UINT32); }
@@ -51,13 +51,13 @@ static Graph *threefry_rounds(Lowering *l, Value *const *outside) {
   }
   Value *x1 = in[X1], *x2 = in[X2];
   for (int round = 0; round < 4; round++) {
-    x1 = EMIT_MATH(l, "Add", x1, x2);
+    x1 = EMIT_MATH(l, OP_Add, x1, x2);
     Value *left = EMIT_SHIFT(l, "LEFT", x2, in[LEFT_SHIFTS + round]);
     Value *right = EMIT_SHIFT(l, "RIGHT", x2, in[RIGHT_SHIFTS + round]);
-    x2 = EMIT_MATH(l, "BitwiseXor", EMIT_MATH(l, "BitwiseOr", left, right), x1);
+    x2 = EMIT_MATH(l, OP_BitwiseXor, EMIT_MATH(l, OP_BitwiseOr, left, right), x1);
   }
-  subgraph_output(l, EMIT_MATH(l, "Add", x1, in[KEY_B]));
-  subgraph_output(l, EMIT_MATH(l, "Add", x2, EMIT_MATH(l, "Add", in[KEY_C], in[STEP])));
+  subgraph_output(l, EMIT_MATH(l, OP_Add, x1, in[KEY_B]));
+  subgraph_output(l, EMIT_MATH(l, OP_Add, x2, EMIT_MATH(l, OP_Add, in[KEY_C], in[STEP])));
   subgraph_output(l, in[KEY_B]);
   subgraph_output(l, in[KEY_C]);
   subgraph_output(l, in[KEY_A]);
@@ -65,7 +65,7 @@ static Graph *threefry_rounds(Lowering *l, Value *const *outside) {
 }
 
 void require_bitwise(Lowering *l) {
-  if (schema_version("BitwiseXor", l->options->opset)) return;
+  if (schema_version(OP_BitwiseXor, l->options->opset)) return;
   unsupported(l, "BitwiseXor, which random numbers are made with, needs opset 18 or later");
 }
 
@@ -74,9 +74,9 @@ void threefry(Lowering *l, Type type, Value *const *key, Value *const *x, Value 
       {13, 17, 13, 17, 13}, {15, 29, 15, 29, 15}, {26, 16, 26, 16, 26}, {6, 24, 6, 24, 6}};
   static const uint32_t steps[] = {1, 2, 3, 4, 5};
   require_bitwise(l);
-  Value *mixed = EMIT_MATH(l, "BitwiseXor", EMIT_MATH(l, "BitwiseXor", key[0], key[1]),
+  Value *mixed = EMIT_MATH(l, OP_BitwiseXor, EMIT_MATH(l, OP_BitwiseXor, key[0], key[1]),
                            constant_integer(l, DTYPE_UINT32, 0x1BD11BDA));
-  Value *x1 = x[0] ? EMIT_MATH(l, "Add", x[0], key[0]) : key[0], *x2 = EMIT_MATH(l, "Add", x[1], key[1]);
+  Value *x1 = x[0] ? EMIT_MATH(l, OP_Add, x[0], key[0]) : key[0], *x2 = EMIT_MATH(l, OP_Add, x[1], key[1]);
   Value *in[INPUTS] = {expand_to(l, x1, type.dims, type.rank), expand_to(l, x2, type.dims, type.rank), key[0], key[1],
                        mixed};
   for (int i = 0; i < 4; i++) {
@@ -89,7 +89,7 @@ void threefry(Lowering *l, Type type, Value *const *key, Value *const *x, Value 
   Graph *rounds = threefry_rounds(l, in);
   Type types[STATES];
   for (int i = 0; i < STATES; i++) types[i] = in[i]->type;
-  Node *node = emit_node(l, HERE, "Scan", types, STATES, in, INPUTS);
+  Node *node = emit_node(l, HERE, OP_Scan, types, STATES, in, INPUTS);
   node_set_graph(node, "body", rounds);
   node_set_int(node, "num_scan_inputs", INPUTS - STATES);
   y[0] = node->outputs[X1];
@@ -103,7 +103,7 @@ static void count_elements(Lowering *l, const Dim *dims, uint32_t rank, Value **
   bool large = dim_is_constant(count) && count.constant >> 32;
   Value *zero = constant_integer(l, DTYPE_INT64, 0), *one = constant_integer(l, DTYPE_INT64, 1);
   Type row = type_make(l->context, DTYPE_INT64, &count, 1);
-  Value *numbers = EMIT(l, "Range", row, zero, dimension_scalar(l, count, DTYPE_INT64), one);
+  Value *numbers = EMIT(l, OP_Range, row, zero, dimension_scalar(l, count, DTYPE_INT64), one);
   numbers = reshape_to(l, numbers, dims, rank);
   words[0] = large ? high_word(l, cast_to(l, numbers, DTYPE_UINT64)) : NULL;
   words[1] = cast_to(l, numbers, DTYPE_UINT32);
@@ -145,7 +145,7 @@ static void lower_random_bits(Lowering *l) {
   const Dim *shape = param_dims(l->context, param_get(l->context, l->equation, "shape"), &rank);
   hash_counts(l, key, shape, (uint32_t)rank, y);
   if (output_type(l, 0).dtype == DTYPE_UINT64) bits = join_words(l, y[1], y[0]);
-  else bits = cast_to(l, EMIT_MATH(l, "BitwiseXor", y[0], y[1]), output_type(l, 0).dtype);
+  else bits = cast_to(l, EMIT_MATH(l, OP_BitwiseXor, y[0], y[1]), output_type(l, 0).dtype);
   bind(l, 0, bits);
 }
 
@@ -211,26 +211,26 @@ static void lower_rng_uniform(Lowering *l) {
   DType dtype = output_type(l, 0).dtype, compute = dtype_is_float(dtype) ? low->type.dtype : DTYPE_FLOAT64;
   Type type = type_with(output_type(l, 0), compute);
   Value *base = filled(l, type, tensor_scalar(l, compute, 0));
-  Value *unit = EMIT(l, "RandomUniformLike", type, base);
+  Value *unit = EMIT(l, OP_RandomUniformLike, type, base);
   low = cast_to(l, low, compute);
-  Value *span = EMIT_MATH(l, "Sub", cast_to(l, high, compute), low);
-  Value *result = EMIT_MATH(l, "Add", EMIT_MATH(l, "Mul", unit, span), low);
-  bind_narrow(l, dtype_is_float(dtype) ? result : EMIT_MATH(l, "Floor", result));
+  Value *span = EMIT_MATH(l, OP_Sub, cast_to(l, high, compute), low);
+  Value *result = EMIT_MATH(l, OP_Add, EMIT_MATH(l, OP_Mul, unit, span), low);
+  bind_narrow(l, dtype_is_float(dtype) ? result : EMIT_MATH(l, OP_Floor, result));
 }
 
 /* clang-format off */
 const Plugin random_plugins[] = {
-    PLUGIN("random_bits", lower_random_bits, "Scan"),
-    PLUGIN("random_split", lower_random_split, "Scan"),
-    PLUGIN("random_fold_in", lower_random_fold_in, "Scan"),
-    PLUGIN("random_seed", lower_random_seed, "BitShift"),
-    PLUGIN("random_wrap", lower_random_wrap, "MatMul"),
-    PLUGIN("random_unwrap", lower_random_unwrap, "BitShift"),
+    PLUGIN("random_bits", lower_random_bits, OP_Scan),
+    PLUGIN("random_split", lower_random_split, OP_Scan),
+    PLUGIN("random_fold_in", lower_random_fold_in, OP_Scan),
+    PLUGIN("random_seed", lower_random_seed, OP_BitShift),
+    PLUGIN("random_wrap", lower_random_wrap, OP_MatMul),
+    PLUGIN("random_unwrap", lower_random_unwrap, OP_BitShift),
     PLUGIN("random_clone", lower_random_clone),
-    PLUGIN("threefry2x32", lower_threefry2x32, "Scan"),
-    PLUGIN("iota_2x32_shape", lower_iota_2x32_shape, "Range"),
-    PLUGIN("rng_bit_generator", lower_rng_bit_generator, "Loop"),
-    PLUGIN("rng_uniform", lower_rng_uniform, "RandomUniformLike"),
+    PLUGIN("threefry2x32", lower_threefry2x32, OP_Scan),
+    PLUGIN("iota_2x32_shape", lower_iota_2x32_shape, OP_Range),
+    PLUGIN("rng_bit_generator", lower_rng_bit_generator, OP_Loop),
+    PLUGIN("rng_uniform", lower_rng_uniform, OP_RandomUniformLike),
     {0},
 };
 /* clang-format on */

@@ -21,14 +21,14 @@ static Generator read_state(Lowering *l) {
     Dim pairs[] = {dim_of(2), dim_of(2)};
     state = key_from_words(l, reshape_to(l, state, pairs, 2));
   }
-  generator.key = EMIT(l, "Gather", type_scalar(DTYPE_UINT64), state, constant_integer(l, DTYPE_INT64, 0));
-  generator.counter = EMIT(l, "Gather", type_scalar(DTYPE_UINT64), state, constant_integer(l, DTYPE_INT64, 1));
+  generator.key = EMIT(l, OP_Gather, type_scalar(DTYPE_UINT64), state, constant_integer(l, DTYPE_INT64, 0));
+  generator.counter = EMIT(l, OP_Gather, type_scalar(DTYPE_UINT64), state, constant_integer(l, DTYPE_INT64, 1));
   return generator;
 }
 
 static void bind_state(Lowering *l, const Generator *generator, Dim counts) {
   static const int64_t leading = 0;
-  Value *next = EMIT_MATH(l, "Add", generator->counter, dimension_scalar(l, counts, DTYPE_UINT64));
+  Value *next = EMIT_MATH(l, OP_Add, generator->counter, dimension_scalar(l, counts, DTYPE_UINT64));
   Value *parts[] = {unsqueeze_at(l, generator->key, &leading, 1), unsqueeze_at(l, next, &leading, 1)};
   Dim two = dim_of(2);
   Value *state = concat_at(l, parts, 2, 0, type_make(l->context, DTYPE_UINT64, &two, 1));
@@ -41,8 +41,8 @@ static void bind_state(Lowering *l, const Generator *generator, Dim counts) {
 static Value *count_up(Lowering *l, Value *counter, Dim counts) {
   Value *zero = constant_integer(l, DTYPE_INT64, 0), *one = constant_integer(l, DTYPE_INT64, 1);
   Type type = type_make(l->context, DTYPE_INT64, &counts, 1);
-  Value *numbers = EMIT(l, "Range", type, zero, dimension_scalar(l, counts, DTYPE_INT64), one);
-  return EMIT_MATH(l, "Add", cast_to(l, numbers, DTYPE_UINT64), counter);
+  Value *numbers = EMIT(l, OP_Range, type, zero, dimension_scalar(l, counts, DTYPE_INT64), one);
+  return EMIT_MATH(l, OP_Add, cast_to(l, numbers, DTYPE_UINT64), counter);
 }
 
 static Dim product_of(Lowering *l, const Dim *dims, uint32_t rank) {
@@ -60,22 +60,22 @@ static Dim divided_up(Lowering *l, Dim dim, int64_t by) {
 static Value *unsigned_number(Lowering *l, int64_t value) { return constant_integer(l, DTYPE_UINT64, value); }
 
 /* The words stay in uint64, where a product of two has room. */
-static Value *low_bits(Lowering *l, Value *x) { return EMIT_MATH(l, "BitwiseAnd", x, unsigned_number(l, 0xFFFFFFFF)); }
+static Value *low_bits(Lowering *l, Value *x) { return EMIT_MATH(l, OP_BitwiseAnd, x, unsigned_number(l, 0xFFFFFFFF)); }
 
 static Value *high_bits(Lowering *l, Value *x) { return EMIT_SHIFT(l, "RIGHT", x, unsigned_number(l, 32)); }
 
 static Value *raised(Lowering *l, Value *key, int64_t by) {
-  return low_bits(l, EMIT_MATH(l, "Add", key, unsigned_number(l, by)));
+  return low_bits(l, EMIT_MATH(l, OP_Add, key, unsigned_number(l, by)));
 }
 
 static Value **philox(Lowering *l, Value *low, Value *high, Value *key) {
   Loop *loop = LOOP_BEGIN(l, "philox_round", dim_of(10), low_bits(l, low), high_bits(l, low), low_bits(l, high),
                           high_bits(l, high), low_bits(l, key), high_bits(l, key));
   Value **x = loop->carried, **k = loop->carried + 4;
-  Value *first = EMIT_MATH(l, "Mul", x[0], unsigned_number(l, 0xD2511F53));
-  Value *second = EMIT_MATH(l, "Mul", x[2], unsigned_number(l, 0xCD9E8D57));
-  Value *y0 = EMIT_MATH(l, "BitwiseXor", EMIT_MATH(l, "BitwiseXor", high_bits(l, second), x[1]), k[0]);
-  Value *y2 = EMIT_MATH(l, "BitwiseXor", EMIT_MATH(l, "BitwiseXor", high_bits(l, first), x[3]), k[1]);
+  Value *first = EMIT_MATH(l, OP_Mul, x[0], unsigned_number(l, 0xD2511F53));
+  Value *second = EMIT_MATH(l, OP_Mul, x[2], unsigned_number(l, 0xCD9E8D57));
+  Value *y0 = EMIT_MATH(l, OP_BitwiseXor, EMIT_MATH(l, OP_BitwiseXor, high_bits(l, second), x[1]), k[0]);
+  Value *y2 = EMIT_MATH(l, OP_BitwiseXor, EMIT_MATH(l, OP_BitwiseXor, high_bits(l, first), x[3]), k[1]);
   return EMIT_LOOP(loop, y0, low_bits(l, second), y2, low_bits(l, first), raised(l, k[0], 0x9E3779B9),
                    raised(l, k[1], 0xBB67AE85));
 }
@@ -84,8 +84,8 @@ static Value **philox(Lowering *l, Value *low, Value *high, Value *key) {
 static Value *with_carry(Lowering *l, Value *high, Value *counter, Value *low) {
   Value *place = unsigned_number(l, 63);
   Value *before = EMIT_SHIFT(l, "RIGHT", counter, place), *after = EMIT_SHIFT(l, "RIGHT", low, place);
-  Value *lost = EMIT_MATH(l, "BitwiseAnd", EMIT_MATH(l, "BitwiseXor", after, unsigned_number(l, 1)), before);
-  return EMIT_MATH(l, "Add", lost, high);
+  Value *lost = EMIT_MATH(l, OP_BitwiseAnd, EMIT_MATH(l, OP_BitwiseXor, after, unsigned_number(l, 1)), before);
+  return EMIT_MATH(l, OP_Add, lost, high);
 }
 
 static void philox_bits(Lowering *l, const Generator *generator) {

@@ -50,7 +50,7 @@ static void fold_by_loop(Lowering *l, const Fold *fold, Value *const *inputs) {
   Value **results = arena_new_array(&l->context->arena, fold->count, Value *);
   for (uint32_t i = 0; i < fold->count; i++) {
     arguments[i] = loop->carried[i];
-    arguments[fold->count + i] = EMIT(l, "Gather", output_type(l, i), inputs[fold->count + i], step);
+    arguments[fold->count + i] = EMIT(l, OP_Gather, output_type(l, i), inputs[fold->count + i], step);
   }
   apply_scalar_body(l, HERE, fold->body, param_find(l->equation, "consts"), arguments, 2 * fold->count, results);
   Value **outputs = emit_loop_end(loop, HERE, results, fold->count);
@@ -86,7 +86,7 @@ static void lower_reduce(Lowering *l) {
     return;
   }
   Graph *body = fold_body(l, &fold);
-  Node *node = emit_node(l, HERE, "Scan", types, fold.count, inputs, 2 * fold.count);
+  Node *node = emit_node(l, HERE, OP_Scan, types, fold.count, inputs, 2 * fold.count);
   node_set_graph(node, "body", body);
   node_set_int(node, "num_scan_inputs", fold.count);
   for (uint32_t i = 0; i < fold.count; i++) bind(l, i, node->outputs[i]);
@@ -94,7 +94,7 @@ static void lower_reduce(Lowering *l) {
 
 /* clang-format off */
 const Plugin reduce_plugins[] = {
-    PLUGIN("reduce", lower_reduce, "Scan"),
+    PLUGIN("reduce", lower_reduce, OP_Scan),
     {0},
 };
 /* clang-format on */

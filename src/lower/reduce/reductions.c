@@ -27,13 +27,13 @@ static Type reduced_type(Lowering *l, Type type, const int64_t *axes, size_t cou
   return type_make(l->context, type.dtype, dims, rank);
 }
 
-Value *reduce_along(Lowering *l, Here here, const char *op, Value *value, const int64_t *axes, size_t count) {
+Value *reduce_along(Lowering *l, Here here, Op op, Value *value, const int64_t *axes, size_t count) {
   if (!count) return value; /* to ONNX, no axes are all axes */
   DType dtype = value->type.dtype, compute = compute_dtype(l, op, dtype);
-  if (compute == DTYPE_NONE) unsupported(l, "ONNX Runtime cannot compute %s on %s", op, dtype_name(dtype));
+  if (compute == DTYPE_NONE) unsupported(l, "ONNX Runtime cannot compute %s on %s", op_name(op), dtype_name(dtype));
   value = cast_to(l, value, compute);
   Type type = reduced_type(l, value->type, axes, count);
-  bool sum = strcmp(op, "ReduceSum") == 0;
+  bool sum = op == OP_ReduceSum;
   bool as_input = schema_version(op, l->options->opset) >= (sum ? INPUT_AXES_SUM : INPUT_AXES);
   Value *inputs[] = {value, as_input ? constant_ints(l, axes, count) : NULL};
   Value *result = emit_value(l, here, op, type, inputs, as_input ? 2 : 1);
@@ -43,10 +43,10 @@ Value *reduce_along(Lowering *l, Here here, const char *op, Value *value, const 
 }
 
 /* What an operator gives when there is nothing to reduce. */
-const Tensor *reduction_identity(Lowering *l, const char *op, DType dtype) {
-  if (strcmp(op, "ReduceSum") == 0) return tensor_scalar(l, dtype, 0);
-  if (strcmp(op, "ReduceProd") == 0) return tensor_scalar(l, dtype, 1);
-  bool least = strcmp(op, "ReduceMax") == 0;
+const Tensor *reduction_identity(Lowering *l, Op op, DType dtype) {
+  if (op == OP_ReduceSum) return tensor_scalar(l, dtype, 0);
+  if (op == OP_ReduceProd) return tensor_scalar(l, dtype, 1);
+  bool least = op == OP_ReduceMax;
   if (dtype_is_float(dtype)) return tensor_scalar(l, dtype, least ? -INFINITY : INFINITY);
   uint64_t bits = 0;
   unsigned width = dtype_kind(dtype) == KIND_BOOL ? 1 : dtype_bits(dtype);
@@ -59,7 +59,7 @@ const Tensor *reduction_identity(Lowering *l, const char *op, DType dtype) {
 /* uint64 has no kernels here, and as int64 its order is wrong from 2^63 on; turning the sign bit over mends that both
  * ways. */
 static Value *turn_sign(Lowering *l, Value *value) {
-  return EMIT(l, "Add", value->type, value, constant_integer(l, DTYPE_INT64, INT64_MIN));
+  return EMIT(l, OP_Add, value->type, value, constant_integer(l, DTYPE_INT64, INT64_MIN));
 }
 
 static Value *to_ordered(Lowering *l, Value *value) {
@@ -91,7 +91,7 @@ static Value *one_last_axis(Lowering *l, Value *value, const int64_t *axes, size
 }
 
 /* The first of the sorted elements. */
-static Value *extreme_by_order(Lowering *l, const char *op, Value *value, const int64_t *axes, size_t count) {
+static Value *extreme_by_order(Lowering *l, Op op, Value *value, const int64_t *axes, size_t count) {
   int64_t axis = axes[0];
   if (count > 1) {
     value = one_last_axis(l, value, axes, count);
@@ -101,15 +101,15 @@ static Value *extreme_by_order(Lowering *l, const char *op, Value *value, const 
   dims[axis] = dim_of(1);
   Type one = type_make(l->context, value->type.dtype, dims, value->type.rank);
   int64_t k = 1;
-  Node *node = EMIT_NODE(l, "TopK", ((Type[]){one, type_with(one, DTYPE_INT64)}), 2, value, constant_ints(l, &k, 1));
+  Node *node = EMIT_NODE(l, OP_TopK, ((Type[]){one, type_with(one, DTYPE_INT64)}), 2, value, constant_ints(l, &k, 1));
   node_set_int(node, "axis", axis);
-  node_set_int(node, "largest", strcmp(op, "ReduceMax") == 0);
+  node_set_int(node, "largest", op == OP_ReduceMax);
   return squeeze_at(l, node->outputs[0], &axis, 1);
 }
 
 /* The sum of magnitudes is NaN exactly when an element is, and else no smaller than any of them, however it is rounded:
  * the smaller of it and the extreme is the extreme or NaN. */
-static Value *extreme(Lowering *l, const char *op, Value *value, const int64_t *axes, size_t count) {
+static Value *extreme(Lowering *l, Op op, Value *value, const int64_t *axes, size_t count) {
   DType dtype = value->type.dtype;
   if (dtype == DTYPE_BFLOAT16) value = cast_to(l, value, DTYPE_FLOAT32);
   if (dtype == DTYPE_UINT32) value = cast_to(l, value, DTYPE_FLOAT64);
@@ -117,8 +117,8 @@ static Value *extreme(Lowering *l, const char *op, Value *value, const int64_t *
   if (value->type.dtype == DTYPE_INT64) return from_ordered(l, extreme_by_order(l, op, value, axes, count), dtype);
   Value *result = reduce_along(l, ROW_HERE(l), op, value, axes, count);
   if (dtype_is_float(dtype)) {
-    Value *magnitude = EMIT_REDUCED(l, "ReduceL1", value, axes, count);
-    result = EMIT_AROUND(l, "Min", result->type, result, magnitude);
+    Value *magnitude = EMIT_REDUCED(l, OP_ReduceL1, value, axes, count);
+    result = EMIT_AROUND(l, OP_Min, result->type, result, magnitude);
   }
   return cast_to(l, result, dtype);
 }
@@ -138,14 +138,14 @@ static Value *integer_sum(Lowering *l, Value *value, const int64_t *axes, size_t
   DType dtype = value->type.dtype;
   if (dtype_bits(dtype) <= 32 && sum_fits_double(value->type, axes, count)) {
     Value *wide = cast_to(l, value, DTYPE_INT64);
-    return cast_to(l, reduce_along(l, ROW_HERE(l), "ReduceSum", wide, axes, count), dtype);
+    return cast_to(l, reduce_along(l, ROW_HERE(l), OP_ReduceSum, wide, axes, count), dtype);
   }
   value = one_last_axis(l, value, axes, count);
-  DType compute = compute_dtype(l, "MatMul", dtype);
+  DType compute = compute_dtype(l, OP_MatMul, dtype);
   Dim size = value->type.dims[value->type.rank - 1];
   Value *ones = filled(l, type_make(l->context, compute, &size, 1), tensor_scalar(l, compute, 1));
   Type type = type_make(l->context, compute, value->type.dims, value->type.rank - 1);
-  return cast_to(l, EMIT_ROW(l, "MatMul", type, cast_to(l, value, compute), ones), dtype);
+  return cast_to(l, EMIT_ROW(l, OP_MatMul, type, cast_to(l, value, compute), ones), dtype);
 }
 
 /* Halves an axis by multiplying one half with the other until one is left; odd ones out are multiplied separately. */
@@ -158,13 +158,13 @@ static Value *halve_to_product(Lowering *l, Value *value, int64_t axis) {
     half[axis] = dim_of(1);
     Type one = type_make(l->context, value->type.dtype, half, value->type.rank);
     Value *sizes = constant_ints(l, (int64_t[]){size / 2, size / 2, 1}, size % 2 ? 3 : 2);
-    Node *parts = EMIT_NODE(l, "Split", ((Type[]){part, part, one}), size % 2 ? 3 : 2, value, sizes);
+    Node *parts = EMIT_NODE(l, OP_Split, ((Type[]){part, part, one}), size % 2 ? 3 : 2, value, sizes);
     node_set_int(parts, "axis", axis);
-    value = EMIT_ROW(l, "Mul", part, parts->outputs[0], parts->outputs[1]);
+    value = EMIT_ROW(l, OP_Mul, part, parts->outputs[0], parts->outputs[1]);
     if (size % 2 == 0) continue;
-    odd_ones = odd_ones ? EMIT_ROW(l, "Mul", one, odd_ones, parts->outputs[2]) : parts->outputs[2];
+    odd_ones = odd_ones ? EMIT_ROW(l, OP_Mul, one, odd_ones, parts->outputs[2]) : parts->outputs[2];
   }
-  if (odd_ones) value = EMIT_ROW(l, "Mul", value->type, value, odd_ones);
+  if (odd_ones) value = EMIT_ROW(l, OP_Mul, value->type, value, odd_ones);
   return squeeze_at(l, value, &axis, 1);
 }
 
@@ -174,27 +174,27 @@ static Value *integer_product(Lowering *l, Value *value, const int64_t *axes, si
   for (int64_t axis = value->type.rank; axis-- > 0;) { /* from behind, so that dropping one does not move the others */
     if (!reduced[axis]) continue;
     bool known = dim_is_constant(value->type.dims[axis]);
-    value = known ? halve_to_product(l, value, axis) : fold_by_scan(l, "Mul", value, axis);
+    value = known ? halve_to_product(l, value, axis) : fold_by_scan(l, OP_Mul, value, axis);
   }
   return value;
 }
 
-Value *reduce_integers(Lowering *l, const char *op, Value *value, const int64_t *axes, size_t count) {
-  bool sum = strcmp(op, "ReduceSum") == 0;
+Value *reduce_integers(Lowering *l, Op op, Value *value, const int64_t *axes, size_t count) {
+  bool sum = op == OP_ReduceSum;
   return sum ? integer_sum(l, value, axes, count) : integer_product(l, value, axes, count);
 }
 
 static void lower_reduce(Lowering *l) {
   size_t count;
   const int64_t *axes = param_ints(l->context, l->equation, "axes", &count);
-  const char *op = l->plugin->op;
+  Op op = l->plugin->op;
   Type type = output_type(l, 0);
   Value *value = input(l, 0);
   if (!count) {
     bind(l, 0, value);
   } else if (is_empty(value->type)) {
     bind(l, 0, filled(l, type, reduction_identity(l, op, type.dtype)));
-  } else if (strcmp(op, "ReduceMax") == 0 || strcmp(op, "ReduceMin") == 0) {
+  } else if (op == OP_ReduceMax || op == OP_ReduceMin) {
     bind(l, 0, extreme(l, op, value, axes, count));
   } else if (dtype_is_integer(type.dtype)) {
     bind(l, 0, reduce_integers(l, op, value, axes, count));
@@ -212,7 +212,7 @@ static Value *bit_numbers(Lowering *l, DType dtype, unsigned bits, bool powers) 
 }
 
 /* No operator reduces bits: each bit gets a place on a new last axis, is reduced as a number, and is put back. */
-static Value *reduce_bits(Lowering *l, const char *op, Value *value, const int64_t *axes, size_t count) {
+static Value *reduce_bits(Lowering *l, Op op, Value *value, const int64_t *axes, size_t count) {
   DType dtype = value->type.dtype;
   unsigned bits = dtype_bits(dtype);
   int64_t last = value->type.rank;
@@ -222,28 +222,28 @@ static Value *reduce_bits(Lowering *l, const char *op, Value *value, const int64
   dims[last] = dim_of(bits);
   Type planes = type_make(l->context, DTYPE_UINT64, dims, (uint32_t)last + 1);
   Value *words = unsqueeze_at(l, cast_to(l, value, DTYPE_UINT64), &last, 1);
-  Value *shifted = EMIT(l, "BitShift", planes, words, bit_numbers(l, DTYPE_UINT64, bits, false));
+  Value *shifted = EMIT(l, OP_BitShift, planes, words, bit_numbers(l, DTYPE_UINT64, bits, false));
   node_set_string(shifted->producer, "direction", "RIGHT");
-  Value *single = EMIT(l, "Mod", planes, shifted, constant_integer(l, DTYPE_UINT64, 2));
+  Value *single = EMIT(l, OP_Mod, planes, shifted, constant_integer(l, DTYPE_UINT64, 2));
   Value *reduced = reduce_along(l, ROW_HERE(l), op, cast_to(l, single, DTYPE_INT64), axes, count);
-  bool parity = strcmp(op, "ReduceSum") == 0;
-  if (parity) reduced = EMIT(l, "Mod", reduced->type, reduced, constant_integer(l, DTYPE_INT64, 2));
+  bool parity = op == OP_ReduceSum;
+  if (parity) reduced = EMIT(l, OP_Mod, reduced->type, reduced, constant_integer(l, DTYPE_INT64, 2));
   Type type = type_make(l->context, DTYPE_INT64, reduced->type.dims, reduced->type.rank - 1);
-  return cast_to(l, EMIT(l, "MatMul", type, reduced, bit_numbers(l, DTYPE_INT64, bits, true)), dtype);
+  return cast_to(l, EMIT(l, OP_MatMul, type, reduced, bit_numbers(l, DTYPE_INT64, bits, true)), dtype);
 }
 
 /* and, or, xor: the row names what gives the same on zeros and ones. */
 static void lower_reduce_logical(Lowering *l) {
   size_t count;
   const int64_t *axes = param_ints(l->context, l->equation, "axes", &count);
-  const char *op = l->plugin->op;
+  Op op = l->plugin->op;
   Type type = output_type(l, 0);
   Value *value = input(l, 0);
-  bool parity = strcmp(op, "ReduceSum") == 0, is_bool = type.dtype == DTYPE_BOOL;
+  bool parity = op == OP_ReduceSum, is_bool = type.dtype == DTYPE_BOOL;
   if (!count) {
     bind(l, 0, value);
   } else if (is_empty(value->type)) {
-    uint64_t bits = strcmp(op, "ReduceMin") == 0 ? (is_bool ? 1 : ~(uint64_t)0) : 0;
+    uint64_t bits = op == OP_ReduceMin ? (is_bool ? 1 : ~(uint64_t)0) : 0;
     bind(l, 0, filled(l, type, tensor_new(l, type.dtype, NULL, 0, &bits, dtype_bytes(type.dtype, 1))));
   } else if (!is_bool) {
     bind(l, 0, reduce_bits(l, op, value, axes, count));
@@ -251,14 +251,15 @@ static void lower_reduce_logical(Lowering *l) {
     bind(l, 0, reduce_along(l, ROW_HERE(l), op, value, axes, count));
   } else {
     Value *sum = reduce_along(l, ROW_HERE(l), op, cast_to(l, value, DTYPE_INT32), axes, count);
-    Value *odd = EMIT(l, "Mod", sum->type, sum, constant_integer(l, DTYPE_INT32, 2));
+    Value *odd = EMIT(l, OP_Mod, sum->type, sum, constant_integer(l, DTYPE_INT32, 2));
     bind(l, 0, cast_to(l, odd, DTYPE_BOOL));
   }
 }
 
-static Value *first_extreme(Lowering *l, Here here, const char *op, Value *value, int64_t axis) {
+static Value *first_extreme(Lowering *l, Here here, Op op, Value *value, int64_t axis) {
   DType compute = compute_dtype(l, op, value->type.dtype);
-  if (compute == DTYPE_NONE) unsupported(l, "ONNX Runtime cannot compute %s on %s", op, dtype_name(value->type.dtype));
+  if (compute == DTYPE_NONE)
+    unsupported(l, "ONNX Runtime cannot compute %s on %s", op_name(op), dtype_name(value->type.dtype));
   Type type = type_with(reduced_type(l, value->type, &axis, 1), DTYPE_INT64);
   value = cast_to(l, value, compute);
   Value *result = emit_value(l, here, op, type, &value, 1);
@@ -269,14 +270,14 @@ static Value *first_extreme(Lowering *l, Here here, const char *op, Value *value
 
 /* With NaN as infinity the place found is that of the first NaN or infinity, so never behind the first NaN; where there
  * is no NaN its first place counts as 0. The larger of the two is right in both cases. */
-static Value *first_extreme_or_nan(Lowering *l, const char *op, Value *value, int64_t axis) {
+static Value *first_extreme_or_nan(Lowering *l, Op op, Value *value, int64_t axis) {
   if (value->type.dtype == DTYPE_BFLOAT16) value = cast_to(l, value, DTYPE_FLOAT32);
-  double infinity = strcmp(op, "ArgMax") == 0 ? INFINITY : -INFINITY;
-  Value *is_nan = EMIT(l, "IsNaN", type_with(value->type, DTYPE_BOOL), value);
-  Value *nan_place = first_extreme(l, ROW_HERE(l), "ArgMax", cast_to(l, is_nan, DTYPE_UINT8), axis);
-  Value *comparable = EMIT(l, "Where", value->type, is_nan, constant_like(l, value->type, infinity), value);
+  double infinity = op == OP_ArgMax ? INFINITY : -INFINITY;
+  Value *is_nan = EMIT(l, OP_IsNaN, type_with(value->type, DTYPE_BOOL), value);
+  Value *nan_place = first_extreme(l, ROW_HERE(l), OP_ArgMax, cast_to(l, is_nan, DTYPE_UINT8), axis);
+  Value *comparable = EMIT(l, OP_Where, value->type, is_nan, constant_like(l, value->type, infinity), value);
   Value *place = first_extreme(l, ROW_HERE(l), op, comparable, axis);
-  return EMIT(l, "Max", place->type, place, nan_place);
+  return EMIT(l, OP_Max, place->type, place, nan_place);
 }
 
 static void lower_arg_extreme(Lowering *l) {
@@ -297,15 +298,15 @@ static void lower_arg_extreme(Lowering *l) {
 
 /* clang-format off */
 const Plugin reduction_plugins[] = {
-    PLUGIN("argmax", lower_arg_extreme, "ArgMax"),
-    PLUGIN("argmin", lower_arg_extreme, "ArgMin"),
-    PLUGIN("reduce_and", lower_reduce_logical, "ReduceMin"),
-    PLUGIN("reduce_max", lower_reduce, "ReduceMax"),
-    PLUGIN("reduce_min", lower_reduce, "ReduceMin"),
-    PLUGIN("reduce_or", lower_reduce_logical, "ReduceMax"),
-    PLUGIN("reduce_prod", lower_reduce, "ReduceProd"),
-    PLUGIN("reduce_sum", lower_reduce, "ReduceSum"),
-    PLUGIN("reduce_xor", lower_reduce_logical, "ReduceSum"),
+    PLUGIN("argmax", lower_arg_extreme, OP_ArgMax),
+    PLUGIN("argmin", lower_arg_extreme, OP_ArgMin),
+    PLUGIN("reduce_and", lower_reduce_logical, OP_ReduceMin),
+    PLUGIN("reduce_max", lower_reduce, OP_ReduceMax),
+    PLUGIN("reduce_min", lower_reduce, OP_ReduceMin),
+    PLUGIN("reduce_or", lower_reduce_logical, OP_ReduceMax),
+    PLUGIN("reduce_prod", lower_reduce, OP_ReduceProd),
+    PLUGIN("reduce_sum", lower_reduce, OP_ReduceSum),
+    PLUGIN("reduce_xor", lower_reduce_logical, OP_ReduceSum),
     {0},
 };
 /* clang-format on */

@@ -111,7 +111,7 @@ static void set_sizes(Node *node, const Convolution *c) {
 
 static Value *by_conv(Lowering *l, Convolution *c) {
   AutoPad automatic = prepare_padding(l, c);
-  Value *result = EMIT(l, "Conv", result_type(l, c), c->operand, c->kernel);
+  Value *result = EMIT(l, OP_Conv, result_type(l, c), c->operand, c->kernel);
   int64_t strides[MAX_RANK], pads[2 * MAX_RANK];
   for (size_t i = 0; i < c->space; i++) {
     strides[i] = c->axes[i].stride;
@@ -187,7 +187,7 @@ static Value *by_conv_transpose(Lowering *l, Convolution *c) {
     dims[i + 2] = dim_subtract(l->context, axis->count, dim_add(l->context, low[i + 2], high[i + 2]));
   }
   Type type = type_make(l->context, c->operand->type.dtype, dims, (uint32_t)c->space + 2);
-  Value *result = EMIT(l, "ConvTranspose", type, c->operand, transposed_kernel(l, c));
+  Value *result = EMIT(l, OP_ConvTranspose, type, c->operand, transposed_kernel(l, c));
   set_sizes(result->producer, c);
   node_set_ints(result->producer, "strides", strides, c->space);
   node_set_ints(result->producer, "pads", pads, 2 * c->space);
@@ -223,12 +223,12 @@ static Value *by_matrix_product(Lowering *l, Convolution *c) {
   Dim dims[] = {c->batch, c->groups == 1 ? share : dim_of(c->groups), c->groups == 1 ? positions : share, positions};
   Type product = type_make(l->context, type.dtype, dims, type.rank);
   Type result = result_type(l, c);
-  return reshape_to(l, EMIT(l, "MatMul", product, kernel, columns), result.dims, result.rank);
+  return reshape_to(l, EMIT(l, OP_MatMul, product, kernel, columns), result.dims, result.rank);
 }
 
 static DType convolution_dtype(Lowering *l, DType dtype) {
   bool conv = dtype_is_float(dtype) && dtype != DTYPE_FLOAT64;
-  DType compute = compute_dtype(l, conv ? "Conv" : "MatMul", dtype);
+  DType compute = compute_dtype(l, conv ? OP_Conv : OP_MatMul, dtype);
   if (compute == DTYPE_NONE) unsupported(l, "convolutions of %s cannot be expressed in ONNX", dtype_name(dtype));
   return compute;
 }
@@ -271,7 +271,7 @@ static void lower_convolution(Lowering *l) {
 
 /* clang-format off */
 const Plugin convolution_plugins[] = {
-    PLUGIN("conv_general_dilated", lower_convolution, "Conv"),
+    PLUGIN("conv_general_dilated", lower_convolution, OP_Conv),
     {0},
 };
 /* clang-format on */

@@ -39,12 +39,12 @@ static bool find_layout(const WindowAxis *axes, uint32_t rank, PoolLayout *layou
 }
 
 /* The element type to pool in; DTYPE_NONE: none does it exactly. */
-static DType pool_dtype(Lowering *l, const char *op, DType dtype) {
-  bool sum = strcmp(op, "ReduceSum") == 0;
+static DType pool_dtype(Lowering *l, Op op, DType dtype) {
+  bool sum = op == OP_ReduceSum;
   if (sum && (!dtype_is_float(dtype) || dtype == DTYPE_FLOAT64)) return DTYPE_NONE;
-  DType compute = compute_dtype(l, sum ? "AveragePool" : "MaxPool", dtype);
+  DType compute = compute_dtype(l, sum ? OP_AveragePool : OP_MaxPool, dtype);
   bool narrow = compute == DTYPE_INT8 || compute == DTYPE_UINT8; /* negated they may leave their range */
-  return narrow && strcmp(op, "ReduceMin") == 0 ? DTYPE_FLOAT32 : compute;
+  return narrow && op == OP_ReduceMin ? DTYPE_FLOAT32 : compute;
 }
 
 /* Can the operator itself pad like this? Its padding must be smaller than the window. */
@@ -61,7 +61,7 @@ static bool can_pool(Lowering *l, bool sum, const WindowAxis *axes, size_t space
     const WindowAxis *axis = &axes[i];
     if (axis->base_dilation != 1 && !sum) return false;
     if (axis->dilation != 1) {
-      if (sum && schema_version("AveragePool", l->options->opset) < AVERAGE_DILATION) return false;
+      if (sum && schema_version(OP_AveragePool, l->options->opset) < AVERAGE_DILATION) return false;
       if (!sum && !padding_is_zero(axis)) return false;
     }
     if (automatic != AUTO_PAD_NONE || (pads_itself(axis) && axis->base_dilation == 1)) continue;
@@ -93,8 +93,8 @@ static void set_pool_attributes(Node *node, const WindowAxis *axes, size_t space
 }
 
 /* value: [a, b, space…] */
-static Value *pool(Lowering *l, const char *op, Value *value, const WindowAxis *axes, size_t space, AutoPad automatic) {
-  bool sum = strcmp(op, "ReduceSum") == 0, negate = strcmp(op, "ReduceMin") == 0;
+static Value *pool(Lowering *l, Op op, Value *value, const WindowAxis *axes, size_t space, AutoPad automatic) {
+  bool sum = op == OP_ReduceSum, negate = op == OP_ReduceMin;
   Dim dims[2 + MAX_POOL_SPACE] = {value->type.dims[0], value->type.dims[1]};
   double size = 1;
   for (size_t i = 0; i < space; i++) {
@@ -102,12 +102,12 @@ static Value *pool(Lowering *l, const char *op, Value *value, const WindowAxis *
     size *= (double)axes[i].window.constant;
   }
   Type type = type_make(l->context, value->type.dtype, dims, (uint32_t)space + 2);
-  if (negate) value = EMIT(l, "Neg", value->type, value);
-  Value *result = EMIT(l, sum ? "AveragePool" : "MaxPool", type, value);
+  if (negate) value = EMIT(l, OP_Neg, value->type, value);
+  Value *result = EMIT(l, sum ? OP_AveragePool : OP_MaxPool, type, value);
   set_pool_attributes(result->producer, axes, space, automatic);
   if (sum) node_set_int(result->producer, "count_include_pad", 1);
-  if (sum && size != 1) return EMIT(l, "Mul", type, result, constant_like(l, type, size));
-  return negate ? EMIT(l, "Neg", type, result) : result;
+  if (sum && size != 1) return EMIT(l, OP_Mul, type, result, constant_like(l, type, size));
+  return negate ? EMIT(l, OP_Neg, type, result) : result;
 }
 
 /* The outer axes as exactly two. */
@@ -122,13 +122,13 @@ static Value *merge_outer(Lowering *l, Value *value, const PoolLayout *layout) {
   return reshape_to(l, value, dims, layout->space + 2);
 }
 
-Value *pool_windows(Lowering *l, const char *op, Value *operand, const WindowAxis *axes) {
+Value *pool_windows(Lowering *l, Op op, Value *operand, const WindowAxis *axes) {
   PoolLayout layout;
   Type type = operand->type;
   DType compute = pool_dtype(l, op, type.dtype);
   if (compute == DTYPE_NONE || !find_layout(axes, type.rank, &layout)) return NULL;
   WindowAxis space[MAX_POOL_SPACE];
-  bool symbolic = false, pad_before, sum = strcmp(op, "ReduceSum") == 0;
+  bool symbolic = false, pad_before, sum = op == OP_ReduceSum;
   for (size_t i = 0; i < layout.space; i++) {
     space[i] = axes[layout.order[layout.outer + i]];
     symbolic = symbolic || !padding_is_constant(&space[i]);

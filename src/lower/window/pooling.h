@@ -6,6 +6,6 @@
 
 /* The reduction (ReduceMax, ReduceMin or ReduceSum) of the windows, one WindowAxis per axis of the operand; NULL where
  * ONNX Runtime has no pooling operator for these very windows and this element type. */
-Value *pool_windows(Lowering *l, const char *op, Value *operand, const WindowAxis *axes);
+Value *pool_windows(Lowering *l, Op op, Value *operand, const WindowAxis *axes);
 
 #endif

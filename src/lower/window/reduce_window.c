@@ -23,7 +23,7 @@ WindowAxis *read_windows(Lowering *l, Type type, Type result) {
 }
 
 /* Max and Min, unlike the reducing operators, keep NaN and know uint64. */
-static Value *extreme_along(Lowering *l, const char *op, Value *value, int64_t axis, const WindowAxis *window) {
+static Value *extreme_along(Lowering *l, Op op, Value *value, int64_t axis, const WindowAxis *window) {
   size_t count = (size_t)window->window.constant;
   Value **elements = arena_new_array(&l->context->arena, count, Value *);
   for (size_t i = 0; i < count; i++) elements[i] = window_element(l, value, axis, window, (int64_t)i);
@@ -31,37 +31,38 @@ static Value *extreme_along(Lowering *l, const char *op, Value *value, int64_t a
 }
 
 /* The operand is padded. */
-static Value *reduce_axis(Lowering *l, const char *op, Value *value, int64_t axis, const WindowAxis *window) {
+static Value *reduce_axis(Lowering *l, Op op, Value *value, int64_t axis, const WindowAxis *window) {
   if (dim_is(window->window, 1)) return window->stride == 1 ? value : window_element(l, value, axis, window, 0);
-  if (strcmp(op, "ReduceMax") == 0) return extreme_along(l, "Max", value, axis, window);
-  if (strcmp(op, "ReduceMin") == 0) return extreme_along(l, "Min", value, axis, window);
+  if (op == OP_ReduceMax) return extreme_along(l, OP_Max, value, axis, window);
+  if (op == OP_ReduceMin) return extreme_along(l, OP_Min, value, axis, window);
   Value *view = view_windows(l, value, axis, window);
   if (!dtype_is_float(view->type.dtype)) return reduce_integers(l, op, view, &axis, 1);
   return EMIT_REDUCED(l, op, view, &axis, 1);
 }
 
-static Value *reduce_windows(Lowering *l, const char *op, Value *operand, WindowAxis *axes, Value *fill) {
+static Value *reduce_windows(Lowering *l, Op op, Value *operand, WindowAxis *axes, Value *fill) {
   uint32_t rank = operand->type.rank;
   Value *value = apply_padding(l, operand, 0, axes, rank, fill);
   for (uint32_t i = 0; i < rank; i++) value = reduce_axis(l, op, value, i, &axes[i]);
   return value;
 }
 
-/* The reducing operator of a body that is one primitive, else NULL. */
-static const char *body_reduction(const Jaxpr *body, DType dtype) {
+/* The reducing operator of a body that is one primitive, else OP_NONE. */
+static Op body_reduction(const Jaxpr *body, DType dtype) {
   static const struct {
-    const char *primitive, *reduction;
+    const char *primitive;
+    Op reduction;
     bool of_bool;
   } reductions[] = {
-      {"add", "ReduceSum", false}, {"mul", "ReduceProd", false}, {"max", "ReduceMax", false},
-      {"min", "ReduceMin", false}, {"and", "ReduceMin", true},   {"or", "ReduceMax", true},
+      {"add", OP_ReduceSum, false}, {"mul", OP_ReduceProd, false}, {"max", OP_ReduceMax, false},
+      {"min", OP_ReduceMin, false}, {"and", OP_ReduceMin, true},   {"or", OP_ReduceMax, true},
   };
   Str primitive = scalar_body_primitive(body);
   for (size_t i = 0; primitive && i < sizeof reductions / sizeof *reductions; i++) {
     if (strcmp(primitive, reductions[i].primitive) != 0) continue;
-    return reductions[i].of_bool == (dtype == DTYPE_BOOL) ? reductions[i].reduction : NULL;
+    return reductions[i].of_bool == (dtype == DTYPE_BOOL) ? reductions[i].reduction : OP_NONE;
   }
-  return NULL;
+  return OP_NONE;
 }
 
 /* Folds the elements of each window, all operands together. */
@@ -86,20 +87,20 @@ static WindowAxis *copy_windows(Lowering *l, const WindowAxis *axes, uint32_t ra
 }
 
 /* Does the only operand's initial value change nothing? Then it need not be folded in. */
-static bool starts_from_identity(Lowering *l, const char *op, DType dtype) {
+static bool starts_from_identity(Lowering *l, Op op, DType dtype) {
   const Tensor *initial = input_literal(l, 1), *identity = reduction_identity(l, op, dtype);
   return initial && initial->size == identity->size && memcmp(initial->data, identity->data, identity->size) == 0;
 }
 
 /* Windows that start from the reduction's identity. */
-static void lower_plain_windows(Lowering *l, const char *op) {
+static void lower_plain_windows(Lowering *l, Op op) {
   Type type = output_type(l, 0);
   if (is_empty(input_type(l, 0))) { /* nothing but padding */
     bind(l, 0, filled(l, type, reduction_identity(l, op, type.dtype)));
     return;
   }
   WindowAxis *axes = read_windows(l, input_type(l, 0), type);
-  Value *result = strcmp(op, "ReduceProd") != 0 ? pool_windows(l, op, input(l, 0), axes) : NULL;
+  Value *result = op != OP_ReduceProd ? pool_windows(l, op, input(l, 0), axes) : NULL;
   if (!result) {
     Value *fill = constant(l, reduction_identity(l, op, type.dtype));
     result = reduce_windows(l, op, input(l, 0), axes, fill);
@@ -118,7 +119,7 @@ static void lower_reduce_window(Lowering *l) {
   const WindowAxis *axes = read_windows(l, input_type(l, 0), type);
   Value **values = arena_new_array(&l->context->arena, 2 * count, Value *);
   Value **results = arena_new_array(&l->context->arena, count, Value *);
-  const char *op = count == 1 ? body_reduction(body, type.dtype) : NULL;
+  Op op = count == 1 ? body_reduction(body, type.dtype) : OP_NONE;
   if (op && starts_from_identity(l, op, type.dtype)) {
     lower_plain_windows(l, op);
     return;
@@ -142,9 +143,9 @@ static void lower_reduce_window(Lowering *l) {
 /* clang-format off */
 const Plugin window_plugins[] = {
     PLUGIN("reduce_window", lower_reduce_window),
-    PLUGIN("reduce_window_max", lower_window_reduction, "ReduceMax"),
-    PLUGIN("reduce_window_min", lower_window_reduction, "ReduceMin"),
-    PLUGIN("reduce_window_sum", lower_window_reduction, "ReduceSum"),
+    PLUGIN("reduce_window_max", lower_window_reduction, OP_ReduceMax),
+    PLUGIN("reduce_window_min", lower_window_reduction, OP_ReduceMin),
+    PLUGIN("reduce_window_sum", lower_window_reduction, OP_ReduceSum),
     PLUGIN("select_and_gather_add", lower_select_and_gather_add),
     PLUGIN("select_and_scatter", lower_select_and_scatter),
     PLUGIN("select_and_scatter_add", lower_select_and_scatter_add),

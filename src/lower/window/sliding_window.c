@@ -163,7 +163,7 @@ Value *arithmetic_sequence(Lowering *l, Dim count, int64_t step) {
     Dim limit = dim_multiply(l->context, count, dim_of(step));
     Value *start = constant_integer(l, DTYPE_INT64, 0), *by = constant_integer(l, DTYPE_INT64, step);
     Type type = type_make(l->context, DTYPE_INT64, &count, 1);
-    return EMIT(l, "Range", type, start, dimension_scalar(l, limit, DTYPE_INT64), by);
+    return EMIT(l, OP_Range, type, start, dimension_scalar(l, limit, DTYPE_INT64), by);
   }
   int64_t *values = arena_new_array(&l->context->arena, (size_t)count.constant, int64_t);
   for (int64_t i = 0; i < count.constant; i++) values[i] = i * step;
@@ -178,7 +178,7 @@ static Value *window_positions(Lowering *l, const WindowAxis *window) {
   if (!type_count(type, &total)) {
     Dim column[] = {window->window, dim_of(1)};
     Value *within = reshape_to(l, arithmetic_sequence(l, window->window, window->dilation), column, 2);
-    return EMIT(l, "Add", type, within, arithmetic_sequence(l, window->count, window->stride));
+    return EMIT(l, OP_Add, type, within, arithmetic_sequence(l, window->count, window->stride));
   }
   int64_t sizes[] = {window->window.constant, window->count.constant};
   int64_t *values = arena_new_array(&l->context->arena, (size_t)total, int64_t);
@@ -196,7 +196,7 @@ Value *view_windows(Lowering *l, Value *value, int64_t axis, const WindowAxis *w
   dims[axis] = window->window;
   dims[axis + 1] = window->count;
   Type type = type_make(l->context, value->type.dtype, dims, rank + 1);
-  Value *view = EMIT(l, "Gather", type, value, window_positions(l, window));
+  Value *view = EMIT(l, OP_Gather, type, value, window_positions(l, window));
   node_set_int(view->producer, "axis", axis);
   return view;
 }

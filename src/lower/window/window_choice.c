@@ -59,9 +59,9 @@ static Value *choose_by_predicate(Lowering *l, Value *rows, const Choice *choice
     Value *pair[] = {chosen, candidate};
     Type answer = type_with(candidate->type, DTYPE_BOOL);
     if (choice->predicate) apply_scalar_body(l, HERE, choice->predicate, choice->consts, pair, 2, &keep);
-    else keep = EMIT(l, choice->largest ? "GreaterOrEqual" : "LessOrEqual", answer, chosen, candidate);
+    else keep = EMIT(l, choice->largest ? OP_GreaterOrEqual : OP_LessOrEqual, answer, chosen, candidate);
     Value *here = constant_integer(l, DTYPE_INT64, i), *before = place ? place : constant_integer(l, DTYPE_INT64, 0);
-    place = EMIT(l, "Where", type_with(answer, DTYPE_INT64), keep, before, here);
+    place = EMIT(l, OP_Where, type_with(answer, DTYPE_INT64), keep, before, here);
     chosen = EMIT_WHERE(l, keep, chosen, candidate);
   }
   Type result = type_make(l->context, DTYPE_INT64, type.dims, type.rank - 1);
@@ -75,7 +75,7 @@ static Value *choose(Lowering *l, Value *operand, const Windows *w, const Choice
   for (uint32_t i = 0; i < w->rank; i++) elements *= w->axes[i].window.constant;
   Value *rows = windows_in_rows(l, operand, w, elements);
   DType dtype = operand->type.dtype;
-  const char *op = choice->largest ? "ArgMax" : "ArgMin";
+  Op op = choice->largest ? OP_ArgMax : OP_ArgMin;
   DType compute = compute_dtype(l, op, dtype);
   if (choice->predicate || dtype == DTYPE_UINT64 || compute == DTYPE_NONE) {
     return choose_by_predicate(l, rows, choice, elements);
@@ -88,8 +88,8 @@ static Value *choose(Lowering *l, Value *operand, const Windows *w, const Choice
 }
 
 static Value *add_scaled(Lowering *l, Value *sum, Value *value, Dim scale) {
-  if (!dim_is(scale, 1)) value = EMIT_MATH(l, "Mul", value, dimension_scalar(l, scale, DTYPE_INT64));
-  return sum ? EMIT(l, "Add", sum->type, sum, value) : value;
+  if (!dim_is(scale, 1)) value = EMIT_MATH(l, OP_Mul, value, dimension_scalar(l, scale, DTYPE_INT64));
+  return sum ? EMIT(l, OP_Add, sum->type, sum, value) : value;
 }
 
 /* Where in the padded operand, as one row, each element of the window at the origin lies. */
@@ -121,7 +121,7 @@ static Value *window_origins(Lowering *l, const Windows *w, const Dim *sizes) {
     starts = reshape_to(l, starts, column, w->rank - i);
     dims[i] = w->axes[i].count;
     Type type = type_make(l->context, DTYPE_INT64, dims + i, w->rank - i);
-    sum = sum ? EMIT(l, "Add", type, sum, starts) : starts;
+    sum = sum ? EMIT(l, OP_Add, type, sum, starts) : starts;
   }
   return sum ? sum : constant_integer(l, DTYPE_INT64, 0);
 }
@@ -131,8 +131,8 @@ static Value *chosen_positions(Lowering *l, Value *padded, const Windows *w, con
   int64_t elements = 1;
   for (uint32_t i = 0; i < w->rank; i++) elements *= w->axes[i].window.constant;
   Value *place = choose(l, padded, w, choice);
-  Value *offset = EMIT(l, "Gather", place->type, offsets_in_window(l, w, padded->type.dims, elements), place);
-  return EMIT(l, "Add", place->type, window_origins(l, w, padded->type.dims), offset);
+  Value *offset = EMIT(l, OP_Gather, place->type, offsets_in_window(l, w, padded->type.dims, elements), place);
+  return EMIT(l, OP_Add, place->type, window_origins(l, w, padded->type.dims), offset);
 }
 
 static Value *pad_operand(Lowering *l, Windows *w, Value *operand, Type result, Value *fill) {
@@ -154,12 +154,12 @@ static Value *in_a_row(Lowering *l, Value *value) {
 static Value *scatter(Lowering *l, const Windows *w, Type padded, Value *positions, Value *source, Value *initial,
                       const char *reduction) {
   DType dtype = source->type.dtype, compute = dtype;
-  if (!schema_runs("ScatterElements", reduction, l->options->opset, dtype)) compute = DTYPE_FLOAT32;
+  if (!schema_runs(OP_ScatterElements, reduction, l->options->opset, dtype)) compute = DTYPE_FLOAT32;
   if (dtype_bits(compute) < dtype_bits(dtype)) unsupported(l, "ONNX Runtime cannot scatter %s", dtype_name(dtype));
   Dim count = elements_of(l, padded.dims, 0, padded.rank);
   Value *base = expand_to(l, cast_to(l, initial, compute), &count, 1);
   Value *updates = in_a_row(l, cast_to(l, source, compute));
-  Value *result = EMIT(l, "ScatterElements", base->type, base, in_a_row(l, positions), updates);
+  Value *result = EMIT(l, OP_ScatterElements, base->type, base, in_a_row(l, positions), updates);
   node_set_int(result->producer, "axis", 0);
   node_set_string(result->producer, "reduction", reduction);
   result = reshape_to(l, cast_to(l, result, dtype), padded.dims, padded.rank);
@@ -185,7 +185,7 @@ static Choice read_choice(Lowering *l) {
 }
 
 static Value *choice_identity(Lowering *l, const Choice *choice, DType dtype) {
-  return constant(l, reduction_identity(l, choice->largest ? "ReduceMax" : "ReduceMin", dtype));
+  return constant(l, reduction_identity(l, choice->largest ? OP_ReduceMax : OP_ReduceMin, dtype));
 }
 
 void lower_select_and_scatter_add(Lowering *l) {
@@ -205,7 +205,7 @@ void lower_select_and_gather_add(Lowering *l) {
   Windows w, other;
   Value *padded = pad_operand(l, &w, operand, type, choice_identity(l, &choice, operand->type.dtype));
   tangents = pad_operand(l, &other, tangents, type, constant_scalar(l, type.dtype, 0));
-  bind(l, 0, EMIT(l, "Gather", type, in_a_row(l, tangents), chosen_positions(l, padded, &w, &choice)));
+  bind(l, 0, EMIT(l, OP_Gather, type, in_a_row(l, tangents), chosen_positions(l, padded, &w, &choice)));
 }
 
 /* The ScatterElements reduction of a body that is one primitive. */

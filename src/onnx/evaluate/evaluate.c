@@ -86,9 +86,9 @@ bool walk_next(Walk *walk, size_t operands, const int64_t (*strides)[2 * MAX_RAN
   return false;
 }
 
-static EvaluateFunction *find(const EvaluateRow *rows, const char *op) {
+static EvaluateFunction *find(const EvaluateRow *rows, Op op) {
   for (; rows->op; rows++) {
-    if (same_text(rows->op, op)) return rows->evaluate;
+    if (rows->op == op) return rows->evaluate;
   }
   return NULL;
 }
@@ -103,16 +103,12 @@ static bool plain(const Tensor *tensor) {
   return size == tensor->size && (tensor->data || tensor->moved || size == 0);
 }
 
-bool only_renames(const Node *node) {
-  return node_is(node, "Reshape") || node_is(node, "Squeeze") || node_is(node, "Unsqueeze") || node_is(node, "Flatten");
-}
-
 const Tensor *evaluate_node(const Evaluation *evaluation) {
   const Node *node = evaluation->node;
   if (node->domain[0] || node->output_count != 1) return NULL;
   for (size_t i = 0; i < evaluation->input_count; i++) {
     if (evaluation->inputs[i] && !plain(evaluation->inputs[i])) return NULL;
-    if (evaluation->inputs[i] && !(i == 0 && only_renames(node))) tensor_ready(evaluation->inputs[i]);
+    if (evaluation->inputs[i] && !(i == 0 && node_has(node, RENAMES))) tensor_ready(evaluation->inputs[i]);
   }
   const EvaluateRow *const families[] = {evaluate_elementwise, evaluate_movement, evaluate_reductions};
   for (size_t i = 0; i < sizeof families / sizeof *families; i++) {

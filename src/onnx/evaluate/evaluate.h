@@ -21,14 +21,11 @@ typedef struct Evaluation {
 /* The value of the node's only output; NULL when it cannot be known here or would be too large. */
 const Tensor *evaluate_node(const Evaluation *evaluation);
 
-/* Does the node give its first input in another shape, without a look at the elements? */
-bool only_renames(const Node *node);
-
 /* Families (evaluate_*.c), each closed by a row without an operator. */
 typedef const Tensor *EvaluateFunction(const Evaluation *evaluation);
 
 typedef struct EvaluateRow {
-  const char *op;
+  Op op;
   EvaluateFunction *evaluate;
 } EvaluateRow;
 

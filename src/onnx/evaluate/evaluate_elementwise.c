@@ -50,43 +50,43 @@ static double softplus(double x) { return x > 0 ? x + log1p(exp(-x)) : log1p(exp
 static double negate(double x) { return -x; }
 
 typedef struct RealRow {
-  const char *op;
+  Op op;
   Real *function;
 } RealRow;
 
 static const RealRow real_rows[] = {
-    {"Exp", exp},        {"Log", log},         {"Sin", sin},           {"Cos", cos},
-    {"Tan", tan},        {"Tanh", tanh},       {"Sinh", sinh},         {"Cosh", cosh},
-    {"Asin", asin},      {"Acos", acos},       {"Atan", atan},         {"Asinh", asinh},
-    {"Acosh", acosh},    {"Atanh", atanh},     {"Sqrt", sqrt},         {"Erf", erf},
-    {"Floor", floor},    {"Ceil", ceil},       {"Round", rint},        {"Neg", negate},
-    {"Abs", fabs},       {"Sigmoid", sigmoid}, {"Softplus", softplus}, {"Reciprocal", reciprocal},
-    {"Relu", rectified},
+    {OP_Exp, exp},        {OP_Log, log},         {OP_Sin, sin},           {OP_Cos, cos},
+    {OP_Tan, tan},        {OP_Tanh, tanh},       {OP_Sinh, sinh},         {OP_Cosh, cosh},
+    {OP_Asin, asin},      {OP_Acos, acos},       {OP_Atan, atan},         {OP_Asinh, asinh},
+    {OP_Acosh, acosh},    {OP_Atanh, atanh},     {OP_Sqrt, sqrt},         {OP_Erf, erf},
+    {OP_Floor, floor},    {OP_Ceil, ceil},       {OP_Round, rint},        {OP_Neg, negate},
+    {OP_Abs, fabs},       {OP_Sigmoid, sigmoid}, {OP_Softplus, softplus}, {OP_Reciprocal, reciprocal},
+    {OP_Relu, rectified},
 };
 
-static Real *find_real(const char *op) {
+static Real *find_real(Op op) {
   for (size_t i = 0; i < sizeof real_rows / sizeof *real_rows; i++) {
-    if (strcmp(real_rows[i].op, op) == 0) return real_rows[i].function;
+    if (real_rows[i].op == op) return real_rows[i].function;
   }
   return NULL;
 }
 
-static bool unary_integer(const char *op, DType dtype, int64_t x, int64_t *result) {
+static bool unary_integer(Op op, DType dtype, int64_t x, int64_t *result) {
   bool negative = !dtype_is_unsigned(dtype) && x < 0;
-  if (strcmp(op, "Neg") == 0 || (negative && strcmp(op, "Abs") == 0)) *result = wrapped(dtype, 0 - (uint64_t)x);
-  else if (strcmp(op, "Abs") == 0) *result = x;
-  else if (strcmp(op, "Relu") == 0) *result = negative ? 0 : x;
-  else if (strcmp(op, "Sign") == 0) *result = x == 0 ? 0 : negative ? -1 : 1;
-  else if (strcmp(op, "BitwiseNot") == 0) *result = wrapped(dtype, ~(uint64_t)x);
+  if (op == OP_Neg || (negative && op == OP_Abs)) *result = wrapped(dtype, 0 - (uint64_t)x);
+  else if (op == OP_Abs) *result = x;
+  else if (op == OP_Relu) *result = negative ? 0 : x;
+  else if (op == OP_Sign) *result = x == 0 ? 0 : negative ? -1 : 1;
+  else if (op == OP_BitwiseNot) *result = wrapped(dtype, ~(uint64_t)x);
   else return false;
   return true;
 }
 
 static const Tensor *evaluate_unary(const Evaluation *evaluation) {
   const Tensor *x = evaluate_input(evaluation, 0);
-  const char *op = evaluation->node->op;
+  Op op = evaluation->node->op;
   if (!x || !computable(x->dtype)) return NULL;
-  bool to_bool = strcmp(op, "IsNaN") == 0, negation = strcmp(op, "Not") == 0, sign = strcmp(op, "Sign") == 0;
+  bool to_bool = op == OP_IsNaN, negation = op == OP_Not, sign = op == OP_Sign;
   Real *function = find_real(op);
   bool real = is_float(x->dtype);
   if (real ? !function && !to_bool && !sign : to_bool) return NULL;
@@ -132,31 +132,31 @@ typedef enum Binary {
 } Binary;
 
 typedef struct BinaryRow {
-  const char *op;
+  Op op;
   Binary binary;
 } BinaryRow;
 
 static const BinaryRow binary_rows[] = {
-    {"Add", ADD},
-    {"Sub", SUB},
-    {"Mul", MUL},
-    {"Div", DIV},
-    {"Mod", MOD},
-    {"Pow", POW},
-    {"Max", MAX},
-    {"Min", MIN},
-    {"Equal", EQUAL},
-    {"Less", LESS},
-    {"Greater", GREATER},
-    {"LessOrEqual", LESS_OR_EQUAL},
-    {"GreaterOrEqual", GREATER_OR_EQUAL},
-    {"And", AND},
-    {"Or", OR},
-    {"Xor", XOR},
-    {"BitwiseAnd", AND},
-    {"BitwiseOr", OR},
-    {"BitwiseXor", XOR},
-    {"BitShift", SHIFT_LEFT},
+    {OP_Add, ADD},
+    {OP_Sub, SUB},
+    {OP_Mul, MUL},
+    {OP_Div, DIV},
+    {OP_Mod, MOD},
+    {OP_Pow, POW},
+    {OP_Max, MAX},
+    {OP_Min, MIN},
+    {OP_Equal, EQUAL},
+    {OP_Less, LESS},
+    {OP_Greater, GREATER},
+    {OP_LessOrEqual, LESS_OR_EQUAL},
+    {OP_GreaterOrEqual, GREATER_OR_EQUAL},
+    {OP_And, AND},
+    {OP_Or, OR},
+    {OP_Xor, XOR},
+    {OP_BitwiseAnd, AND},
+    {OP_BitwiseOr, OR},
+    {OP_BitwiseXor, XOR},
+    {OP_BitShift, SHIFT_LEFT},
 };
 
 static bool is_comparison(Binary binary) { return binary >= EQUAL && binary <= GREATER_OR_EQUAL; }
@@ -295,7 +295,7 @@ static const Tensor *combine(const Evaluation *evaluation, Binary binary, const 
 static const Tensor *evaluate_binary(const Evaluation *evaluation) {
   const Node *node = evaluation->node;
   const BinaryRow *row = binary_rows;
-  while (strcmp(row->op, node->op) != 0) row++;
+  while (row->op != node->op) row++;
   Binary binary = row->binary;
   if (binary == MOD && node_int_or(node, "fmod", 0)) binary = FMOD;
   if (binary == SHIFT_LEFT) {
@@ -396,57 +396,57 @@ static const Tensor *evaluate_clip(const Evaluation *evaluation) {
 #define BINARY(op) {op, evaluate_binary}
 
 const EvaluateRow evaluate_elementwise[] = {
-    UNARY("Exp"),
-    UNARY("Log"),
-    UNARY("Sin"),
-    UNARY("Cos"),
-    UNARY("Tan"),
-    UNARY("Tanh"),
-    UNARY("Sinh"),
-    UNARY("Cosh"),
-    UNARY("Asin"),
-    UNARY("Acos"),
-    UNARY("Atan"),
-    UNARY("Asinh"),
-    UNARY("Acosh"),
-    UNARY("Atanh"),
-    UNARY("Sqrt"),
-    UNARY("Erf"),
-    UNARY("Floor"),
-    UNARY("Ceil"),
-    UNARY("Round"),
-    UNARY("Neg"),
-    UNARY("Abs"),
-    UNARY("Sigmoid"),
-    UNARY("Softplus"),
-    UNARY("Reciprocal"),
-    UNARY("Relu"),
-    UNARY("Sign"),
-    UNARY("Not"),
-    UNARY("BitwiseNot"),
-    UNARY("IsNaN"),
-    BINARY("Add"),
-    BINARY("Sub"),
-    BINARY("Mul"),
-    BINARY("Div"),
-    BINARY("Mod"),
-    BINARY("Pow"),
-    BINARY("Max"),
-    BINARY("Min"),
-    BINARY("Equal"),
-    BINARY("Less"),
-    BINARY("Greater"),
-    BINARY("LessOrEqual"),
-    BINARY("GreaterOrEqual"),
-    BINARY("And"),
-    BINARY("Or"),
-    BINARY("Xor"),
-    BINARY("BitwiseAnd"),
-    BINARY("BitwiseOr"),
-    BINARY("BitwiseXor"),
-    BINARY("BitShift"),
-    {"Where", evaluate_where},
-    {"Cast", evaluate_cast},
-    {"Clip", evaluate_clip},
-    {NULL, NULL},
+    UNARY(OP_Exp),
+    UNARY(OP_Log),
+    UNARY(OP_Sin),
+    UNARY(OP_Cos),
+    UNARY(OP_Tan),
+    UNARY(OP_Tanh),
+    UNARY(OP_Sinh),
+    UNARY(OP_Cosh),
+    UNARY(OP_Asin),
+    UNARY(OP_Acos),
+    UNARY(OP_Atan),
+    UNARY(OP_Asinh),
+    UNARY(OP_Acosh),
+    UNARY(OP_Atanh),
+    UNARY(OP_Sqrt),
+    UNARY(OP_Erf),
+    UNARY(OP_Floor),
+    UNARY(OP_Ceil),
+    UNARY(OP_Round),
+    UNARY(OP_Neg),
+    UNARY(OP_Abs),
+    UNARY(OP_Sigmoid),
+    UNARY(OP_Softplus),
+    UNARY(OP_Reciprocal),
+    UNARY(OP_Relu),
+    UNARY(OP_Sign),
+    UNARY(OP_Not),
+    UNARY(OP_BitwiseNot),
+    UNARY(OP_IsNaN),
+    BINARY(OP_Add),
+    BINARY(OP_Sub),
+    BINARY(OP_Mul),
+    BINARY(OP_Div),
+    BINARY(OP_Mod),
+    BINARY(OP_Pow),
+    BINARY(OP_Max),
+    BINARY(OP_Min),
+    BINARY(OP_Equal),
+    BINARY(OP_Less),
+    BINARY(OP_Greater),
+    BINARY(OP_LessOrEqual),
+    BINARY(OP_GreaterOrEqual),
+    BINARY(OP_And),
+    BINARY(OP_Or),
+    BINARY(OP_Xor),
+    BINARY(OP_BitwiseAnd),
+    BINARY(OP_BitwiseOr),
+    BINARY(OP_BitwiseXor),
+    BINARY(OP_BitShift),
+    {OP_Where, evaluate_where},
+    {OP_Cast, evaluate_cast},
+    {OP_Clip, evaluate_clip},
+    {OP_NONE, NULL},
 };

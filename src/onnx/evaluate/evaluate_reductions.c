@@ -147,6 +147,6 @@ static const Tensor *evaluate_cumulative_sum(const Evaluation *evaluation) {
 }
 
 const EvaluateRow evaluate_reductions[] = {
-    {"ReduceSum", evaluate_sum},      {"ReduceProd", evaluate_product},    {"ReduceMax", evaluate_largest},
-    {"ReduceMin", evaluate_smallest}, {"CumSum", evaluate_cumulative_sum}, {NULL, NULL},
+    {OP_ReduceSum, evaluate_sum},      {OP_ReduceProd, evaluate_product},    {OP_ReduceMax, evaluate_largest},
+    {OP_ReduceMin, evaluate_smallest}, {OP_CumSum, evaluate_cumulative_sum}, {OP_NONE, NULL},
 };

@@ -5,12 +5,13 @@
 #include <string.h>
 
 typedef struct SchemaRow {
-  const char *name; /* "Pad", or with a variant "Pad:edge" */
+  Op op;
+  const char *variant; /* or NULL */
   int32_t version;
   uint32_t standard_types, runtime_types; /* a bit per DType */
 } SchemaRow;
 
-/* Sorted by name as strcmp orders it, then by version. */
+/* Sorted by operator, then by variant, then by version. */
 static const SchemaRow rows[] = {
 #include "onnx/facts/schema_table.inc"
 };
@@ -20,37 +21,34 @@ enum { ROW_COUNT = sizeof rows / sizeof *rows };
 static_assert((int)DTYPE_COUNT == (int)SCHEMA_DTYPE_COUNT, "DType has changed: run tools/generate_schema.py");
 static_assert(DTYPE_COUNT <= 32, "a mask has a bit per DType");
 
-/* Orders a row's name against op, or against "op:variant". */
-static int compare_name(const char *name, const char *op, const char *variant) {
-  size_t length = strlen(op);
-  int order = strncmp(name, op, length);
-  if (order != 0) return order;
-  name += length;
-  if (!variant) return *name != '\0';
-  if (*name != ':') return *name < ':' ? -1 : 1;
-  return strcmp(name + 1, variant);
+static bool same_variant(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
+
+/* The first row of the operator. */
+static const SchemaRow *first_row(Op op) {
+  size_t low = 0, high = ROW_COUNT;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (rows[middle].op < op) low = middle + 1;
+    else high = middle;
+  }
+  return &rows[low];
 }
 
 /* The row in force at the opset: the last that is not newer. NULL when there is none. */
-static const SchemaRow *find_row(const char *op, const char *variant, int64_t opset) {
-  size_t low = 0, high = ROW_COUNT; /* rows before low are not past the wanted one, rows from high on are */
-  while (low < high) {
-    size_t middle = low + (high - low) / 2;
-    int order = compare_name(rows[middle].name, op, variant);
-    if (order < 0 || (order == 0 && rows[middle].version <= opset)) low = middle + 1;
-    else high = middle;
+static const SchemaRow *find_row(Op op, const char *variant, int64_t opset) {
+  const SchemaRow *found = NULL;
+  for (const SchemaRow *row = first_row(op); row < rows + ROW_COUNT && row->op == op; row++) {
+    if (row->version <= opset && same_variant(row->variant, variant)) found = row;
   }
-  if (low == 0 || compare_name(rows[low - 1].name, op, variant) != 0) return NULL;
-  const SchemaRow *row = &rows[low - 1];
-  return row->standard_types != 0 ? row : NULL; /* without a type: deprecated */
+  return found && found->standard_types != 0 ? found : NULL; /* without a type: deprecated */
 }
 
-bool schema_runs(const char *op, const char *variant, int64_t opset, DType dtype) {
+bool schema_runs(Op op, const char *variant, int64_t opset, DType dtype) {
   const SchemaRow *row = find_row(op, variant, opset);
   return row && (row->standard_types & row->runtime_types) >> dtype & 1;
 }
 
-int64_t schema_version(const char *op, int64_t opset) {
+int64_t schema_version(Op op, int64_t opset) {
   const SchemaRow *row = find_row(op, NULL, opset);
   return row ? row->version : 0;
 }

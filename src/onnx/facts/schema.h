@@ -7,16 +7,17 @@
 #ifndef J2O_ONNX_FACTS_SCHEMA_H
 #define J2O_ONNX_FACTS_SCHEMA_H
 
+#include "onnx/facts/operators.h"
 #include "onnx/facts/schema_fields.h"
 #include "types/dtype.h"
 
 /* Does the operator, as of this opset, take this element type, by the standard and in ONNX Runtime? The variant may be
  * NULL; there are ScatterND and ScatterElements "add", "mul", "min", "max"; Pad "edge", "reflect", "wrap"; Resize
  * "linear", "cubic"; Mod "fmod"; Cast and CastLike "to" (the type cast to). False for anything unknown. */
-bool schema_runs(const char *op, const char *variant, int64_t opset, DType dtype);
+bool schema_runs(Op op, const char *variant, int64_t opset, DType dtype);
 
 /* since_version of op in force at opset; 0 when the opset lacks it, or has it deprecated. */
-int64_t schema_version(const char *op, int64_t opset);
+int64_t schema_version(Op op, int64_t opset);
 
 int onnx_dtype(DType dtype);       /* TensorProto.DataType number, 0 when none */
 DType dtype_from_onnx(int number); /* DTYPE_NONE when unknown */

@@ -311,7 +311,7 @@ static void print_operator(Printer *printer, const Node *node) {
     spell_text(out, SPELL_TERMINAL, node->domain, str_length(node->domain));
     builder_add(out, ".");
   }
-  spell_text(out, SPELL_TERMINAL, node->op, str_length(node->op));
+  spell_text(out, SPELL_TERMINAL, node->op_type, str_length(node->op_type));
 }
 
 static void print_node(Printer *printer, const Node *node) {

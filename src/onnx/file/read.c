@@ -468,9 +468,10 @@ static void define_node(Reader *reader, Wire message, Graph *graph, PendingNodes
   }
   make_room(reader, input_count > output_count ? input_count : output_count);
   Node *node =
-      graph_node(graph, NULL, op, domain, reader->no_values, input_count, reader->no_types, output_count, NULL);
-  node->op = op; /* whole, should a NUL be in it */
+      graph_named_node(graph, NULL, op, domain, reader->no_values, input_count, reader->no_types, output_count, NULL);
+  node->op_type = op; /* whole, should a NUL be in it */
   node->domain = domain;
+  if (str_length(domain) || str_length(op) != strlen(op)) node->op = OP_NONE;
   node->name = name;
   size_t index = 0;
   for (Wire wire = message; wire_next(&wire, &field);) {

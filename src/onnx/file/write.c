@@ -252,7 +252,7 @@ static void put_node(Writer *writer, int field, const Node *node) {
   put_node_metadata(writer, node);
   if (node->domain[0]) put_text(encoder, FIELD_NODE_DOMAIN, node->domain);
   for (size_t i = node->attributes.count; i--;) put_attribute(writer, &node->attributes.items[i]);
-  put_text(encoder, FIELD_NODE_OP_TYPE, node->op);
+  put_text(encoder, FIELD_NODE_OP_TYPE, node->op_type);
   put_text(encoder, FIELD_NODE_NAME, node->name);
   for (uint32_t i = node->output_count; i--;) {
     put_text(encoder, FIELD_NODE_OUTPUT, node->outputs[i] ? node->outputs[i]->name : "");

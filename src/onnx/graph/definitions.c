@@ -42,7 +42,7 @@ static bool same_attributes(Comparison *comparison, const Node *a, const Node *b
 /* Calls are the same when what they call is: each body may have come with a definition of its own. */
 static bool same_operator(const Node *a, const Node *b) {
   if (a->domain != b->domain) return false;
-  if (!a->callee || !b->callee || a->callee == b->callee) return a->op == b->op;
+  if (!a->callee || !b->callee || a->callee == b->callee) return a->op_type == b->op_type;
   return a->callee->body->name == b->callee->body->name && graph_same(a->callee->body, b->callee->body);
 }
 
@@ -92,7 +92,7 @@ uint64_t graph_hash(const Graph *graph) {
     hash = hash_mix(hash, tensor_hash(graph->initializers.items[i]->tensor));
   }
   FOR_EACH_NODE(node, graph) {
-    Str op = node->callee ? node->callee->body->name : node->op;
+    Str op = node->callee ? node->callee->body->name : node->op_type;
     hash = hash_mix(hash, (uint64_t)(uintptr_t)op);
     for (size_t i = 0; i < node->attributes.count; i++) {
       const Attribute *attribute = &node->attributes.items[i];

@@ -6,6 +6,7 @@ Model *model_new(Context *context, Provenance *provenance, int64_t opset) {
   model->context = context;
   model->provenance = provenance;
   model->opset = opset;
+  model->no_domain = str_intern(context, "");
   return model;
 }
 
@@ -75,13 +76,11 @@ static void take_out(Node *node) {
   graph->node_count--;
 }
 
-Node *graph_node(Graph *graph, const Origin *origin, const char *op, const char *domain, Value *const *inputs,
-                 size_t input_count, const Type *outputs, size_t output_count, Node *before) {
+static Node *make_node(Graph *graph, const Origin *origin, Value *const *inputs, size_t input_count,
+                       const Type *outputs, size_t output_count, Node *before) {
   Context *context = context_of(graph);
   require(context, origin || !graph->model->provenance);
   Node *node = arena_new(&context->arena, Node);
-  node->op = str_intern(context, op);
-  node->domain = str_intern(context, domain);
   node->origin = origin;
   node->graph = graph;
   node->input_count = (uint32_t)input_count;
@@ -101,6 +100,28 @@ Node *graph_node(Graph *graph, const Origin *origin, const char *op, const char 
     node->outputs[i] = &values[i];
   }
   insert(node, before);
+  return node;
+}
+
+Node *graph_node(Graph *graph, const Origin *origin, Op op, Value *const *inputs, size_t input_count,
+                 const Type *outputs, size_t output_count, Node *before) {
+  Node *node = make_node(graph, origin, inputs, input_count, outputs, output_count, before);
+  Str *op_type = &graph->model->op_types[op];
+  require(context_of(graph), op != OP_NONE);
+  if (!*op_type) *op_type = str_intern(context_of(graph), op_name(op));
+  node->op = op;
+  node->op_type = *op_type;
+  node->domain = graph->model->no_domain;
+  return node;
+}
+
+Node *graph_named_node(Graph *graph, const Origin *origin, const char *op_type, const char *domain,
+                       Value *const *inputs, size_t input_count, const Type *outputs, size_t output_count,
+                       Node *before) {
+  Node *node = make_node(graph, origin, inputs, input_count, outputs, output_count, before);
+  node->op = *domain ? OP_NONE : op_from_name(op_type);
+  node->op_type = str_intern(context_of(graph), op_type);
+  node->domain = str_intern(context_of(graph), domain);
   return node;
 }
 

@@ -7,6 +7,7 @@
 #define J2O_ONNX_GRAPH_GRAPH_H
 
 #include "base/array.h"
+#include "onnx/facts/operators.h"
 #include "program/program.h"
 #include "provenance/trace.h"
 
@@ -75,7 +76,8 @@ typedef struct Attribute {
 } Attribute;
 
 struct Node {
-  Str op, domain; /* domain "" is ONNX's own */
+  Op op;               /* of ONNX's own domain; OP_NONE: any other, which has only a name */
+  Str op_type, domain; /* the operator's name; domain "" is ONNX's own */
   Str name;
   Function *callee; /* the model's function that a node we made calls, else NULL */
   Use *inputs;
@@ -123,15 +125,21 @@ struct Model {
   ARRAY(OpsetImport) opsets;
   ARRAY(Function *) functions;
   MetadataList metadata;
-  Map stored; /* of a model read from a file: where tensors without plain data have theirs (read.h) */
+  Str no_domain;          /* "" */
+  Str op_types[OP_COUNT]; /* names of operators once they were needed */
+  Map stored;             /* of a model read from a file: where tensors without plain data have theirs (read.h) */
 };
 
 Model *model_new(Context *context, Provenance *provenance, int64_t opset);
 Graph *graph_new(Model *model, Str name);
 
 /* Makes a node before `before`, or at the end when that is NULL. The only way to make one. */
-Node *graph_node(Graph *graph, const Origin *origin, const char *op, const char *domain, Value *const *inputs,
-                 size_t input_count, const Type *outputs, size_t output_count, Node *before);
+Node *graph_node(Graph *graph, const Origin *origin, Op op, Value *const *inputs, size_t input_count,
+                 const Type *outputs, size_t output_count, Node *before);
+/* The same for an operator by its name: of another domain, or as a file names it. */
+Node *graph_named_node(Graph *graph, const Origin *origin, const char *op_type, const char *domain,
+                       Value *const *inputs, size_t input_count, const Type *outputs, size_t output_count,
+                       Node *before);
 Value *graph_input(Graph *graph, Type type, Str name);
 Value *graph_initializer(Graph *graph, const Tensor *tensor);
 void graph_output(Graph *graph, Value *value);
@@ -156,10 +164,8 @@ void node_set_tensor(Node *node, const char *name, const Tensor *tensor);
 const Attribute *node_attribute(const Node *node, const char *name); /* NULL when absent */
 int64_t node_int_or(const Node *node, const char *name, int64_t otherwise);
 
-static inline bool node_is(const Node *node, const char *op) {
-  bool begins = node->op[0] == op[0] && op[0] && node->op[1] == op[1]; /* most are told apart by that */
-  return begins && node->domain[0] == '\0' && strcmp(node->op, op) == 0;
-}
+static inline bool node_is(const Node *node, Op op) { return node->op == op; }
+static inline bool node_has(const Node *node, uint32_t traits) { return op_has(node->op, traits); }
 
 #define FOR_EACH_NODE(node, graph) for (Node *node = (graph)->first; node; node = node->next)
 

@@ -87,9 +87,9 @@ static Str lower_case(Namer *namer, Str op) {
 }
 
 static void name_node(Namer *namer, Node *node) {
-  size_t number = next_number(namer, node->op);
-  node->name = numbered(namer, node->op, number);
-  Str base = numbered(namer, lower_case(namer, node->op), number);
+  size_t number = next_number(namer, node->op_type);
+  node->name = numbered(namer, node->op_type, number);
+  Str base = numbered(namer, lower_case(namer, node->op_type), number);
   for (uint32_t i = 0; i < node->output_count; i++) {
     Value *value = node->outputs[i];
     if (!value || value->name_fixed) continue;

@@ -71,7 +71,7 @@ static bool collect_matmul(Affine *sum, const Node *node, Place at) {
   if (at.axis != 0 || !constant_of(left)) return false;
   if (at.rank == 1 && right->type.rank == 1) return collect_product(sum, right, constant_of(left), true, at);
   const Node *transpose = right->producer;
-  if (at.rank != 2 || !transpose || !node_is(transpose, "Transpose") || !swaps(transpose, 2)) return false;
+  if (at.rank != 2 || !transpose || !node_is(transpose, OP_Transpose) || !swaps(transpose, 2)) return false;
   return collect_product(sum, node_input(transpose, 0), constant_of(left), true, at);
 }
 
@@ -129,14 +129,14 @@ static bool collect_transpose(Affine *sum, const Node *node, Place at) {
 
 static bool collect_node(Affine *sum, Value *value, Place at) {
   const Node *node = value->producer;
-  if (node_is(node, "Add")) return collect(sum, node_input(node, 0), at) && collect(sum, node_input(node, 1), at);
-  if (node_is(node, "MatMul")) return collect_matmul(sum, node, at);
-  if (node_is(node, "Gemm")) return collect_gemm(sum, node, at);
-  if (node_is(node, "Split")) return collect_split(sum, value, at);
-  if (node_is(node, "Slice")) return collect_slice(sum, node, at);
-  if (node_is(node, "Transpose")) return collect_transpose(sum, node, at);
-  if (node_is(node, "Identity")) return collect(sum, node_input(node, 0), at);
-  bool taken = node_is(node, "Mul") && sum->takes_product && !sum->product && node->graph == at.body;
+  if (node_is(node, OP_Add)) return collect(sum, node_input(node, 0), at) && collect(sum, node_input(node, 1), at);
+  if (node_is(node, OP_MatMul)) return collect_matmul(sum, node, at);
+  if (node_is(node, OP_Gemm)) return collect_gemm(sum, node, at);
+  if (node_is(node, OP_Split)) return collect_split(sum, value, at);
+  if (node_is(node, OP_Slice)) return collect_slice(sum, node, at);
+  if (node_is(node, OP_Transpose)) return collect_transpose(sum, node, at);
+  if (node_is(node, OP_Identity)) return collect(sum, node_input(node, 0), at);
+  bool taken = node_is(node, OP_Mul) && sum->takes_product && !sum->product && node->graph == at.body;
   if (!taken || at.offset != 0 || at.axis != at.rank - 1) return false;
   sum->product = value;
   return true;

@@ -168,39 +168,39 @@ static bool of_tanh(Search *search, const Node *node, Bounds *bounds) {
 }
 
 typedef struct BoundsRow {
-  const char *op;
+  Op op;
   bool (*find)(Search *search, const Node *node, Bounds *bounds);
 } BoundsRow;
 
 static const BoundsRow rows[] = {
-    {"Identity", of_moved},
-    {"Reshape", of_moved},
-    {"Transpose", of_moved},
-    {"Squeeze", of_moved},
-    {"Expand", of_moved},
-    {"Slice", of_moved},
-    {"Unsqueeze", of_moved},
-    {"Flatten", of_moved},
-    {"Gather", of_moved},
-    {"GatherND", of_moved},
-    {"GatherElements", of_moved},
-    {"Tile", of_moved},
-    {"Split", of_moved},
-    {"Concat", of_concat},
-    {"Where", of_where},
-    {"Clip", of_clip},
-    {"Cast", of_cast},
-    {"Add", of_add},
-    {"Sub", of_sub},
-    {"Mul", of_mul},
-    {"Neg", of_neg},
-    {"Mod", of_mod},
-    {"ArgMax", of_position},
-    {"ArgMin", of_position},
-    {"Sigmoid", of_unit},
-    {"Softmax", of_unit},
-    {"Tanh", of_tanh},
-    {NULL, NULL},
+    {OP_Identity, of_moved},
+    {OP_Reshape, of_moved},
+    {OP_Transpose, of_moved},
+    {OP_Squeeze, of_moved},
+    {OP_Expand, of_moved},
+    {OP_Slice, of_moved},
+    {OP_Unsqueeze, of_moved},
+    {OP_Flatten, of_moved},
+    {OP_Gather, of_moved},
+    {OP_GatherND, of_moved},
+    {OP_GatherElements, of_moved},
+    {OP_Tile, of_moved},
+    {OP_Split, of_moved},
+    {OP_Concat, of_concat},
+    {OP_Where, of_where},
+    {OP_Clip, of_clip},
+    {OP_Cast, of_cast},
+    {OP_Add, of_add},
+    {OP_Sub, of_sub},
+    {OP_Mul, of_mul},
+    {OP_Neg, of_neg},
+    {OP_Mod, of_mod},
+    {OP_ArgMax, of_position},
+    {OP_ArgMin, of_position},
+    {OP_Sigmoid, of_unit},
+    {OP_Softmax, of_unit},
+    {OP_Tanh, of_tanh},
+    {OP_NONE, NULL},
 };
 
 static bool find(Search *search, const Value *value, Bounds *bounds) {
@@ -210,7 +210,7 @@ static bool find(Search *search, const Value *value, Bounds *bounds) {
   DType dtype = value->type.dtype;
   if (node && !node->domain[0] && search->budget-- > 0 && node_input(node, 0)) {
     const BoundsRow *row = rows;
-    while (row->op && !same_text(row->op, node->op)) row++;
+    while (row->op && row->op != node->op) row++;
     if (row->op && row->find(search, node, bounds) && fits(dtype, *bounds)) return true;
   }
   return of_dtype(dtype, bounds);

@@ -9,12 +9,12 @@ bool counts_positions(const Value *value, uint32_t from_end, Dim size) {
   for (uint32_t i = 1; i <= type.rank; i++) {
     if (!dim_equal(type.dims[type.rank - i], i == from_end ? size : dim_of(1))) return false;
   }
-  while (value->producer && (node_is(value->producer, "Reshape") || node_is(value->producer, "Unsqueeze") ||
-                             node_is(value->producer, "Squeeze"))) {
+  while (value->producer && (node_is(value->producer, OP_Reshape) || node_is(value->producer, OP_Unsqueeze) ||
+                             node_is(value->producer, OP_Squeeze))) {
     value = node_input(value->producer, 0);
   }
   const Node *range = value->producer;
-  return type.rank >= from_end && range && node_is(range, "Range") && uniform_number(node_input(range, 0), &first) &&
+  return type.rank >= from_end && range && node_is(range, OP_Range) && uniform_number(node_input(range, 0), &first) &&
          uniform_number(node_input(range, 2), &step) && first == 0 && step == 1;
 }
 
@@ -27,7 +27,7 @@ static bool only_integer(const Value *value, int64_t *number) {
 
 bool reverses_axis(const Node *node, int64_t *axis) {
   int64_t step;
-  if (!node || !node_is(node, "Slice") || !only_integer(node_input(node, 4), &step) || step != -1) return false;
+  if (!node || !node_is(node, OP_Slice) || !only_integer(node_input(node, 4), &step) || step != -1) return false;
   const Value *source = node_input(node, 0);
   if (!only_integer(node_input(node, 3), axis) || source->type.dtype == DTYPE_NONE) return false;
   if (*axis < 0) *axis += source->type.rank;

@@ -22,31 +22,14 @@ typedef struct Merger {
   Entry end;
 } Merger;
 
-static const char *const never_merged[] = {
-    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout",
-};
-
-static const char *const commutative[] = {
-    "Add", "Mul", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal",
-};
-
-static bool listed(const char *op, const char *const *list, size_t count) {
-  for (size_t i = 0; i < count; i++) {
-    if (same_text(op, list[i])) return true;
-  }
-  return false;
-}
-#define LISTED(op, list) listed((op), (list), sizeof(list) / sizeof *(list))
-
 /* Max and Min of floats tell 0.0 from -0.0 by the order of their operands. */
 static bool commutes(const Node *node) {
-  if (node->input_count != 2) return false;
-  if (LISTED(node->op, commutative)) return true;
-  return (node_is(node, "Max") || node_is(node, "Min")) && dtype_is_integer(node->inputs[0].value->type.dtype);
+  if (node->input_count != 2 || !node_has(node, COMMUTES)) return false;
+  return !(node_is(node, OP_Max) || node_is(node, OP_Min)) || dtype_is_integer(node->inputs[0].value->type.dtype);
 }
 
 static bool can_merge(const Node *node) {
-  if (node->domain[0] || LISTED(node->op, never_merged) || node->output_count == 0) return false;
+  if (node->domain[0] || node_has(node, RANDOM) || node->output_count == 0) return false;
   for (size_t i = 0; i < node->attributes.count; i++) {
     const Attribute *attribute = &node->attributes.items[i];
     if (attribute->kind == ATTRIBUTE_GRAPH || attribute->kind == ATTRIBUTE_OTHER) return false;
@@ -55,7 +38,7 @@ static bool can_merge(const Node *node) {
 }
 
 static uint64_t node_hash(const Node *node) {
-  uint64_t hash = hash_mix((uint64_t)(uintptr_t)node->op, node->output_count);
+  uint64_t hash = hash_mix((uint64_t)node->op, node->output_count);
   uint64_t unordered = 0;
   for (size_t i = 0; i < node->attributes.count; i++) unordered += attribute_hash(&node->attributes.items[i]);
   hash = hash_mix(hash, unordered);
@@ -97,7 +80,7 @@ static bool same_node(const Node *a, const Node *b) {
 static bool merge(Merger *merger, Node *first, Node *second) {
   Rewriter *rewriter = &merger->rewriter;
   if (second->output_count == 1) {
-    if (node_is(second, "Identity") && !rewrite_can_replace(second->outputs[0], first->outputs[0])) return false;
+    if (node_is(second, OP_Identity) && !rewrite_can_replace(second->outputs[0], first->outputs[0])) return false;
     rewrite_replace(rewriter, second, first->outputs[0]);
     return true;
   }

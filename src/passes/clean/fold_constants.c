@@ -13,13 +13,13 @@ enum {
   LARGEST_TRANSPOSED = 64 << 20 /* bytes of a weight that is only moved */
 };
 
-static bool is_only_moved(const Node *node) { return node_is(node, "Transpose") || only_renames(node); }
+static bool is_only_moved(const Node *node) { return node_is(node, OP_Transpose) || node_has(node, RENAMES); }
 
 static bool only_use(const Value *value) { return value->uses && !value->uses->next; }
 
 /* Does the node take a part of a constant, known at export? */
 static bool takes_part(const Node *node, const Value *whole) {
-  if (!node || (!node_is(node, "Slice") && !node_is(node, "Gather")) || node_input(node, 0) != whole) return false;
+  if (!node || (!node_is(node, OP_Slice) && !node_is(node, OP_Gather)) || node_input(node, 0) != whole) return false;
   for (uint32_t i = 1; i < node->input_count; i++) {
     if (node->inputs[i].value && !constant_of(node->inputs[i].value)) return false;
   }
@@ -45,7 +45,7 @@ static size_t largest_result(const Node *node) {
   for (uint32_t i = 0; i < node->input_count; i++) {
     if (node->inputs[i].value) replaced += share_of(node->inputs[i].value);
   }
-  size_t bound = only_renames(node) ? SIZE_MAX : is_only_moved(node) ? LARGEST_TRANSPOSED : LARGEST_RESULT;
+  size_t bound = node_has(node, RENAMES) ? SIZE_MAX : is_only_moved(node) ? LARGEST_TRANSPOSED : LARGEST_RESULT;
   return replaced < bound ? replaced : bound;
 }
 
@@ -90,10 +90,10 @@ static const Tensor *fold_node(Rewriter *rewriter, const Node *node) {
 }
 
 static const char *how_folded(const Node *node, const Tensor *result) {
-  if (node_is(node, "Transpose")) return "transposed";
-  if (only_renames(node)) return "reshaped";
-  if (node_is(node, "Cast")) return dtype_short(result->dtype);
-  return node_is(node, "Expand") ? "expanded" : "folded";
+  if (node_is(node, OP_Transpose)) return "transposed";
+  if (node_has(node, RENAMES)) return "reshaped";
+  if (node_is(node, OP_Cast)) return dtype_short(result->dtype);
+  return node_is(node, OP_Expand) ? "expanded" : "folded";
 }
 
 /* What is made of one weight, whatever constants help, keeps a name that tells which it is. */
@@ -126,7 +126,7 @@ static const Origin *folded_origin(Rewriter *rewriter, const Node *node) {
 static bool has_constant_inputs(const Node *node) {
   for (uint32_t i = 0; i < node->input_count; i++) {
     const Value *value = node->inputs[i].value;
-    if (value && !value->tensor && !(value->producer && node_is(value->producer, "Constant"))) return false;
+    if (value && !value->tensor && !(value->producer && node_is(value->producer, OP_Constant))) return false;
   }
   return node->input_count > 0;
 }
@@ -142,7 +142,7 @@ static bool has_subgraph(const Node *node) {
 static const Tensor *fold_empty(Rewriter *rewriter, const Node *node) {
   Type type = node->outputs[0]->type;
   if (type.dtype == DTYPE_NONE || !dtype_bits(type.dtype) || has_subgraph(node)) return NULL;
-  if (node_is(node, "Constant") || node_is(node, "Identity")) return NULL;
+  if (node_is(node, OP_Constant) || node_is(node, OP_Identity)) return NULL;
   int64_t *dims = arena_new_array(&rewriter->context->arena, type.rank, int64_t);
   bool empty = false;
   for (uint32_t i = 0; i < type.rank; i++) {
@@ -158,7 +158,7 @@ static const Tensor *fold_empty(Rewriter *rewriter, const Node *node) {
 static void fold(Rewriter *rewriter, Node *node) {
   if (node->output_count != 1 || !node->outputs[0] || node->domain[0]) return;
   const Tensor *result = NULL;
-  if (node_is(node, "Shape")) result = fold_shape(rewriter, node);
+  if (node_is(node, OP_Shape)) result = fold_shape(rewriter, node);
   else if (has_constant_inputs(node)) result = fold_node(rewriter, node);
   if (!result) result = fold_empty(rewriter, node);
   if (!result) return;

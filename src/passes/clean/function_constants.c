@@ -17,7 +17,7 @@ static void make_nodes(Model *model, Graph *body) {
     Value *value = body->initializers.items[i];
     if (!value->uses) continue;
     const Origin *origin = origin_with_emitter(model->provenance, origin_of(value, body), PASS_EMITTER(model));
-    Node *node = graph_node(body, origin, "Constant", "", NULL, 0, &value->type, 1, before);
+    Node *node = graph_node(body, origin, OP_Constant, NULL, 0, &value->type, 1, before);
     node_set_tensor(node, "value", value->tensor);
     value_replace(value, node->outputs[0]);
   }

@@ -25,12 +25,12 @@ typedef enum Outcome { UNKNOWN, NEVER, ALWAYS } Outcome;
 static Outcome compare(const Node *node) {
   Bounds a, b;
   bool same = node_input(node, 0) == node_input(node, 1);
-  if (node_is(node, "Equal") && same) return ALWAYS;
+  if (node_is(node, OP_Equal) && same) return ALWAYS;
   if (!bounds_of(node, 0, &a) || !bounds_of(node, 1, &b)) return UNKNOWN;
-  if (node_is(node, "Less")) return a.greatest < b.least ? ALWAYS : a.least >= b.greatest ? NEVER : UNKNOWN;
-  if (node_is(node, "LessOrEqual")) return a.greatest <= b.least ? ALWAYS : a.least > b.greatest ? NEVER : UNKNOWN;
-  if (node_is(node, "Greater")) return a.least > b.greatest ? ALWAYS : a.greatest <= b.least ? NEVER : UNKNOWN;
-  if (node_is(node, "GreaterOrEqual")) return a.least >= b.greatest ? ALWAYS : a.greatest < b.least ? NEVER : UNKNOWN;
+  if (node_is(node, OP_Less)) return a.greatest < b.least ? ALWAYS : a.least >= b.greatest ? NEVER : UNKNOWN;
+  if (node_is(node, OP_LessOrEqual)) return a.greatest <= b.least ? ALWAYS : a.least > b.greatest ? NEVER : UNKNOWN;
+  if (node_is(node, OP_Greater)) return a.least > b.greatest ? ALWAYS : a.greatest <= b.least ? NEVER : UNKNOWN;
+  if (node_is(node, OP_GreaterOrEqual)) return a.least >= b.greatest ? ALWAYS : a.greatest < b.least ? NEVER : UNKNOWN;
   return a.least > b.greatest || a.greatest < b.least ? NEVER : UNKNOWN;
 }
 
@@ -57,7 +57,7 @@ static void decide_index(Rewriter *rewriter, Node *node) {
   Value *index = node_input(node, 1);
   Node *cast = index ? index->producer : NULL;
   Bounds bounds;
-  if (!cast || !node_is(cast, "Cast") || cast->graph != node->graph) return;
+  if (!cast || !node_is(cast, OP_Cast) || cast->graph != node->graph) return;
   Value *source = node_input(cast, 0);
   DType from = source->type.dtype;
   if (from != DTYPE_INT32 && from != DTYPE_INT64) return;
@@ -68,18 +68,13 @@ static void decide_index(Rewriter *rewriter, Node *node) {
 }
 
 static void decide(Rewriter *rewriter, Node *node) {
-  static const char *const comparisons[] = {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"};
   if (node->domain[0] || node->output_count != 1) return;
-  if (node_is(node, "Clip")) {
+  if (node_is(node, OP_Clip)) {
     decide_clip(rewriter, node);
     return;
   }
-  if (node_is(node, "Gather") || node_is(node, "GatherElements")) decide_index(rewriter, node);
-  for (size_t i = 0; i < sizeof comparisons / sizeof *comparisons; i++) {
-    if (!node_is(node, comparisons[i])) continue;
-    decide_comparison(rewriter, node);
-    return;
-  }
+  if (node_is(node, OP_Gather) || node_is(node, OP_GatherElements)) decide_index(rewriter, node);
+  if (node_has(node, COMPARES)) decide_comparison(rewriter, node);
 }
 
 bool decide_by_ranges(Model *model) {

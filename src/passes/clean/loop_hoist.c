@@ -5,7 +5,7 @@
  * large MatMul in place of many small ones. */
 #include "passes/passes.h"
 
-static bool is_loop(const Node *node) { return node && (node_is(node, "Loop") || node_is(node, "Scan")); }
+static bool is_loop(const Node *node) { return node && node_has(node, LOOPS); }
 
 static bool has_subgraph(const Node *node) {
   for (size_t i = 0; i < node->attributes.count; i++) {
@@ -16,7 +16,7 @@ static bool has_subgraph(const Node *node) {
 
 /* Integer division by zero ends the process; a loop that takes no step may be there to prevent it. */
 static bool may_trap(const Node *node) {
-  if (!node_is(node, "Div") && !node_is(node, "Mod")) return false;
+  if (!node_is(node, OP_Div) && !node_is(node, OP_Mod)) return false;
   const Value *divisor = node_input(node, 1);
   return !divisor || !dtype_is_float(divisor->type.dtype);
 }
@@ -24,8 +24,8 @@ static bool may_trap(const Node *node) {
 /* All inputs come from outside, and no output is the body's (which must produce its outputs itself). */
 static bool is_invariant(const Node *node, const Graph *body) {
   if (node->domain[0]) return false; /* functions may hold anything, operators of others do anything */
-  if (has_subgraph(node) || strncmp(node->op, "Random", 6) == 0 || node_is(node, "Bernoulli")) return false;
-  if (may_trap(node) && node_is(body->owner, "Loop")) return false;
+  if (has_subgraph(node) || node_has(node, RANDOM)) return false;
+  if (may_trap(node) && node_is(body->owner, OP_Loop)) return false;
   for (uint32_t i = 0; i < node->input_count; i++) {
     const Value *value = node->inputs[i].value;
     if (value && value->graph == body) return false;
@@ -66,7 +66,7 @@ static void add_input(Node *node, Value *value) {
 static Node *product_of(const Value *slice) {
   for (const Use *use = slice->uses; use; use = use->next) {
     Node *node = use->node;
-    if (!node || node->graph != slice->graph || !node_is(node, "MatMul") || node_input(node, 0) != slice) continue;
+    if (!node || node->graph != slice->graph || !node_is(node, OP_MatMul) || node_input(node, 0) != slice) continue;
     const Value *matrix = node_input(node, 1);
     if (matrix->graph == slice->graph || matrix->type.rank != 2) continue;
     if (!value_is_output(node->outputs[0])) return node;
@@ -85,7 +85,7 @@ static void multiply_before(Node *scan, Node *product, Value *all) {
   Type type = type_make(model->context, result->type.dtype, dims, result->type.rank + 1);
   const Origin *origin = origin_with_emitter(model->provenance, product->origin, PASS_EMITTER(model));
   Value *factors[] = {all, node_input(product, 1)};
-  Node *before = graph_node(scan->graph, origin, "MatMul", "", factors, 2, &type, 1, scan);
+  Node *before = graph_node(scan->graph, origin, OP_MatMul, factors, 2, &type, 1, scan);
   Value *slice = graph_input(body, result->type, NULL);
   value_replace(result, slice);
   node_remove(product);
@@ -118,7 +118,7 @@ static bool multiply_slices_at_once(Node *scan) {
 static void hoist_from(Graph *graph, void *data) {
   bool *changed = data;
   if (is_loop(graph->owner)) *changed = hoist_invariants(graph) || *changed;
-  if (graph->owner && node_is(graph->owner, "Scan")) *changed = multiply_slices_at_once(graph->owner) || *changed;
+  if (graph->owner && node_is(graph->owner, OP_Scan)) *changed = multiply_slices_at_once(graph->owner) || *changed;
 }
 
 bool hoist_from_loops(Model *model) {

@@ -88,7 +88,7 @@ static void simplify_cast(Rewriter *rewriter, Node *node) {
     return;
   }
   Node *inner = producer(node, 0);
-  if (!inner || !node_is(inner, "Cast") || !widens(input_type(inner, 0).dtype, output_type(inner).dtype)) return;
+  if (!inner || !node_is(inner, OP_Cast) || !widens(input_type(inner, 0).dtype, output_type(inner).dtype)) return;
   if (output_type(node).dtype >= DTYPE_COMPLEX64) return;
   if (same_type(input_type(inner, 0), output_type(node))) cancel(rewriter, node, inner);
   else read_past(rewriter, node, inner);
@@ -122,7 +122,8 @@ static void simplify_transpose(Rewriter *rewriter, Node *node) {
     return;
   }
   Node *inner = producer(node, 0);
-  if (!inner || !node_is(inner, "Transpose") || !known(input_type(inner, 0)) || output_type(inner).rank != rank) return;
+  if (!inner || !node_is(inner, OP_Transpose) || !known(input_type(inner, 0)) || output_type(inner).rank != rank)
+    return;
   permutation_of(inner, first);
   for (uint32_t i = 0; i < rank; i++) {
     if (outer[i] < 0 || outer[i] >= (int64_t)rank) return;
@@ -137,10 +138,6 @@ static void simplify_transpose(Rewriter *rewriter, Node *node) {
 }
 
 /* ---- Reshape, Squeeze, Unsqueeze, Flatten ---- */
-
-static bool keeps_order(const Node *node) {
-  return node_is(node, "Reshape") || node_is(node, "Squeeze") || node_is(node, "Unsqueeze") || node_is(node, "Flatten");
-}
 
 /* What to tell Reshape: 0 for a size known only at run time that stays in its place, -1 for one alone among constants
  * (beside another that turns out to be 0 it would be ambiguous). */
@@ -167,7 +164,7 @@ static void reshape_at_once(Rewriter *rewriter, Node *node, Node *inner) {
   Type from = input_type(inner, 0), to = output_type(node);
   int64_t numbers[MAX_RANK];
   if (to.rank > MAX_RANK || !reshape_numbers(from, to, numbers)) return;
-  if (node_is(node, "Reshape")) {
+  if (node_is(node, OP_Reshape)) {
     if (!same_numbers(constant_of(node_input(node, 1)), numbers, to.rank)) {
       use_set(&node->inputs[1], rewrite_constant_ints(rewriter, node, numbers, to.rank, node->origin));
     }
@@ -178,7 +175,7 @@ static void reshape_at_once(Rewriter *rewriter, Node *node, Node *inner) {
   if (node_input(node, 0)->uses->next) return; /* the first one stays: nothing would be won */
   const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
   Value *inputs[] = {node_input(inner, 0), rewrite_constant_ints(rewriter, node, numbers, to.rank, node->origin)};
-  Node *reshape = graph_node(node->graph, origin, "Reshape", "", inputs, 2, &to, 1, node);
+  Node *reshape = graph_node(node->graph, origin, OP_Reshape, inputs, 2, &to, 1, node);
   replace(rewriter, node, reshape->outputs[0]);
   rewrite_drop_unused(rewriter, inner, reshape);
 }
@@ -186,7 +183,7 @@ static void reshape_at_once(Rewriter *rewriter, Node *node, Node *inner) {
 /* A Loop that takes no step gives its stacked results shapes that are not what their types say; a Reshape to sizes
  * computed at run time, zeros among them, mends that. */
 static bool mends_shape(const Node *node) {
-  return node_is(node, "Reshape") && node_int_or(node, "allowzero", 0) && !constant_of(node_input(node, 1));
+  return node_is(node, OP_Reshape) && node_int_or(node, "allowzero", 0) && !constant_of(node_input(node, 1));
 }
 
 static void simplify_reshape(Rewriter *rewriter, Node *node) {
@@ -197,25 +194,13 @@ static void simplify_reshape(Rewriter *rewriter, Node *node) {
     return;
   }
   Node *inner = producer(node, 0);
-  if (!inner || !keeps_order(inner) || !known(input_type(inner, 0)) || !known(to)) return;
+  if (!inner || !node_has(inner, RENAMES) || !known(input_type(inner, 0)) || !known(to)) return;
   if (mends_shape(inner)) return;
   if (same_type(input_type(inner, 0), to)) cancel(rewriter, node, inner);
   else reshape_at_once(rewriter, node, inner);
 }
 
 /* ---- a reduction that keeps its axes ---- */
-
-static const char *const reductions[] = {
-    "ReduceSum", "ReduceMax", "ReduceMin",       "ReduceMean",   "ReduceProd",
-    "ReduceL1",  "ReduceL2",  "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp",
-};
-
-static bool is_reduction(const Node *node) {
-  for (size_t i = 0; i < sizeof reductions / sizeof *reductions; i++) {
-    if (node_is(node, reductions[i])) return true;
-  }
-  return false;
-}
 
 /* The axes that a reduction names, as an input or an attribute; false when they are not known. */
 static bool reduced_axes(const Node *node, bool *reduced) {
@@ -242,7 +227,7 @@ static bool reduced_axes(const Node *node, bool *reduced) {
 /* Axes that are dropped and put back at once are kept by the reduction itself. */
 static bool keep_axes(Rewriter *rewriter, Node *node) {
   Node *reduction = producer(node, 0);
-  if (!reduction || !is_reduction(reduction) || node_int_or(reduction, "keepdims", 1) != 0) return false;
+  if (!reduction || !node_has(reduction, REDUCES) || node_int_or(reduction, "keepdims", 1) != 0) return false;
   Type from = input_type(reduction, 0), to = output_type(node);
   bool reduced[MAX_RANK] = {false};
   if (!known(from) || from.rank != to.rank || to.rank > MAX_RANK || !reduced_axes(reduction, reduced)) return false;
@@ -316,37 +301,12 @@ static bool uniform_bits(const Value *value, uint64_t *bits) {
   return true;
 }
 
-typedef enum Neutral { NONE, ZERO, POSITIVE_ZERO, NEGATIVE_ZERO, ONE, ALL_BITS, LOWEST, HIGHEST } Neutral;
-
-typedef struct NeutralRow {
-  const char *op;
-  Neutral integer, real; /* the neutral element of integers and booleans, and of floats */
-  bool either;           /* on either side */
-} NeutralRow;
-
-static const NeutralRow neutrals[] = {
-    {"Add", ZERO, NEGATIVE_ZERO, true},
-    {"Sub", ZERO, POSITIVE_ZERO, false},
-    {"Mul", ONE, ONE, true},
-    {"Div", ONE, ONE, false},
-    {"Pow", ONE, ONE, false},
-    {"And", ONE, ONE, true},
-    {"Or", ZERO, ZERO, true},
-    {"Xor", ZERO, ZERO, true},
-    {"BitwiseAnd", ALL_BITS, ALL_BITS, true},
-    {"BitwiseOr", ZERO, ZERO, true},
-    {"BitwiseXor", ZERO, ZERO, true},
-    {"BitShift", ZERO, ZERO, false},
-    {"Max", NONE, LOWEST, true}, /* a NaN stays one */
-    {"Min", NONE, HIGHEST, true},
-};
-
 /* What is spread over more axes, or has them in another order, has the elements that it had before. */
 static const Value *before_spread(const Value *value) {
   enum { DEEPEST = 4 };
   for (int depth = 0; depth < DEEPEST && value && value->producer; depth++) {
     const Node *node = value->producer;
-    if (!node_is(node, "Expand") && !keeps_order(node) && !node_is(node, "Transpose")) break;
+    if (!node_is(node, OP_Expand) && !node_has(node, RENAMES) && !node_is(node, OP_Transpose)) break;
     value = node_input(node, 0);
   }
   return value;
@@ -375,17 +335,16 @@ static bool leave_to_broadcasting(Rewriter *rewriter, Node *node, Value *source)
 
 static bool is_annihilated(const Node *node, const Value *value) {
   uint64_t bits;
-  bool conjunction = node_is(node, "And");
-  if ((!conjunction && !node_is(node, "Or")) || !uniform_bits(value, &bits)) return false;
+  bool conjunction = node_is(node, OP_And);
+  if ((!conjunction && !node_is(node, OP_Or)) || !uniform_bits(value, &bits)) return false;
   return (bits == 0) == conjunction;
 }
 
 static void simplify_arithmetic(Rewriter *rewriter, Node *node) {
-  const NeutralRow *row = neutrals;
+  const Operator *operator = &operators[node->op];
   if (node->input_count != 2) return;
-  while (!same_text(row->op, node->op)) row++;
-  Neutral neutral = dtype_is_float(output_type(node).dtype) ? row->real : row->integer;
-  for (size_t side = row->either ? 0 : 1; side < 2; side++) {
+  Neutral neutral = dtype_is_float(output_type(node).dtype) ? operator->neutral_real : operator->neutral_integer;
+  for (size_t side = node_has(node, COMMUTES) ? 0 : 1; side < 2; side++) {
     Value *value = node_input(node, side), *other = node_input(node, 1 - side);
     if (is_annihilated(node, value)) other = value;
     else if (!is_neutral(value, neutral)) continue;
@@ -413,22 +372,6 @@ static void simplify_involution(Rewriter *rewriter, Node *node) {
 
 /* ---- what broadcasting does anyway ---- */
 
-static const char *const broadcasting[] = {
-    "Add",        "Sub",      "Mul",     "Div",         "Pow",
-    "Mod",        "Max",      "Min",     "Sum",         "Where",
-    "Equal",      "Less",     "Greater", "LessOrEqual", "GreaterOrEqual",
-    "And",        "Or",       "Xor",     "BitwiseAnd",  "BitwiseOr",
-    "BitwiseXor", "BitShift",
-};
-
-static bool is_broadcasting(const Node *node) {
-  if (node->domain[0]) return false;
-  for (size_t i = 0; i < sizeof broadcasting / sizeof *broadcasting; i++) {
-    if (node_is(node, broadcasting[i])) return true;
-  }
-  return false;
-}
-
 /* Does the node give the same shape when it reads `instead` wherever it reads `value`? */
 static bool broadcasts_to_the_same(const Node *node, const Value *value, const Value *instead) {
   Type to = output_type(node);
@@ -455,7 +398,7 @@ static bool broadcasts_to_the_same(const Node *node, const Value *value, const V
 /* Expand broadcasts its first input as well, when its target names every axis. */
 static bool expands_to_the_same(const Node *node, const Value *value) {
   Type target = input_type(node, 1);
-  return node_is(node, "Expand") && node_input(node, 1) != value && target.rank == 1 &&
+  return node_is(node, OP_Expand) && node_input(node, 1) != value && target.rank == 1 &&
          dim_is(target.dims[0], output_type(node).rank);
 }
 
@@ -464,8 +407,8 @@ static bool leave_to_broadcasting(Rewriter *rewriter, Node *node, Value *source)
   Value *value = node->outputs[0];
   for (const Use *use = value->uses; use; use = use->next) {
     if (!use->node) return false;
-    bool does = is_broadcasting(use->node) ? broadcasts_to_the_same(use->node, value, source)
-                                           : expands_to_the_same(use->node, value);
+    bool does = node_has(use->node, BROADCASTS) ? broadcasts_to_the_same(use->node, value, source)
+                                                : expands_to_the_same(use->node, value);
     if (!does) return false;
   }
   if (!value->uses) return false;
@@ -479,7 +422,7 @@ static void shrink_uniform(Rewriter *rewriter, Node *node) {
   uint64_t bits;
   for (uint32_t i = 0; i < node->input_count; i++) {
     Value *value = node->inputs[i].value;
-    if (!value || value->type.rank == 0 || !uniform_bits(value, &bits) || !is_broadcasting(node)) continue;
+    if (!value || value->type.rank == 0 || !uniform_bits(value, &bits) || !node_has(node, BROADCASTS)) continue;
     Value scalar = {.type = {.dtype = value->type.dtype}};
     if (!broadcasts_to_the_same(node, value, &scalar)) continue;
     Tensor *tensor = arena_copy(arena, constant_of(value), sizeof *tensor);
@@ -512,50 +455,28 @@ static void simplify_reshape_or_leave(Rewriter *rewriter, Node *node) {
   simplify_reshape(rewriter, node);
 }
 
-typedef struct Rule {
-  const char *op;
-  void (*simplify)(Rewriter *rewriter, Node *node);
-} Rule;
+typedef void Simplify(Rewriter *rewriter, Node *node);
 
-static const Rule rules[] = {
-    {"Identity", simplify_identity},
-    {"Cast", simplify_cast},
-    {"Transpose", simplify_transpose},
-    {"Reshape", simplify_reshape_or_leave},
-    {"Unsqueeze", simplify_reshape_or_leave},
-    {"Squeeze", simplify_reshape},
-    {"Flatten", simplify_reshape},
-    {"Expand", simplify_expand},
-    {"Slice", simplify_slice},
-    {"Concat", simplify_concat},
-    {"Where", simplify_where},
-    {"Neg", simplify_involution},
-    {"Not", simplify_involution},
-    {"BitwiseNot", simplify_involution},
-    {"Add", simplify_arithmetic},
-    {"Sub", simplify_arithmetic},
-    {"Mul", simplify_arithmetic},
-    {"Div", simplify_arithmetic},
-    {"Pow", simplify_arithmetic},
-    {"And", simplify_arithmetic},
-    {"Or", simplify_arithmetic},
-    {"Xor", simplify_arithmetic},
-    {"BitwiseAnd", simplify_arithmetic},
-    {"BitwiseOr", simplify_arithmetic},
-    {"BitwiseXor", simplify_arithmetic},
-    {"BitShift", simplify_arithmetic},
-    {"Max", simplify_arithmetic},
-    {"Min", simplify_arithmetic},
+static Simplify *const rules[OP_COUNT] = {
+    [OP_Identity] = simplify_identity,
+    [OP_Cast] = simplify_cast,
+    [OP_Transpose] = simplify_transpose,
+    [OP_Reshape] = simplify_reshape_or_leave,
+    [OP_Unsqueeze] = simplify_reshape_or_leave,
+    [OP_Squeeze] = simplify_reshape,
+    [OP_Flatten] = simplify_reshape,
+    [OP_Expand] = simplify_expand,
+    [OP_Slice] = simplify_slice,
+    [OP_Concat] = simplify_concat,
+    [OP_Where] = simplify_where,
 };
 
 static void simplify(Rewriter *rewriter, Node *node) {
-  if (node->domain[0] || node->output_count != 1 || !node->outputs[0] || !node_input(node, 0)) return;
+  if (node->op == OP_NONE || node->output_count != 1 || !node->outputs[0] || !node_input(node, 0)) return;
   shrink_uniform(rewriter, node);
-  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-    if (!node_is(node, rules[i].op)) continue;
-    rules[i].simplify(rewriter, node);
-    return;
-  }
+  if (rules[node->op]) rules[node->op](rewriter, node);
+  else if (node_has(node, INVOLUTION)) simplify_involution(rewriter, node);
+  else if (operators[node->op].neutral_real) simplify_arithmetic(rewriter, node);
 }
 
 bool remove_no_ops(Model *model) {

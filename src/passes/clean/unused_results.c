@@ -54,9 +54,9 @@ typedef struct LoopShape {
 static bool loop_shape(const Node *node, LoopShape *shape) {
   *shape = (LoopShape){.body = subgraph_of(node, "body")};
   if (!shape->body) return false;
-  if (node_is(node, "Loop") && node->input_count >= 2) {
+  if (node_is(node, OP_Loop) && node->input_count >= 2) {
     *shape = (LoopShape){shape->body, 1, node->input_count - 2, 2, 2};
-  } else if (node_is(node, "Scan")) {
+  } else if (node_is(node, OP_Scan)) {
     int64_t scanned = node_int_or(node, "num_scan_inputs", -1);
     if (scanned < 0 || (uint64_t)scanned > node->input_count) return false;
     shape->carried = node->input_count - (size_t)scanned;
@@ -86,7 +86,7 @@ static bool drop_unused_branches(Node *node) {
   Graph *then_branch = subgraph_of(node, "then_branch"), *else_branch = subgraph_of(node, "else_branch");
   size_t count = node->output_count;
   bool changed = false;
-  if (!node_is(node, "If") || !then_branch || !else_branch) return false;
+  if (!node_is(node, OP_If) || !then_branch || !else_branch) return false;
   if (then_branch->outputs.count != count || else_branch->outputs.count != count) return false;
   for (size_t i = count; i--;) {
     if (!is_unused(node, i)) continue;
@@ -122,7 +122,7 @@ void drop_graph_input(Graph *graph, size_t index) {
 static bool drop_unused_slices(Node *node) {
   LoopShape shape;
   bool changed = false;
-  if (!node_is(node, "Scan") || !loop_shape(node, &shape)) return false;
+  if (!node_is(node, OP_Scan) || !loop_shape(node, &shape)) return false;
   if (shape.body->inputs.count != node->input_count) return false;
   for (size_t i = node->input_count; i-- > shape.carried;) {
     if (shape.body->inputs.items[i]->uses || node->input_count - shape.carried == 1) continue;

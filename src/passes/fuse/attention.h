@@ -13,7 +13,7 @@ bool same_dims(Type a, Type b, uint32_t first, uint32_t count);
 
 /* The operator that makes the value, when it is this one, of the match's graph, and the match alone reads it. It
  * becomes part of the match. */
-Node *match_take(Match *match, Value *value, const char *op);
+Node *match_take(Match *match, Value *value, Op op);
 
 /* Attention with other inputs in place of the match, whose root is an Attention: with the root's attributes. */
 Node *match_emit_like(Match *match, Value *const *inputs, size_t count);

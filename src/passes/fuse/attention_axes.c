@@ -41,8 +41,8 @@ typedef struct Grouped {
 /* ---- following axes ---- */
 
 static bool is_moved(const Node *node) {
-  return node_is(node, "Reshape") || node_is(node, "Transpose") || node_is(node, "Squeeze") ||
-         node_is(node, "Unsqueeze");
+  return node_is(node, OP_Reshape) || node_is(node, OP_Transpose) || node_is(node, OP_Squeeze) ||
+         node_is(node, OP_Unsqueeze);
 }
 
 static bool append(Axes *axes, const Grouped *grouped, uint32_t axis, Part part) {
@@ -88,7 +88,7 @@ static bool follow(const Grouped *grouped, const Chain *chain, Axes *axes) {
   for (size_t i = chain->count; i-- > 0;) {
     const Node *node = chain->nodes[i];
     Type type = node->outputs[0]->type;
-    if (node_is(node, "Transpose") ? !permute(node, axes) : is_moved(node) && !regroup(grouped, axes, type))
+    if (node_is(node, OP_Transpose) ? !permute(node, axes) : is_moved(node) && !regroup(grouped, axes, type))
       return false;
     if (axes->rank != type.rank) return false;
   }
@@ -150,24 +150,24 @@ static bool walk_scores(Grouped *grouped) {
   Scores *scores = &grouped->scores;
   *chain = (Chain){.source = node_input(grouped->softmax, 0)};
   *scores = (Scores){.scale = 1};
-  for (Node *node; (node = chain->source->producer) && !node_is(node, "MatMul");) {
+  for (Node *node; (node = chain->source->producer) && !node_is(node, OP_MatMul);) {
     double number;
-    bool scaled = node_is(node, "Mul") || node_is(node, "Div");
-    if (!is_moved(node) && !scaled && !node_is(node, "Where")) return false;
+    bool scaled = node_is(node, OP_Mul) || node_is(node, OP_Div);
+    if (!is_moved(node) && !scaled && !node_is(node, OP_Where)) return false;
     if (!extend(match, chain, node)) return false;
-    if (node_is(node, "Where")) {
+    if (node_is(node, OP_Where)) {
       if (scores->mask || !uniform_number(node_input(node, 2), &scores->fill)) return false;
       scores->mask = grouped->mask = node_input(node, 0);
       chain->source = node_input(node, 1);
     } else if (scaled) {
-      bool swapped = node_is(node, "Mul") && uniform_number(node_input(node, 0), &number);
+      bool swapped = node_is(node, OP_Mul) && uniform_number(node_input(node, 0), &number);
       if (!uniform_number(node_input(node, !swapped), &number)) return false;
-      scores->scale = node_is(node, "Div") ? scores->scale / number : scores->scale * number;
+      scores->scale = node_is(node, OP_Div) ? scores->scale / number : scores->scale * number;
       chain->source = node_input(node, swapped);
     }
     if (!is_moved(node) && !type_same_shape(chain->source->type, node->outputs[0]->type)) return false;
   }
-  grouped->first = match_take(match, chain->source, "MatMul");
+  grouped->first = match_take(match, chain->source, OP_MatMul);
   return grouped->first && scores->scale > 0 && isfinite(scores->scale);
 }
 
@@ -176,7 +176,7 @@ static bool find_softmax(Grouped *grouped) {
   for (size_t side = 0; side < 2; side++) {
     size_t before = match->node_count;
     walk_back(match, node_input(grouped->second, side), &grouped->of_weights);
-    grouped->softmax = match_take(match, grouped->of_weights.source, "Softmax");
+    grouped->softmax = match_take(match, grouped->of_weights.source, OP_Softmax);
     grouped->weights_side = side;
     if (grouped->softmax && walk_scores(grouped)) return true;
     match->node_count = before;
@@ -202,7 +202,7 @@ static bool read_mask(Grouped *grouped, const Axes *axes) {
       return true;
     }
     const Node *node = value->producer;
-    if (!node || (!is_moved(node) && !node_is(node, "Expand"))) break;
+    if (!node || (!is_moved(node) && !node_is(node, OP_Expand))) break;
     const Attribute *order = node_attribute(node, "perm");
     if (order && order->integers[order->count - 1] != (int64_t)order->count - 1) break;
     Type from = node_input(node, 0)->type;
@@ -226,7 +226,7 @@ static bool follow_scores(Grouped *grouped, Axes *axes) {
   for (size_t i = grouped->of_scores.count; i-- > 0;) {
     Chain one = {.nodes = {grouped->of_scores.nodes[i]}, .count = 1};
     if (!follow(grouped, &one, axes)) return false;
-    if (node_is(one.nodes[0], "Where") && !read_mask(grouped, axes)) return false;
+    if (node_is(one.nodes[0], OP_Where) && !read_mask(grouped, axes)) return false;
   }
   int64_t axis = node_int_or(grouped->softmax, "axis", -1);
   if (axis < 0) axis += axes->rank;
@@ -328,7 +328,7 @@ static bool find_query(Grouped *grouped) {
 
 static Value *reshaped(Match *match, Value *value, const int64_t *numbers, Type type) {
   Value *shape = rewrite_constant_ints(match->rewriter, match->root, numbers, type.rank, match->root->origin);
-  return EMIT_BEFORE(match, "Reshape", type, value, shape)->outputs[0];
+  return EMIT_BEFORE(match, OP_Reshape, type, value, shape)->outputs[0];
 }
 
 static Value *query_heads_first(const Grouped *grouped, Type type) {
@@ -340,7 +340,7 @@ static Value *query_heads_first(const Grouped *grouped, Type type) {
     const int64_t numbers[] = {0, 0, dims[2].constant, dims[3].constant};
     value = reshaped(match, value, numbers, type_make(match->rewriter->context, type.dtype, dims, 4));
   }
-  Node *node = EMIT_BEFORE(match, "Transpose", type, value);
+  Node *node = EMIT_BEFORE(match, OP_Transpose, type, value);
   set_heads_first(node);
   return node->outputs[0];
 }
@@ -359,16 +359,16 @@ static bool emit(Grouped *grouped, Value *mask, bool causal) {
   if (grouped->weights_side == 1) values = features_last(match, values);
   grouped->scores.query = query_heads_first(grouped, type);
   Value *inputs[] = {grouped->scores.query, keys, values, mask};
-  Node *node = match_node_before(match, "Attention", type, inputs, mask ? 4 : 3, REWRITE_EMITTER(match->rewriter));
+  Node *node = match_node_before(match, OP_Attention, type, inputs, mask ? 4 : 3, REWRITE_EMITTER(match->rewriter));
   set_attention(node, &grouped->scores, causal);
   for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
-  Node *last = EMIT_BEFORE(match, "Transpose", back, node->outputs[0]);
+  Node *last = EMIT_BEFORE(match, OP_Transpose, back, node->outputs[0]);
   set_heads_first(last);
   Type result = match_type(match);
   int64_t numbers[5] = {0, 0};
   for (uint32_t i = 2; i < result.rank; i++) numbers[i] = result.dims[i].constant;
   Value *shape = rewrite_constant_ints(match->rewriter, match->root, numbers, result.rank, match->root->origin);
-  return EMIT_MATCH(match, "Reshape", last->outputs[0], shape);
+  return EMIT_MATCH(match, OP_Reshape, last->outputs[0], shape);
 }
 
 bool fuse_grouped_heads(Match *match) {
@@ -378,7 +378,7 @@ bool fuse_grouped_heads(Match *match) {
   Type type = match_type(match);
   if (type.dtype != DTYPE_FLOAT32 || type.rank < 3 || type.rank > 5) return false;
   walk_back(match, match->root->outputs[0], &grouped.of_result);
-  grouped.second = match_take(match, grouped.of_result.source, "MatMul");
+  grouped.second = match_take(match, grouped.of_result.source, OP_MatMul);
   if (!grouped.second || !find_softmax(&grouped) || !find_query(&grouped)) return false;
   const Dim *sizes = grouped.sizes;
   const Dim dims[] = {sizes[BATCH], dim_of(sizes[HEAD].constant * sizes[GROUP].constant), sizes[QUERY], sizes[KEY]};

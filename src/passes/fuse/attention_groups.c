@@ -13,16 +13,16 @@ static bool read_repeated(Match *match, Value *value, Repeated *repeated) {
   Node *node = value->producer;
   *repeated = (Repeated){.transposed = node && puts_heads_first(node)};
   if (repeated->transposed) {
-    if (!match_take(match, value, "Transpose")) return false;
+    if (!match_take(match, value, OP_Transpose)) return false;
     value = node_input(node, 0);
   }
   uint32_t heads = repeated->transposed ? 2 : 1;
-  Node *merge = match_take(match, value, "Reshape");
-  Node *expand = merge ? match_take(match, node_input(merge, 0), "Expand") : NULL;
+  Node *merge = match_take(match, value, OP_Reshape);
+  Node *expand = merge ? match_take(match, node_input(merge, 0), OP_Expand) : NULL;
   if (!expand) return false;
   Value *apart = node_input(expand, 0);
-  Node *part = match_take(match, apart, "Unsqueeze");
-  if (!part) part = match_take(match, apart, "Reshape");
+  Node *part = match_take(match, apart, OP_Unsqueeze);
+  if (!part) part = match_take(match, apart, OP_Reshape);
   if (!part) return false;
   Value *source = node_input(part, 0);
   Type from = source->type, one = apart->type, many = expand->outputs[0]->type, to = value->type;
@@ -41,7 +41,7 @@ static Value *as_given(Match *match, const Repeated *repeated) {
   Type type = repeated->source->type;
   const Dim dims[] = {type.dims[0], type.dims[2], type.dims[1], type.dims[3]};
   Type turned = type_make(match->rewriter->context, type.dtype, dims, 4);
-  Node *node = EMIT_BEFORE(match, "Transpose", turned, repeated->source);
+  Node *node = EMIT_BEFORE(match, OP_Transpose, turned, repeated->source);
   set_heads_first(node);
   return node->outputs[0];
 }

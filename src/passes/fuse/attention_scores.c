@@ -28,19 +28,19 @@ static Value *without_scale(Match *match, Value *value, double *scale) {
   for (;;) {
     Node *node = value->producer;
     double number;
-    if (!node || (!node_is(node, "Mul") && !node_is(node, "Div"))) return value;
-    bool swapped = node_is(node, "Mul") && uniform_number(node_input(node, 0), &number);
+    if (!node || (!node_is(node, OP_Mul) && !node_is(node, OP_Div))) return value;
+    bool swapped = node_is(node, OP_Mul) && uniform_number(node_input(node, 0), &number);
     Value *source = node_input(node, swapped);
     if (!uniform_number(node_input(node, !swapped), &number) || !type_equal(source->type, value->type)) return value;
     if (!match_take(match, value, node->op)) return value;
-    *scale = node_is(node, "Div") ? *scale / number : *scale * number;
+    *scale = node_is(node, OP_Div) ? *scale / number : *scale * number;
     value = source;
   }
 }
 
 static bool read_product(Match *match, Value *value, Scores *scores) {
   value = without_scale(match, value, &scores->scale);
-  Node *product = match_take(match, value, "MatMul");
+  Node *product = match_take(match, value, OP_MatMul);
   if (!product) return false;
   scores->query = without_scale(match, node_input(product, 0), &scores->scale);
   scores->keys = without_scale(match, node_input(product, 1), &scores->scale);
@@ -53,7 +53,7 @@ static bool read_biased(Match *match, Value *value, Scores *scores) {
   Scores saved = *scores;
   if (read_product(match, value, scores)) return true;
   match->node_count = before;
-  Node *sum = match_take(match, value, "Add");
+  Node *sum = match_take(match, value, OP_Add);
   for (size_t side = 0; sum && side < 2; side++) {
     before = match->node_count;
     *scores = saved;
@@ -65,7 +65,7 @@ static bool read_biased(Match *match, Value *value, Scores *scores) {
 }
 
 static bool read_scores(Match *match, Value *value, Scores *scores) {
-  Node *choice = match_take(match, value, "Where");
+  Node *choice = match_take(match, value, OP_Where);
   *scores = (Scores){.scale = 1};
   if (!choice) return read_biased(match, value, scores);
   for (size_t kept = 1; kept <= 2; kept++) {
@@ -111,10 +111,10 @@ static MaskUse use_of_constant(const Tensor *mask, bool inverted, Type scores) {
 /* Is it computed that the query's position is not before the key's? */
 static bool is_causal_at_run_time(const Value *mask, bool inverted, Type scores) {
   static const struct {
-    const char *op;
+    Op op;
     bool inverted;
     size_t queries; /* which operand counts queries */
-  } forms[] = {{"GreaterOrEqual", false, 0}, {"LessOrEqual", false, 1}, {"Less", true, 0}, {"Greater", true, 1}};
+  } forms[] = {{OP_GreaterOrEqual, false, 0}, {OP_LessOrEqual, false, 1}, {OP_Less, true, 0}, {OP_Greater, true, 1}};
   const Node *node = mask->producer;
   if (!node || !dim_equal(scores.dims[2], scores.dims[3])) return false;
   for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
@@ -195,12 +195,12 @@ static Value *added_mask(Match *match, const Scores *scores) {
   if (!scores->mask && as_it_is) return scores->bias;
   int64_t rows = as_it_is ? 0 : scores->type.dims[2].constant;
   Type type = type_make(match->rewriter->context, DTYPE_FLOAT32, dims + 4 - rank, rank);
-  if (!scores->mask) return EMIT_BEFORE(match, "Add", type, scores->bias, number_like(match, 0, rows))->outputs[0];
+  if (!scores->mask) return EMIT_BEFORE(match, OP_Add, type, scores->bias, number_like(match, 0, rows))->outputs[0];
   Value *fill =
       number_like(match, scores->fill < least_added ? not_quite_lowest : scores->fill, scores->bias ? rows : 0);
   Value *kept = scores->bias ? scores->bias : number_like(match, 0, rows);
-  if (scores->inverted) return EMIT_BEFORE(match, "Where", type, scores->mask, fill, kept)->outputs[0];
-  return EMIT_BEFORE(match, "Where", type, scores->mask, kept, fill)->outputs[0];
+  if (scores->inverted) return EMIT_BEFORE(match, OP_Where, type, scores->mask, fill, kept)->outputs[0];
+  return EMIT_BEFORE(match, OP_Where, type, scores->mask, kept, fill)->outputs[0];
 }
 
 /* ---- the operator ---- */
@@ -222,17 +222,17 @@ static bool is_default_scale(const Scores *scores) {
 Value *features_last(Match *match, Value *value) {
   int64_t order[] = {0, 1, 3, 2};
   Node *transpose = value->producer;
-  const Attribute *given = transpose && node_is(transpose, "Transpose") ? node_attribute(transpose, "perm") : NULL;
+  const Attribute *given = transpose && node_is(transpose, OP_Transpose) ? node_attribute(transpose, "perm") : NULL;
   if (given && given->count == 4) {
     for (int i = 0; i < 4; i++) order[i] = given->integers[i == 3 ? 2 : i == 2 ? 3 : i];
-    match_take(match, value, "Transpose");
+    match_take(match, value, OP_Transpose);
     value = node_input(transpose, 0);
   }
   if (order[0] == 0 && order[1] == 1 && order[2] == 2) return value;
   Dim dims[4];
   for (int i = 0; i < 4; i++) dims[i] = value->type.dims[order[i]];
   Type type = type_make(match->rewriter->context, value->type.dtype, dims, 4);
-  Node *node = EMIT_BEFORE(match, "Transpose", type, value);
+  Node *node = EMIT_BEFORE(match, OP_Transpose, type, value);
   if (given) rewrite_hand_over(match->rewriter, node, transpose);
   node_set_ints(node, "perm", order, 4);
   return node->outputs[0];
@@ -263,7 +263,7 @@ bool fuse_attention_scores(Match *match) {
   if (!type_equal(value->type, scores.type) || !(scores.scale > 0) || !isfinite(scores.scale)) return false;
   if (!attention_mask(match, &scores, &mask, &causal)) return false;
   Value *inputs[] = {scores.query, features_last(match, scores.keys), values, mask};
-  set_attention(match_emit(match, "Attention", inputs, mask ? 4 : 3, REWRITE_EMITTER(match->rewriter)), &scores,
+  set_attention(match_emit(match, OP_Attention, inputs, mask ? 4 : 3, REWRITE_EMITTER(match->rewriter)), &scores,
                 causal);
   return true;
 }
@@ -274,8 +274,8 @@ bool fuse_causal_mask(Match *match) {
   double kept, fill;
   Value *added = node_input(old, 3);
   if (!added || node_int_or(old, "is_causal", 0)) return false;
-  Node *choice = added->producer && node_is(added->producer, "Where") ? added->producer : NULL;
-  match_take(match, added, "Where"); /* unless others need it */
+  Node *choice = added->producer && node_is(added->producer, OP_Where) ? added->producer : NULL;
+  match_take(match, added, OP_Where); /* unless others need it */
   if (!choice || !uniform_number(node_input(choice, 1), &kept) || !uniform_number(node_input(choice, 2), &fill))
     return false;
   Type query = node_input(old, 0)->type, keys = node_input(old, 1)->type;

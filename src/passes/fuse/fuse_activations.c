@@ -21,7 +21,7 @@ static bool fuse_one_operand(Match *match) {
 
 /* ---- Relu, Clip, LeakyRelu ---- */
 
-#define RELU EITHER(OP("Relu", X), OP("Max", X, NUMBER(0)))
+#define RELU EITHER(OP(Relu, X), OP(Max, X, NUMBER(0)))
 
 static Value *scalar(Match *match, const Value *uniform) {
   const Tensor *tensor = constant_of(uniform);
@@ -36,7 +36,7 @@ static bool fuse_clip_between(Match *match, const Value *low, const Value *high)
   double least = NAN, most = NAN;
   if (!match_keeps_type(match)) return false;
   if (!uniform_number(low, &least) || !uniform_number(high, &most) || !(least <= most)) return false;
-  return EMIT_MATCH(match, "Clip", match->values[X_SLOT], scalar(match, low), scalar(match, high));
+  return EMIT_MATCH(match, OP_Clip, match->values[X_SLOT], scalar(match, low), scalar(match, high));
 }
 
 static bool fuse_clip(Match *match) { return fuse_clip_between(match, match->values[A], match->values[B]); }
@@ -44,7 +44,8 @@ static bool fuse_clip(Match *match) { return fuse_clip_between(match, match->val
 static bool fuse_clip_from_relu(Match *match) {
   Tensor *zero = match_tensor(match, match_dtype(match), type_scalar(match_dtype(match)));
   if (!match_keeps_type(match) || !(match_number(match, B) >= 0)) return false;
-  return EMIT_MATCH(match, "Clip", match->values[X_SLOT], match_constant(match, zero), scalar(match, match->values[B]));
+  return EMIT_MATCH(match, OP_Clip, match->values[X_SLOT], match_constant(match, zero),
+                    scalar(match, match->values[B]));
 }
 
 static bool fuse_clip_from_where(Match *match) {
@@ -58,22 +59,22 @@ static bool fuse_clip_from_where(Match *match) {
 static bool fuse_leaky_relu(Match *match) {
   double slope = match_number(match, A);
   if (!match_keeps_type(match) || !fits_attribute(match, slope)) return false;
-  node_set_float(EMIT_MATCH(match, "LeakyRelu", match->values[X_SLOT]), "alpha", (float)slope);
+  node_set_float(EMIT_MATCH(match, OP_LeakyRelu, match->values[X_SLOT]), "alpha", (float)slope);
   return true;
 }
 
 /* ---- Elu, Selu, Celu ---- */
 
 /* exp(y) - 1 as it is lowered, exact near 0. */
-#define EXPM1(y) OP("Mul", OP("Tanh", OP("Mul", y, NUMBER(0.5))), OP("Add", OP("Exp", y), NUMBER(1)))
-#define POSITIVE OP("Greater", X, NUMBER(0))
-#define NEGATIVE_PART OP("Where", POSITIVE, UNIFORM(B), X)
-#define ELU(below) OP("Where", POSITIVE, X, below)
+#define EXPM1(y) OP(Mul, OP(Tanh, OP(Mul, y, NUMBER(0.5))), OP(Add, OP(Exp, y), NUMBER(1)))
+#define POSITIVE OP(Greater, X, NUMBER(0))
+#define NEGATIVE_PART OP(Where, POSITIVE, UNIFORM(B), X)
+#define ELU(below) OP(Where, POSITIVE, X, below)
 
 /* The long form guards expm1 from what it does not need: any number is as good where x is positive. */
 static bool fuse_elu_of(Match *match, double alpha) {
   if (!match_keeps_type(match) || !fits_attribute(match, alpha)) return false;
-  node_set_float(EMIT_MATCH(match, "Elu", match->values[X_SLOT]), "alpha", (float)alpha);
+  node_set_float(EMIT_MATCH(match, OP_Elu, match->values[X_SLOT]), "alpha", (float)alpha);
   return true;
 }
 
@@ -87,30 +88,29 @@ static bool fuse_selu(Match *match) {
   if (!match_keeps_type(match) || !alpha || !near_number(match_dtype(match), (double)alpha->real, 1.6732632423543772))
     return false;
   float kept = alpha->real;
-  Node *selu = EMIT_MATCH(match, "Selu", match->values[X_SLOT]);
+  Node *selu = EMIT_MATCH(match, OP_Selu, match->values[X_SLOT]);
   node_set_float(selu, "alpha", kept);
   node_set_float(selu, "gamma", (float)gamma);
   return true;
 }
 
-#define CELU_PART OP("Min", X, NUMBER(0))
+#define CELU_PART OP(Min, X, NUMBER(0))
 
 static bool fuse_celu_scaled(Match *match) {
   double alpha = match_number(match, A), divisor = match_number(match, B);
   if (!match_keeps_type(match) || alpha != divisor || !fits_attribute(match, alpha)) return false;
-  node_set_float(EMIT_MATCH(match, "Celu", match->values[X_SLOT]), "alpha", (float)alpha);
+  node_set_float(EMIT_MATCH(match, OP_Celu, match->values[X_SLOT]), "alpha", (float)alpha);
   return true;
 }
 
 /* ---- Softplus, Mish, Softsign ---- */
 
 /* log(1 + e) as it is lowered: e times log(r) / (r - 1), where r is 1 + e rounded. */
-#define SMALL OP_AT(A, "Exp", OP("Neg", OP("Abs", X)))
-#define ONE_MORE OP("Add", ANY(A), NUMBER(1))
-#define ROUNDED OP("Min", OP("Sub", ONE_MORE, NUMBER(1)), UNIFORM(C))
-#define LOG1P \
-  OP("Mul", SMALL, OP("Where", OP("Equal", ROUNDED, NUMBER(0)), NUMBER(1), OP("Div", OP("Log", ONE_MORE), ROUNDED)))
-#define SOFTPLUS OP("Where", OP("Not", OP("Equal", X, X)), OP("Add", X, NUMBER(0)), OP("Add", RELU, LOG1P))
+#define SMALL OP_AT(A, Exp, OP(Neg, OP(Abs, X)))
+#define ONE_MORE OP(Add, ANY(A), NUMBER(1))
+#define ROUNDED OP(Min, OP(Sub, ONE_MORE, NUMBER(1)), UNIFORM(C))
+#define LOG1P OP(Mul, SMALL, OP(Where, OP(Equal, ROUNDED, NUMBER(0)), NUMBER(1), OP(Div, OP(Log, ONE_MORE), ROUNDED)))
+#define SOFTPLUS OP(Where, OP(Not, OP(Equal, X, X)), OP(Add, X, NUMBER(0)), OP(Add, RELU, LOG1P))
 
 /* r - 1 is at most 1 here: its bound, there for infinity, must not be felt. */
 static bool fuse_softplus(Match *match) { return match_number(match, C) >= 1 && fuse_one_operand(match); }
@@ -124,7 +124,7 @@ static bool fuse_hard_sigmoid(Match *match) {
   if (!uniform_number(node_input(clip, 1), &least) || !uniform_number(node_input(clip, 2), &most)) return false;
   if (!match_keeps_type(match) || least != 0 || !(most > 0) || divisor != most || !isfinite(shift / most)) return false;
   if (match_dtype(match) == DTYPE_FLOAT64) return false;
-  Node *node = EMIT_MATCH(match, "HardSigmoid", match->values[X_SLOT]);
+  Node *node = EMIT_MATCH(match, OP_HardSigmoid, match->values[X_SLOT]);
   node_set_float(node, "alpha", (float)(1 / most));
   node_set_float(node, "beta", (float)(shift / most));
   return true;
@@ -144,53 +144,52 @@ static bool fuse_hard_swish(Match *match) {
 /* ---- Gelu ---- */
 
 /* x * 0.5 * p, in the orders that are written. */
-#define HALF_PRODUCT_1(p) OP("Mul", X, OP("Mul", NUMBER(0.5), p))
-#define HALF_PRODUCT_2(p) OP("Mul", OP("Mul", NUMBER(0.5), X), p)
-#define HALF_PRODUCT_3(p) OP("Mul", NUMBER(0.5), OP("Mul", X, p))
+#define HALF_PRODUCT_1(p) OP(Mul, X, OP(Mul, NUMBER(0.5), p))
+#define HALF_PRODUCT_2(p) OP(Mul, OP(Mul, NUMBER(0.5), X), p)
+#define HALF_PRODUCT_3(p) OP(Mul, NUMBER(0.5), OP(Mul, X, p))
 
-#define CUBE OP("Mul", X, OP("Mul", X, X))
-#define GELU_TANH      \
-  OP("Add", NUMBER(1), \
-     OP("Tanh", OP("Mul", NUMBER(0.7978845608028654), OP("Add", X, OP("Mul", NUMBER(0.044715), CUBE)))))
+#define CUBE OP(Mul, X, OP(Mul, X, X))
+#define GELU_TANH \
+  OP(Add, NUMBER(1), OP(Tanh, OP(Mul, NUMBER(0.7978845608028654), OP(Add, X, OP(Mul, NUMBER(0.044715), CUBE)))))
 #define ROOT_HALF 0.7071067811865476
-#define GELU_ERFC OP("Sub", NUMBER(1), OP("Erf", OP("Mul", OP("Neg", X), NUMBER(ROOT_HALF))))
+#define GELU_ERFC OP(Sub, NUMBER(1), OP(Erf, OP(Mul, OP(Neg, X), NUMBER(ROOT_HALF))))
 #define GELU_ERF \
-  OP("Add", NUMBER(1), OP("Erf", EITHER(OP("Mul", X, NUMBER(ROOT_HALF)), OP("Div", X, NUMBER(1.4142135623730951)))))
+  OP(Add, NUMBER(1), OP(Erf, EITHER(OP(Mul, X, NUMBER(ROOT_HALF)), OP(Div, X, NUMBER(1.4142135623730951)))))
 #define GELU_EXACT EITHER(GELU_ERFC, GELU_ERF)
 
 static bool fuse_gelu_tanh(Match *match) {
   if (!match_keeps_type(match)) return false;
-  node_set_string(EMIT_MATCH(match, "Gelu", match->values[X_SLOT]), "approximate", "tanh");
+  node_set_string(EMIT_MATCH(match, OP_Gelu, match->values[X_SLOT]), "approximate", "tanh");
   return true;
 }
 
 /* The first that matches is taken. */
 static const FusionRule rules[] = {
-    {OP("Max", X, NUMBER(0)), "Relu", fuse_one_operand},
-    {OP("Min", RELU, UNIFORM(B)), "Clip", fuse_clip_from_relu},
-    {OP("Min", OP("Max", X, UNIFORM(A)), UNIFORM(B)), "Clip", fuse_clip},
-    {OP("Max", OP("Min", X, UNIFORM(B)), UNIFORM(A)), "Clip", fuse_clip},
-    {OP("Where", OP("Greater", X, UNIFORM(C + 1)), UNIFORM(B), OP("Where", OP("Less", X, UNIFORM(C)), UNIFORM(A), X)),
-     "Clip", fuse_clip_from_where},
-    {OP("Where", EITHER(OP("GreaterOrEqual", X, NUMBER(0)), POSITIVE), X, OP("Mul", UNIFORM(A), X)), "LeakyRelu",
+    {OP(Max, X, NUMBER(0)), OP_Relu, fuse_one_operand},
+    {OP(Min, RELU, UNIFORM(B)), OP_Clip, fuse_clip_from_relu},
+    {OP(Min, OP(Max, X, UNIFORM(A)), UNIFORM(B)), OP_Clip, fuse_clip},
+    {OP(Max, OP(Min, X, UNIFORM(B)), UNIFORM(A)), OP_Clip, fuse_clip},
+    {OP(Where, OP(Greater, X, UNIFORM(C + 1)), UNIFORM(B), OP(Where, OP(Less, X, UNIFORM(C)), UNIFORM(A), X)), OP_Clip,
+     fuse_clip_from_where},
+    {OP(Where, EITHER(OP(GreaterOrEqual, X, NUMBER(0)), POSITIVE), X, OP(Mul, UNIFORM(A), X)), OP_LeakyRelu,
      fuse_leaky_relu},
-    {ELU(EXPM1(NEGATIVE_PART)), "Elu", fuse_elu},
-    {ELU(OP("Mul", UNIFORM(A), EXPM1(NEGATIVE_PART))), "Elu", fuse_elu_scaled},
-    {OP("Mul", UNIFORM(B), OP_AT(A, "Elu", X)), "Selu", fuse_selu},
-    {OP("Add", RELU, EXPM1(CELU_PART)), "Celu", fuse_one_operand},
-    {OP("Add", RELU, OP("Mul", UNIFORM(A), EXPM1(OP("Div", CELU_PART, UNIFORM(B))))), "Celu", fuse_celu_scaled},
-    {SOFTPLUS, "Softplus", fuse_softplus},
-    {OP("Mul", X, OP("Tanh", OP("Softplus", X))), "Mish", fuse_one_operand},
-    {OP("Div", X, OP("Add", OP("Abs", X), NUMBER(1))), "Softsign", fuse_one_operand},
-    {OP("Div", OP_AT(B, "Clip", OP("Add", X, UNIFORM(A))), UNIFORM(C)), "HardSigmoid", fuse_hard_sigmoid},
-    {OP("Mul", X, OP_AT(A, "HardSigmoid", X)), "HardSwish", fuse_hard_swish},
-    {OP("Mul", X, OP("Sigmoid", X)), "Swish", fuse_one_operand},
-    {HALF_PRODUCT_1(GELU_TANH), "Gelu", fuse_gelu_tanh},
-    {HALF_PRODUCT_2(GELU_TANH), "Gelu", fuse_gelu_tanh},
-    {HALF_PRODUCT_3(GELU_TANH), "Gelu", fuse_gelu_tanh},
-    {HALF_PRODUCT_1(GELU_EXACT), "Gelu", fuse_one_operand},
-    {HALF_PRODUCT_2(GELU_EXACT), "Gelu", fuse_one_operand},
-    {HALF_PRODUCT_3(GELU_EXACT), "Gelu", fuse_one_operand},
+    {ELU(EXPM1(NEGATIVE_PART)), OP_Elu, fuse_elu},
+    {ELU(OP(Mul, UNIFORM(A), EXPM1(NEGATIVE_PART))), OP_Elu, fuse_elu_scaled},
+    {OP(Mul, UNIFORM(B), OP_AT(A, Elu, X)), OP_Selu, fuse_selu},
+    {OP(Add, RELU, EXPM1(CELU_PART)), OP_Celu, fuse_one_operand},
+    {OP(Add, RELU, OP(Mul, UNIFORM(A), EXPM1(OP(Div, CELU_PART, UNIFORM(B))))), OP_Celu, fuse_celu_scaled},
+    {SOFTPLUS, OP_Softplus, fuse_softplus},
+    {OP(Mul, X, OP(Tanh, OP(Softplus, X))), OP_Mish, fuse_one_operand},
+    {OP(Div, X, OP(Add, OP(Abs, X), NUMBER(1))), OP_Softsign, fuse_one_operand},
+    {OP(Div, OP_AT(B, Clip, OP(Add, X, UNIFORM(A))), UNIFORM(C)), OP_HardSigmoid, fuse_hard_sigmoid},
+    {OP(Mul, X, OP_AT(A, HardSigmoid, X)), OP_HardSwish, fuse_hard_swish},
+    {OP(Mul, X, OP(Sigmoid, X)), OP_Swish, fuse_one_operand},
+    {HALF_PRODUCT_1(GELU_TANH), OP_Gelu, fuse_gelu_tanh},
+    {HALF_PRODUCT_2(GELU_TANH), OP_Gelu, fuse_gelu_tanh},
+    {HALF_PRODUCT_3(GELU_TANH), OP_Gelu, fuse_gelu_tanh},
+    {HALF_PRODUCT_1(GELU_EXACT), OP_Gelu, fuse_one_operand},
+    {HALF_PRODUCT_2(GELU_EXACT), OP_Gelu, fuse_one_operand},
+    {HALF_PRODUCT_3(GELU_EXACT), OP_Gelu, fuse_one_operand},
 };
 
 bool fuse_activations(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

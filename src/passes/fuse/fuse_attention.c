@@ -7,7 +7,7 @@ enum { SOURCE, FACTOR, SCALED, ATTENTION, OUTER };
 static const int64_t heads_first[] = {0, 2, 1, 3};
 
 bool puts_heads_first(const Node *transpose) {
-  const Attribute *order = node_is(transpose, "Transpose") ? node_attribute(transpose, "perm") : NULL;
+  const Attribute *order = node_is(transpose, OP_Transpose) ? node_attribute(transpose, "perm") : NULL;
   return order && order->count == 4 && memcmp(order->integers, heads_first, sizeof heads_first) == 0;
 }
 
@@ -27,7 +27,7 @@ static bool is_part(const Match *match, const Node *node) {
   return false;
 }
 
-Node *match_take(Match *match, Value *value, const char *op) {
+Node *match_take(Match *match, Value *value, Op op) {
   Node *node = value->producer;
   if (!node || !node_is(node, op) || node->graph != match->root->graph || node->output_count != 1) return NULL;
   if (is_part(match, node)) return node;
@@ -68,22 +68,22 @@ static bool read_rows(Match *match, Value *value, Rows *rows) {
   Type type = value->type;
   if (!has_constant_heads(type, 1, 3)) return false;
   if (node && puts_heads_first(node)) {
-    match_take(match, value, "Transpose");
+    match_take(match, value, OP_Transpose);
     Value *split = node_input(node, 0);
     Node *reshape = split->producer;
     *rows = (Rows){split, true};
-    if (!reshape || !node_is(reshape, "Reshape")) return true;
+    if (!reshape || !node_is(reshape, OP_Reshape)) return true;
     Value *source = node_input(reshape, 0);
     if (source->type.rank != 3 || !same_dims(source->type, split->type, 0, 2)) return true;
-    match_take(match, split, "Reshape");
+    match_take(match, split, OP_Reshape);
     *rows = (Rows){source, false};
     return true;
   }
-  if (!node || !node_is(node, "Reshape") || !dim_is(type.dims[2], 1)) return false;
+  if (!node || !node_is(node, OP_Reshape) || !dim_is(type.dims[2], 1)) return false;
   Value *source = node_input(node, 0);
   if (source->type.rank != 3 || !dim_equal(source->type.dims[0], type.dims[0]) || !dim_is(source->type.dims[1], 1))
     return false;
-  match_take(match, value, "Reshape");
+  match_take(match, value, OP_Reshape);
   *rows = (Rows){source, false};
   return true;
 }
@@ -96,7 +96,7 @@ static Value *rows_value(Match *match, const Rows *rows) {
   const int64_t numbers[] = {0, 0, width};
   Value *shape = rewrite_constant_ints(match->rewriter, match->root, numbers, 3, match->root->origin);
   Type merged = type_make(match->rewriter->context, type.dtype, dims, 3);
-  return EMIT_BEFORE(match, "Reshape", merged, rows->source, shape)->outputs[0];
+  return EMIT_BEFORE(match, OP_Reshape, merged, rows->source, shape)->outputs[0];
 }
 
 static bool fuse_rows(Match *match) {
@@ -117,7 +117,7 @@ static bool fuse_rows(Match *match) {
   float factor = scaled ? scale->real : 1;
   Value *inputs[4] = {NULL, NULL, NULL, node_input(inner, 3)};
   for (int i = 0; i < 3; i++) inputs[i] = rows_value(match, &rows[i]);
-  Node *node = match_emit(match, "Attention", inputs, inputs[3] ? 4 : 3, REWRITE_EMITTER(match->rewriter));
+  Node *node = match_emit(match, OP_Attention, inputs, inputs[3] ? 4 : 3, REWRITE_EMITTER(match->rewriter));
   node_set_int(node, "q_num_heads", heads);
   node_set_int(node, "kv_num_heads", groups);
   if (causal) node_set_int(node, "is_causal", 1);
@@ -133,27 +133,27 @@ static bool fuse_scale_below_transpose(Match *match) {
   Node *scaled = match->values[SCALED]->producer;
   Value *source = match->values[SOURCE];
   const Attribute *order = node_attribute(match->root, "perm");
-  if (!user || !node_is(user, "MatMul") || match_type(match).rank != 4 || source->type.rank != 4) return false;
+  if (!user || !node_is(user, OP_MatMul) || match_type(match).rank != 4 || source->type.rank != 4) return false;
   if (match->values[FACTOR]->type.rank != 0 || !order || order->count != 4) return false;
   int64_t permutation[4];
   memcpy(permutation, order->integers, sizeof permutation);
-  const char *op = scaled->op;
-  Node *node = EMIT_BEFORE(match, "Transpose", match_type(match), source);
+  Op op = scaled->op;
+  Node *node = EMIT_BEFORE(match, OP_Transpose, match_type(match), source);
   node_set_ints(node, "perm", permutation, 4);
   return EMIT_MATCH(match, op, node->outputs[0], match->values[FACTOR]);
 }
 
-#define HEADS OP_AT(ATTENTION, "Attention", ANY(SOURCE))
+#define HEADS OP_AT(ATTENTION, Attention, ANY(SOURCE))
 
 static const FusionRule rules[] = {
-    {OP("Transpose", OP_AT(SCALED, "Div", ANY(SOURCE), UNIFORM(FACTOR))), "Attention", fuse_scale_below_transpose},
-    {OP("Transpose", OP_AT(SCALED, "Mul", ANY(SOURCE), UNIFORM(FACTOR))), "Attention", fuse_scale_below_transpose},
-    {OP("MatMul", OP("Softmax", ANY(SOURCE))), "Attention", fuse_attention_scores},
-    {OP("Attention", ANY(SOURCE)), "Attention", fuse_repeated_heads},
-    {OP("Attention", ANY(SOURCE)), "Attention", fuse_causal_mask},
-    {OP("Reshape", OP_AT(OUTER, "Transpose", HEADS)), "Attention", fuse_rows},
-    {OP("Reshape", HEADS), "Attention", fuse_rows},
-    {OP("Reshape", OP("Transpose", ANY(SOURCE))), "Attention", fuse_grouped_heads},
+    {OP(Transpose, OP_AT(SCALED, Div, ANY(SOURCE), UNIFORM(FACTOR))), OP_Attention, fuse_scale_below_transpose},
+    {OP(Transpose, OP_AT(SCALED, Mul, ANY(SOURCE), UNIFORM(FACTOR))), OP_Attention, fuse_scale_below_transpose},
+    {OP(MatMul, OP(Softmax, ANY(SOURCE))), OP_Attention, fuse_attention_scores},
+    {OP(Attention, ANY(SOURCE)), OP_Attention, fuse_repeated_heads},
+    {OP(Attention, ANY(SOURCE)), OP_Attention, fuse_causal_mask},
+    {OP(Reshape, OP_AT(OUTER, Transpose, HEADS)), OP_Attention, fuse_rows},
+    {OP(Reshape, HEADS), OP_Attention, fuse_rows},
+    {OP(Reshape, OP(Transpose, ANY(SOURCE))), OP_Attention, fuse_grouped_heads},
 };
 
 bool fuse_attention(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

@@ -18,10 +18,10 @@ enum {
   LARGEST_WEIGHT = 64 << 20 /* bytes of a scaled weight */
 };
 
-#define CONV OP_AT(INNER, "Conv", ANY(SOURCE), CONSTANT(WEIGHT))
-#define CONV_TRANSPOSE OP_AT(INNER, "ConvTranspose", ANY(SOURCE), CONSTANT(WEIGHT))
-#define GEMM OP_AT(INNER, "Gemm", ANY(SOURCE), CONSTANT(WEIGHT))
-#define MATMUL OP_AT(INNER, "MatMul", ANY(SOURCE), CONSTANT(WEIGHT))
+#define CONV OP_AT(INNER, Conv, ANY(SOURCE), CONSTANT(WEIGHT))
+#define CONV_TRANSPOSE OP_AT(INNER, ConvTranspose, ANY(SOURCE), CONSTANT(WEIGHT))
+#define GEMM OP_AT(INNER, Gemm, ANY(SOURCE), CONSTANT(WEIGHT))
+#define MATMUL OP_AT(INNER, MatMul, ANY(SOURCE), CONSTANT(WEIGHT))
 
 /* Numbers by channel of the result. */
 typedef struct Affine {
@@ -40,7 +40,7 @@ typedef struct WeightLayout {
 /* ---- numbers by channel ---- */
 
 static int64_t channel_axis(const Node *inner) {
-  return node_is(inner, "Gemm") || node_is(inner, "MatMul") ? inner->outputs[0]->type.rank - 1 : 1;
+  return node_is(inner, OP_Gemm) || node_is(inner, OP_MatMul) ? inner->outputs[0]->type.rank - 1 : 1;
 }
 
 /* The constant as one number per channel: it has one element, or varies along the channel axis alone. */
@@ -80,13 +80,13 @@ static bool read_arithmetic(Match *match, const Node *inner, Affine *affine) {
   const Node *root = match->root;
   double *numbers = by_channel(match, match->values[OPERAND], channel_axis(inner), affine->channels);
   if (!numbers) return false;
-  bool subtracts = node_is(root, "Sub"), divides = node_is(root, "Div");
+  bool subtracts = node_is(root, OP_Sub), divides = node_is(root, OP_Div);
   for (int64_t i = 0; i < affine->channels; i++) {
     if (subtracts) numbers[i] = -numbers[i];
     if (divides) numbers[i] = 1 / numbers[i];
     if (!isfinite(numbers[i])) return false;
   }
-  if (node_is(root, "Add") || subtracts) affine->shift = numbers;
+  if (node_is(root, OP_Add) || subtracts) affine->shift = numbers;
   else affine->scale = numbers;
   return true;
 }
@@ -118,11 +118,11 @@ static WeightLayout weight_layout(const Node *inner, const Tensor *weight) {
     count *= weight->dims[i];
     if (i >= 2) spatial *= weight->dims[i];
   }
-  if (node_is(inner, "Conv")) return (WeightLayout){weight->dims[1] * spatial, weight->dims[0], count};
-  if (node_is(inner, "ConvTranspose")) {
+  if (node_is(inner, OP_Conv)) return (WeightLayout){weight->dims[1] * spatial, weight->dims[0], count};
+  if (node_is(inner, OP_ConvTranspose)) {
     return (WeightLayout){spatial, weight->dims[1], count / node_int_or(inner, "group", 1)};
   }
-  if (node_is(inner, "Gemm") && node_int_or(inner, "transB", 0)) {
+  if (node_is(inner, OP_Gemm) && node_int_or(inner, "transB", 0)) {
     return (WeightLayout){weight->dims[1], weight->dims[0], count};
   }
   return (WeightLayout){1, weight->dims[weight->rank - 1], count};
@@ -196,12 +196,12 @@ static Value *shifted_bias(Match *match, const Node *inner, const Affine *affine
   double *old = NULL;
   if (value && !affine->scale && !affine->shift) return value;
   if (value) {
-    old = by_channel(match, value, node_is(inner, "Gemm") ? 1 : (int64_t)type.rank - 1, affine->channels);
+    old = by_channel(match, value, node_is(inner, OP_Gemm) ? 1 : (int64_t)type.rank - 1, affine->channels);
     *failed = *failed || !old;
   }
   if (*failed || (!value && !affine->shift)) return NULL;
   Context *context = match->rewriter->context;
-  bool as_it_was = !value && node_is(match->root, "Add");
+  bool as_it_was = !value && node_is(match->root, OP_Add);
   Tensor *bias = arena_new(&context->arena, Tensor);
   *bias = (Tensor){.dtype = type.dtype, .rank = 1, .size = dtype_bytes(type.dtype, (size_t)affine->channels)};
   bias->dims = arena_copy(&context->arena, &affine->channels, sizeof affine->channels);
@@ -224,11 +224,11 @@ static bool affine_of(Match *match, Affine *affine) {
   Dim channels = type.dims[channel_axis(inner)];
   if (!dim_is_constant(channels) || channels.constant < 1) return false;
   affine->channels = channels.constant;
-  if (node_is(match->root, "BatchNormalization")) return read_batch_normalization(match, affine);
+  if (node_is(match->root, OP_BatchNormalization)) return read_batch_normalization(match, affine);
   return read_arithmetic(match, inner, affine);
 }
 
-static bool fold_into(Match *match, const char *op, const Affine *affine, Emitter emitter) {
+static bool fold_into(Match *match, Op op, const Affine *affine, Emitter emitter) {
   const Node *inner = match->values[INNER]->producer;
   bool failed = false;
   Value *weight = scaled_weight(match, inner, affine);
@@ -264,21 +264,21 @@ static bool fuse_product_affine(Match *match) {
   if ((alpha && alpha->real != 1) || (beta && beta->real != 1) || !affine_of(match, &affine)) return false;
   if (affine.scale && !affine.shift && is_uniform(affine.scale, affine.channels)) return false;
   bool biased = affine.shift || node_input(inner, 2);
-  if (biased && !schema_runs("Gemm", NULL, match_opset(match), match_type(match).dtype)) return false;
-  return fold_into(match, biased ? "Gemm" : "MatMul", &affine, REWRITE_EMITTER(match->rewriter));
+  if (biased && !schema_runs(OP_Gemm, NULL, match_opset(match), match_type(match).dtype)) return false;
+  return fold_into(match, biased ? OP_Gemm : OP_MatMul, &affine, REWRITE_EMITTER(match->rewriter));
 }
 
 /* clang-format off */
 #define RULES_AFTER(inner, fuse)                       \
-    {OP("Sub", inner, CONSTANT(OPERAND)), NULL, fuse}, \
-    {OP("Mul", inner, CONSTANT(OPERAND)), NULL, fuse}, \
-    {OP("Div", inner, CONSTANT(OPERAND)), NULL, fuse}, \
-    {OP("BatchNormalization", inner), NULL, fuse}
+    {OP(Sub, inner, CONSTANT(OPERAND)), OP_NONE, fuse}, \
+    {OP(Mul, inner, CONSTANT(OPERAND)), OP_NONE, fuse}, \
+    {OP(Div, inner, CONSTANT(OPERAND)), OP_NONE, fuse}, \
+    {OP(BatchNormalization, inner), OP_NONE, fuse}
 
 static const FusionRule rules[] = {
-    {OP("Add", CONV, CONSTANT(OPERAND)), NULL, fuse_convolution_affine},
-    {OP("Add", CONV_TRANSPOSE, CONSTANT(OPERAND)), NULL, fuse_convolution_affine},
-    {OP("Add", GEMM, CONSTANT(OPERAND)), NULL, fuse_product_affine},
+    {OP(Add, CONV, CONSTANT(OPERAND)), OP_NONE, fuse_convolution_affine},
+    {OP(Add, CONV_TRANSPOSE, CONSTANT(OPERAND)), OP_NONE, fuse_convolution_affine},
+    {OP(Add, GEMM, CONSTANT(OPERAND)), OP_NONE, fuse_product_affine},
     RULES_AFTER(CONV, fuse_convolution_affine),
     RULES_AFTER(CONV_TRANSPOSE, fuse_convolution_affine),
     RULES_AFTER(GEMM, fuse_product_affine),

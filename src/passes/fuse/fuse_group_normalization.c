@@ -163,7 +163,7 @@ static bool prefers_native(const Match *match) {
   return strcmp(match->rewriter->pass, "prefer_native_group_normalization") == 0;
 }
 
-static bool runs(const Match *match, const char *op) {
+static bool runs(const Match *match, Op op) {
   DType dtype = match_dtype(match);
   return dtype != DTYPE_FLOAT64 && schema_runs(op, NULL, match_opset(match), dtype);
 }
@@ -187,7 +187,7 @@ static Node *emit_operator(Match *match, const Normalization *n, Value *x) {
   bool instance = n->grouping.groups == channels;
   Value *scale = n->scale ? n->scale : uniform_vector(match, channels, 1);
   Value *bias = n->bias ? n->bias : uniform_vector(match, channels, 0);
-  const char *op = instance ? "InstanceNormalization" : "GroupNormalization";
+  Op op = instance ? OP_InstanceNormalization : OP_GroupNormalization;
   Node *node = EMIT_BEFORE(match, op, x->type, x, scale, bias);
   node_set_float(node, "epsilon", n->epsilon);
   if (!instance) node_set_int(node, "num_groups", n->grouping.groups);
@@ -219,7 +219,7 @@ static Value *shape_of(Match *match, Value *x) {
     return rewrite_constant_ints(match->rewriter, match->root, sizes, x->type.rank, match->root->origin);
   }
   const Dim rank = dim_of(x->type.rank);
-  return EMIT_BEFORE(match, "Shape", type_make(match->rewriter->context, DTYPE_INT64, &rank, 1), x)->outputs[0];
+  return EMIT_BEFORE(match, OP_Shape, type_make(match->rewriter->context, DTYPE_INT64, &rank, 1), x)->outputs[0];
 }
 
 /* Each group as one channel, and back; scale and bias after that. */
@@ -231,14 +231,14 @@ static Node *emit_by_instance(Match *match, const Normalization *n, Value *x) {
   const Dim dims[] = {x->type.dims[0], dim_of(groups), rest};
   Type type = type_make(context, x->type.dtype, dims, 3);
   Value *numbers = rewrite_constant_ints(match->rewriter, match->root, sizes, 3, match->root->origin);
-  Value *grouped = EMIT_BEFORE(match, "Reshape", type, x, numbers)->outputs[0];
+  Value *grouped = EMIT_BEFORE(match, OP_Reshape, type, x, numbers)->outputs[0];
   Value *ones = uniform_vector(match, groups, 1), *zeros = uniform_vector(match, groups, 0);
-  Node *normal = EMIT_BEFORE(match, "InstanceNormalization", type, grouped, ones, zeros);
+  Node *normal = EMIT_BEFORE(match, OP_InstanceNormalization, type, grouped, ones, zeros);
   node_set_float(normal, "epsilon", n->epsilon);
-  Node *node = EMIT_BEFORE(match, "Reshape", x->type, normal->outputs[0], shape_of(match, x));
+  Node *node = EMIT_BEFORE(match, OP_Reshape, x->type, normal->outputs[0], shape_of(match, x));
   uint32_t rank = x->type.rank;
-  if (n->scale) node = EMIT_BEFORE(match, "Mul", x->type, node->outputs[0], column(match, n->scale, rank));
-  if (n->bias) node = EMIT_BEFORE(match, "Add", x->type, node->outputs[0], column(match, n->bias, rank));
+  if (n->scale) node = EMIT_BEFORE(match, OP_Mul, x->type, node->outputs[0], column(match, n->scale, rank));
+  if (n->bias) node = EMIT_BEFORE(match, OP_Add, x->type, node->outputs[0], column(match, n->bias, rank));
   for (size_t i = 0; i < match->node_count; i++) rewrite_hand_over(match->rewriter, normal, match->nodes[i]);
   return node;
 }
@@ -249,21 +249,21 @@ static bool emit_normalization(Match *match, const Normalization *n) {
   bool instance = n->grouping.groups == n->grouping.channels, last = n->grouping.axis != 1;
   bool by_instance = (!n->scale || constant_of(n->scale)) && (!n->bias || constant_of(n->bias));
   bool preferred = prefers_native(match) || (!by_instance && !match->values[DIFFERENCE]);
-  bool group = match_opset(match) >= GROUP_NORMALIZATION && runs(match, "GroupNormalization") && preferred;
+  bool group = match_opset(match) >= GROUP_NORMALIZATION && runs(match, OP_GroupNormalization) && preferred;
   if (!(n->epsilon >= 0) || !isfinite(n->epsilon) || !match_keeps_type(match)) return false;
-  if (!group && !runs(match, "InstanceNormalization")) return false;
+  if (!group && !runs(match, OP_InstanceNormalization)) return false;
   if (!group && !instance && !by_instance) return false;
   AxisOrder order = channels_first(x->type.rank), inverse = order_inverse(order);
   Node *first = NULL;
   if (last) {
-    first = EMIT_BEFORE(match, "Transpose", order_type(rewriter->context, x->type, &order), x);
+    first = EMIT_BEFORE(match, OP_Transpose, order_type(rewriter->context, x->type, &order), x);
     node_set_ints(first, "perm", order.from, order.rank);
     x = first->outputs[0];
   }
   Node *node = instance || group ? emit_operator(match, n, x) : emit_by_instance(match, n, x);
   for (size_t i = 0; i < match->node_count; i++) rewrite_hand_over(rewriter, node, match->nodes[i]);
   if (last) {
-    node_set_ints(EMIT_MATCH(match, "Transpose", node->outputs[0]), "perm", inverse.from, inverse.rank);
+    node_set_ints(EMIT_MATCH(match, OP_Transpose, node->outputs[0]), "perm", inverse.from, inverse.rank);
     return true;
   }
   match_replace(match, node->outputs[0]);
@@ -304,7 +304,7 @@ static bool fuse_spread(Match *match) {
 /* A bias that is added next belongs to it: the rule for the sum takes both. */
 static bool fuse_spread_without_bias(Match *match) {
   const Use *use = match->root->outputs[0]->uses;
-  if (use && !use->next && use->node && node_is(use->node, "Add")) {
+  if (use && !use->next && use->node && node_is(use->node, OP_Add)) {
     const Value *other = node_input(use->node, use == &use->node->inputs[0] ? 1 : 0);
     if (other && (other->type.rank == 1 || constant_of(other))) return false;
   }
@@ -338,42 +338,40 @@ static bool fuse_grouped_layer(Match *match) {
   return read_vectors(match, &n, x) && emit_normalization(match, &n);
 }
 
-#define OR_AT_LEAST_0(v) EITHER(v, EITHER(OP("Relu", v), OP("Max", v, NUMBER(0))))
-#define REDUCED EITHER(OP_AT(GROUPED, "Reshape", X), X)
-#define SPREAD(row, spread, v) EITHER(OP_AT(spread, "Expand", RESHAPED(row, v)), v)
-#define MEAN_BY_CHANNEL RESHAPED(MEAN, SPREAD(MEAN_ROW, MEAN_SPREAD, OP_AT(MEAN_OF_X, "ReduceMean", REDUCED)))
-#define VARIANCE_AT_ONCE                                                       \
-  OP("Sub", OP_AT(MEAN_OF_SQUARES, "ReduceMean", OP("Mul", REDUCED, REDUCED)), \
-     OP("Mul", ANY(MEAN_OF_X), ANY(MEAN_OF_X)))
-#define VARIANCE_IN_TWO_STEPS          \
-  OP_AT(MEAN_OF_SQUARES, "ReduceMean", \
-        OP("Mul", OP_AT(DIFFERENCE, "Sub", REDUCED, RESHAPED(MEAN_KEPT, ANY(MEAN_OF_X))), ANY(DIFFERENCE)))
+#define OR_AT_LEAST_0(v) EITHER(v, EITHER(OP(Relu, v), OP(Max, v, NUMBER(0))))
+#define REDUCED EITHER(OP_AT(GROUPED, Reshape, X), X)
+#define SPREAD(row, spread, v) EITHER(OP_AT(spread, Expand, RESHAPED(row, v)), v)
+#define MEAN_BY_CHANNEL RESHAPED(MEAN, SPREAD(MEAN_ROW, MEAN_SPREAD, OP_AT(MEAN_OF_X, ReduceMean, REDUCED)))
+#define VARIANCE_AT_ONCE \
+  OP(Sub, OP_AT(MEAN_OF_SQUARES, ReduceMean, OP(Mul, REDUCED, REDUCED)), OP(Mul, ANY(MEAN_OF_X), ANY(MEAN_OF_X)))
+#define VARIANCE_IN_TWO_STEPS        \
+  OP_AT(MEAN_OF_SQUARES, ReduceMean, \
+        OP(Mul, OP_AT(DIFFERENCE, Sub, REDUCED, RESHAPED(MEAN_KEPT, ANY(MEAN_OF_X))), ANY(DIFFERENCE)))
 #define VARIANCE_OF_REDUCED OR_AT_LEAST_0(EITHER(VARIANCE_AT_ONCE, VARIANCE_IN_TWO_STEPS))
-#define ONE_OVER_DEVIATION \
-  OP("Reciprocal",         \
-     OP("Sqrt",            \
-        OP("Add", RESHAPED(VARIANCE, SPREAD(VARIANCE_ROW, VARIANCE_SPREAD, VARIANCE_OF_REDUCED)), UNIFORM(EPSILON))))
-#define FROM_MEAN OP("Sub", X, MEAN_BY_CHANNEL)
-#define UNSCALED OP("Mul", FROM_MEAN, ONE_OVER_DEVIATION)
-#define SCALED OP("Mul", FROM_MEAN, OP("Mul", ONE_OVER_DEVIATION, ANY(SCALE)))
+#define ONE_OVER_DEVIATION                                                                                        \
+  OP(Reciprocal, OP(Sqrt, OP(Add, RESHAPED(VARIANCE, SPREAD(VARIANCE_ROW, VARIANCE_SPREAD, VARIANCE_OF_REDUCED)), \
+                             UNIFORM(EPSILON))))
+#define FROM_MEAN OP(Sub, X, MEAN_BY_CHANNEL)
+#define UNSCALED OP(Mul, FROM_MEAN, ONE_OVER_DEVIATION)
+#define SCALED OP(Mul, FROM_MEAN, OP(Mul, ONE_OVER_DEVIATION, ANY(SCALE)))
 
-#define GROUPED_MEAN OP_AT(MEAN_OF_X, "ReduceMean", ANY(GROUPED))
+#define GROUPED_MEAN OP_AT(MEAN_OF_X, ReduceMean, ANY(GROUPED))
 #define GROUPED_VARIANCE \
-  OP_AT(MEAN_OF_SQUARES, "ReduceMean", OP("Mul", OP_AT(DIFFERENCE, "Sub", ANY(GROUPED), GROUPED_MEAN), ANY(DIFFERENCE)))
+  OP_AT(MEAN_OF_SQUARES, ReduceMean, OP(Mul, OP_AT(DIFFERENCE, Sub, ANY(GROUPED), GROUPED_MEAN), ANY(DIFFERENCE)))
 #define GROUPED_SCALE \
-  OP_AT(INNER, "Mul", OP("Reciprocal", OP("Sqrt", OP("Add", GROUPED_VARIANCE, UNIFORM(EPSILON)))), CONSTANT(SCALE))
-#define GROUPED_RESULT                                              \
-  OP("Add", OP("Mul", OP_AT(GROUPED, "Reshape", X), GROUPED_SCALE), \
-     OP("Add", OP("Mul", OP("Neg", ANY(MEAN_OF_X)), ANY(INNER)), CONSTANT(BIAS)))
-#define GROUPED_LAYER OP("Reshape", OP_AT(INNER, "LayerNormalization", OP_AT(GROUPED, "Reshape", X)))
+  OP_AT(INNER, Mul, OP(Reciprocal, OP(Sqrt, OP(Add, GROUPED_VARIANCE, UNIFORM(EPSILON)))), CONSTANT(SCALE))
+#define GROUPED_RESULT                                        \
+  OP(Add, OP(Mul, OP_AT(GROUPED, Reshape, X), GROUPED_SCALE), \
+     OP(Add, OP(Mul, OP(Neg, ANY(MEAN_OF_X)), ANY(INNER)), CONSTANT(BIAS)))
+#define GROUPED_LAYER OP(Reshape, OP_AT(INNER, LayerNormalization, OP_AT(GROUPED, Reshape, X)))
 
 static const FusionRule rules[] = {
-    {OP("Add", SCALED, ANY(BIAS)), NULL, fuse_spread},
-    {OP("Add", UNSCALED, ANY(BIAS)), NULL, fuse_spread},
-    {SCALED, NULL, fuse_spread_without_bias},
-    {UNSCALED, NULL, fuse_spread_without_bias},
-    {OP("Reshape", GROUPED_RESULT), NULL, fuse_grouped},
-    {OP("Add", OP("Mul", GROUPED_LAYER, CONSTANT(SCALE)), CONSTANT(BIAS)), NULL, fuse_grouped_layer},
+    {OP(Add, SCALED, ANY(BIAS)), OP_NONE, fuse_spread},
+    {OP(Add, UNSCALED, ANY(BIAS)), OP_NONE, fuse_spread},
+    {SCALED, OP_NONE, fuse_spread_without_bias},
+    {UNSCALED, OP_NONE, fuse_spread_without_bias},
+    {OP(Reshape, GROUPED_RESULT), OP_NONE, fuse_grouped},
+    {OP(Add, OP(Mul, GROUPED_LAYER, CONSTANT(SCALE)), CONSTANT(BIAS)), OP_NONE, fuse_grouped_layer},
 };
 
 bool fuse_group_normalization(Model *model) {

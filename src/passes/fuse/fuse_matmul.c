@@ -16,7 +16,7 @@ static bool is_matrix(const Value *value) { return value->type.dtype != DTYPE_NO
 /* What the value is the transpose of; NULL: of nothing. A Transpose that others read too stays for them. */
 static Value *untransposed(Match *match, Value *value) {
   Node *node = value->producer;
-  if (!node || node->graph != match->root->graph || !node_is(node, "Transpose") || !swaps_two_axes(node)) return NULL;
+  if (!node || node->graph != match->root->graph || !node_is(node, OP_Transpose) || !swaps_two_axes(node)) return NULL;
   if (match->node_count == MATCH_NODES) return NULL;
   bool known = false;
   for (size_t i = 0; i < match->node_count; i++) known = known || match->nodes[i] == node;
@@ -37,7 +37,7 @@ static bool fuse_gemm(Match *match) {
   if (!is_matrix(left) || !is_matrix(right) || type.rank != 2 || !is_bias(bias->type, type)) return false;
   if (!type_equal(type, match->values[PRODUCT]->type)) return false;
   Value *left_source = untransposed(match, left), *right_source = untransposed(match, right);
-  Node *gemm = EMIT_MATCH(match, "Gemm", left_source ? left_source : left, right_source ? right_source : right, bias);
+  Node *gemm = EMIT_MATCH(match, OP_Gemm, left_source ? left_source : left, right_source ? right_source : right, bias);
   if (left_source) node_set_int(gemm, "transA", 1);
   if (right_source) node_set_int(gemm, "transB", 1);
   return true;
@@ -48,7 +48,7 @@ static Value *transposed(Match *match, Value *value) {
   const int64_t order[] = {1, 0};
   const Dim dims[] = {value->type.dims[1], value->type.dims[0]};
   Type type = type_make(match->rewriter->context, value->type.dtype, dims, 2);
-  Node *node = EMIT_BEFORE(match, "Transpose", type, value);
+  Node *node = EMIT_BEFORE(match, OP_Transpose, type, value);
   node_set_ints(node, "perm", order, 2);
   return node->outputs[0];
 }
@@ -62,7 +62,7 @@ static bool fuse_transposed_product(Match *match) {
   if ((!left_source && !unread_constant_of(left)) || (!right_source && !unread_constant_of(right))) return false;
   Value *first = right_source ? right_source : transposed(match, right);
   Value *second = left_source ? left_source : transposed(match, left);
-  return EMIT_MATCH(match, "MatMul", first, second);
+  return EMIT_MATCH(match, OP_MatMul, first, second);
 }
 
 static bool swaps_last_axes(const Node *node) {
@@ -78,7 +78,7 @@ static bool swaps_last_axes(const Node *node) {
 
 static Value *cast_to(Match *match, Value *value, DType dtype) {
   if (value->type.dtype == dtype) return value;
-  Node *node = EMIT_BEFORE(match, "Cast", type_with(value->type, dtype), value);
+  Node *node = EMIT_BEFORE(match, OP_Cast, type_with(value->type, dtype), value);
   node_set_int(node, "to", onnx_dtype(dtype));
   return node->outputs[0];
 }
@@ -88,15 +88,15 @@ static Value *cast_to(Match *match, Value *value, DType dtype) {
 static bool fuse_transposed_times_vector(Match *match) {
   Value *left = match->values[LEFT], *vector = match->values[RIGHT];
   if (left->type.dtype == DTYPE_NONE || vector->type.dtype == DTYPE_NONE || vector->type.rank != 1) return false;
-  Node *cast = left->producer && node_is(left->producer, "Cast") ? left->producer : NULL;
+  Node *cast = left->producer && node_is(left->producer, OP_Cast) ? left->producer : NULL;
   Node *transpose = cast ? node_input(cast, 0)->producer : left->producer;
-  if (!transpose || !node_is(transpose, "Transpose") || !swaps_last_axes(transpose)) return false;
+  if (!transpose || !node_is(transpose, OP_Transpose) || !swaps_last_axes(transpose)) return false;
   Value *matrix = node_input(transpose, 0);
   if (matrix->type.dtype == DTYPE_NONE || match->node_count + 2 > MATCH_NODES) return false;
   if (transpose->graph != match->root->graph || (cast && cast->graph != match->root->graph)) return false;
   if (cast) match->nodes[match->node_count++] = cast;
   match->nodes[match->node_count++] = transpose;
-  return EMIT_MATCH(match, "MatMul", vector, cast_to(match, matrix, left->type.dtype));
+  return EMIT_MATCH(match, OP_MatMul, vector, cast_to(match, matrix, left->type.dtype));
 }
 
 /* Is the first axis moved to the last place or the one before it, the others in order? */
@@ -113,9 +113,9 @@ static bool moves_first_axis(const Node *node) {
 
 /* The operand with its Cast before its Transpose, in single precision; NULL: it is no such operand. */
 static Value *cast_first(Match *match, Value *operand) {
-  Node *cast = operand->producer && node_is(operand->producer, "Cast") ? operand->producer : NULL;
+  Node *cast = operand->producer && node_is(operand->producer, OP_Cast) ? operand->producer : NULL;
   Node *transpose = cast ? node_input(cast, 0)->producer : operand->producer;
-  if (!transpose || !node_is(transpose, "Transpose") || !moves_first_axis(transpose)) return NULL;
+  if (!transpose || !node_is(transpose, OP_Transpose) || !moves_first_axis(transpose)) return NULL;
   if (transpose->graph != match->root->graph || (cast && cast->graph != match->root->graph)) return NULL;
   Value *source = node_input(transpose, 0);
   if (source->type.dtype == DTYPE_FLOAT32 || source->type.dtype == DTYPE_NONE) return NULL;
@@ -126,7 +126,7 @@ static Value *cast_first(Match *match, Value *operand) {
   DType dtype = cast ? operand->type.dtype : DTYPE_FLOAT32;
   const Attribute *order = node_attribute(transpose, "perm");
   Value *wide = cast_to(match, source, dtype);
-  Node *moved = EMIT_BEFORE(match, "Transpose", type_with(operand->type, dtype), wide);
+  Node *moved = EMIT_BEFORE(match, OP_Transpose, type_with(operand->type, dtype), wide);
   node_set_ints(moved, "perm", order->integers, order->count);
   return moved->outputs[0];
 }
@@ -143,9 +143,9 @@ static bool fuse_cast_before_transpose(Match *match) {
   DType dtype = (first ? first : second)->type.dtype;
   first = first ? first : cast_to(match, left, dtype);
   second = second ? second : cast_to(match, right, dtype);
-  if (dtype == match_type(match).dtype) return EMIT_MATCH(match, "MatMul", first, second);
-  Value *product = EMIT_BEFORE(match, "MatMul", type_with(match_type(match), dtype), first, second)->outputs[0];
-  Node *narrow = EMIT_MATCH(match, "Cast", product);
+  if (dtype == match_type(match).dtype) return EMIT_MATCH(match, OP_MatMul, first, second);
+  Value *product = EMIT_BEFORE(match, OP_MatMul, type_with(match_type(match), dtype), first, second)->outputs[0];
+  Node *narrow = EMIT_MATCH(match, OP_Cast, product);
   node_set_int(narrow, "to", onnx_dtype(match_type(match).dtype));
   return true;
 }
@@ -156,7 +156,7 @@ static bool fuse_bias_before_reshape(Match *match) {
   const Tensor *bias = constant_of(match->values[BIAS]);
   Type from = product->type, to = split->type;
   int64_t count;
-  if (!product->producer || !node_is(product->producer, "MatMul")) return false;
+  if (!product->producer || !node_is(product->producer, OP_MatMul)) return false;
   if (!type_equal(to, match_type(match)) || from.rank < 2 || to.rank <= from.rank ||
       bias->rank != to.rank - from.rank + 1)
     return false;
@@ -172,16 +172,16 @@ static bool fuse_bias_before_reshape(Match *match) {
   row->rank = 1;
   row->dims = arena_copy(&context->arena, &count, sizeof count);
   Value *flat = rewrite_constant(match->rewriter, match->root, row, match->values[BIAS]->origin);
-  Node *sum = EMIT_BEFORE(match, "Add", from, product, flat);
-  return EMIT_MATCH(match, "Reshape", sum->outputs[0], node_input(split->producer, 1));
+  Node *sum = EMIT_BEFORE(match, OP_Add, from, product, flat);
+  return EMIT_MATCH(match, OP_Reshape, sum->outputs[0], node_input(split->producer, 1));
 }
 
 static const FusionRule rules[] = {
-    {OP("Add", OP_AT(SPLIT, "Reshape", ANY(PRODUCT)), CONSTANT(BIAS)), NULL, fuse_bias_before_reshape},
-    {OP("Add", OP_AT(PRODUCT, "MatMul", ANY(LEFT), ANY(RIGHT)), ANY(BIAS)), "Gemm", fuse_gemm},
-    {OP("Transpose", OP("MatMul", ANY(LEFT), ANY(RIGHT))), "MatMul", fuse_transposed_product},
-    {OP("MatMul", ANY(LEFT), ANY(RIGHT)), "MatMul", fuse_transposed_times_vector},
-    {OP("MatMul", ANY(LEFT), ANY(RIGHT)), "Transpose", fuse_cast_before_transpose},
+    {OP(Add, OP_AT(SPLIT, Reshape, ANY(PRODUCT)), CONSTANT(BIAS)), OP_NONE, fuse_bias_before_reshape},
+    {OP(Add, OP_AT(PRODUCT, MatMul, ANY(LEFT), ANY(RIGHT)), ANY(BIAS)), OP_Gemm, fuse_gemm},
+    {OP(Transpose, OP(MatMul, ANY(LEFT), ANY(RIGHT))), OP_MatMul, fuse_transposed_product},
+    {OP(MatMul, ANY(LEFT), ANY(RIGHT)), OP_MatMul, fuse_transposed_times_vector},
+    {OP(MatMul, ANY(LEFT), ANY(RIGHT)), OP_Transpose, fuse_cast_before_transpose},
 };
 
 bool fuse_matmul(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

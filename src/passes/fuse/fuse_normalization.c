@@ -12,15 +12,15 @@
 enum { X_SLOT, MEAN, VARIANCE, EPSILON, SCALE, MEAN_OF_X, MEAN_OF_SQUARES, DIFFERENCE, INNER, BIAS };
 #define X ANY(X_SLOT)
 
-#define OR_AT_LEAST_0(v) EITHER(v, EITHER(OP("Relu", v), OP("Max", v, NUMBER(0))))
-#define DEVIATION(v) OP("Sqrt", OP("Add", RESHAPED(VARIANCE, v), UNIFORM(EPSILON)))
-#define DIFFERENCE_TO_MEAN OP_AT(DIFFERENCE, "Sub", X, RESHAPED(MEAN, OP_AT(MEAN_OF_X, "ReduceMean", X)))
+#define OR_AT_LEAST_0(v) EITHER(v, EITHER(OP(Relu, v), OP(Max, v, NUMBER(0))))
+#define DEVIATION(v) OP(Sqrt, OP(Add, RESHAPED(VARIANCE, v), UNIFORM(EPSILON)))
+#define DIFFERENCE_TO_MEAN OP_AT(DIFFERENCE, Sub, X, RESHAPED(MEAN, OP_AT(MEAN_OF_X, ReduceMean, X)))
 /* The mean of squares less the square of the mean, or the mean of the squared differences. */
 #define VARIANCE_AT_ONCE \
-  OP("Sub", OP_AT(MEAN_OF_SQUARES, "ReduceMean", OP("Mul", X, X)), OP("Mul", ANY(MEAN_OF_X), ANY(MEAN_OF_X)))
-#define VARIANCE_IN_TWO_STEPS OP_AT(MEAN_OF_SQUARES, "ReduceMean", OP("Mul", ANY(DIFFERENCE), ANY(DIFFERENCE)))
+  OP(Sub, OP_AT(MEAN_OF_SQUARES, ReduceMean, OP(Mul, X, X)), OP(Mul, ANY(MEAN_OF_X), ANY(MEAN_OF_X)))
+#define VARIANCE_IN_TWO_STEPS OP_AT(MEAN_OF_SQUARES, ReduceMean, OP(Mul, ANY(DIFFERENCE), ANY(DIFFERENCE)))
 #define DEVIATION_OF_X DEVIATION(OR_AT_LEAST_0(EITHER(VARIANCE_AT_ONCE, VARIANCE_IN_TWO_STEPS)))
-#define ROOT_MEAN_SQUARE DEVIATION(OP_AT(MEAN_OF_SQUARES, "ReduceMean", OP("Mul", X, X)))
+#define ROOT_MEAN_SQUARE DEVIATION(OP_AT(MEAN_OF_SQUARES, ReduceMean, OP(Mul, X, X)))
 
 static bool prefers_native(const Match *match) {
   return strcmp(match->rewriter->pass, "prefer_native_normalization") == 0;
@@ -96,7 +96,7 @@ static bool varies_by_channel(Type type, Type to) {
 
 /* ---- finding them ---- */
 
-static bool emit_normalization(Match *match, const char *op, int64_t first, Value *scale, Emitter emitter) {
+static bool emit_normalization(Match *match, Op op, int64_t first, Value *scale, Emitter emitter) {
   if (!scale) return false;
   float epsilon = (float)match_number(match, EPSILON);
   if (!(epsilon >= 0) || !isfinite(epsilon)) return false;
@@ -124,15 +124,15 @@ static bool fuse_scaled(Match *match) {
 }
 
 /* x * s + (bias - mean * s), where s is the scale by the deviation. */
-#define MEAN_TAKEN_OUT OP("Mul", OP("Neg", ANY(MEAN)), ANY(INNER))
-#define SPREAD_OUT                                                                                                 \
-  OP("Add",                                                                                                        \
-     OP("Mul", X,                                                                                                  \
-        OP_AT(INNER, "Mul",                                                                                        \
-              OP("Reciprocal",                                                                                     \
-                 DEVIATION(OP_AT(MEAN_OF_SQUARES, "ReduceMean", OP("Mul", DIFFERENCE_TO_MEAN, ANY(DIFFERENCE))))), \
-              ANY(SCALE))),                                                                                        \
-     OP("Add", MEAN_TAKEN_OUT, ANY(BIAS)))
+#define MEAN_TAKEN_OUT OP(Mul, OP(Neg, ANY(MEAN)), ANY(INNER))
+#define SPREAD_OUT                                                                                             \
+  OP(Add,                                                                                                      \
+     OP(Mul, X,                                                                                                \
+        OP_AT(INNER, Mul,                                                                                      \
+              OP(Reciprocal,                                                                                   \
+                 DEVIATION(OP_AT(MEAN_OF_SQUARES, ReduceMean, OP(Mul, DIFFERENCE_TO_MEAN, ANY(DIFFERENCE))))), \
+              ANY(SCALE))),                                                                                    \
+     OP(Add, MEAN_TAKEN_OUT, ANY(BIAS)))
 
 static bool fuse_spread_out(Match *match) {
   int64_t first = first_axis(match), rank = match_type(match).rank;
@@ -145,7 +145,7 @@ static bool fuse_spread_out(Match *match) {
   scale = shaped(match, scale, shape);
   bias = shaped(match, bias, shape);
   if (!scale || !bias) return false;
-  Node *node = EMIT_MATCH(match, "LayerNormalization", match->values[X_SLOT], scale, bias);
+  Node *node = EMIT_MATCH(match, OP_LayerNormalization, match->values[X_SLOT], scale, bias);
   node_set_int(node, "axis", first == rank - 1 ? -1 : first);
   node_set_float(node, "epsilon", epsilon);
   return true;
@@ -176,13 +176,13 @@ static float epsilon_of(const Node *node) {
 /* Normalised over all axes after the channels and scaled by channel: an InstanceNormalization. */
 static bool fuse_instance_scale(Match *match, const Node *inner, Value *scale) {
   Type type = match_type(match), channel = {.dtype = type.dtype, .rank = 1, .dims = type.dims + 1};
-  if (type.rank < 3 || axis_of(inner) != 2 || !node_is(inner, "LayerNormalization")) return false;
+  if (type.rank < 3 || axis_of(inner) != 2 || !node_is(inner, OP_LayerNormalization)) return false;
   if (!varies_by_channel(scale->type, type) || !constant_of(scale)) return false;
-  if (!schema_runs("InstanceNormalization", NULL, match_opset(match), type.dtype)) return false;
+  if (!schema_runs(OP_InstanceNormalization, NULL, match_opset(match), type.dtype)) return false;
   float epsilon = epsilon_of(inner);
   Value *weight = shaped(match, scale, channel), *bias = filled(match, channel, 0);
   if (!weight || !bias) return false;
-  node_set_float(EMIT_MATCH(match, "InstanceNormalization", match->values[X_SLOT], weight, bias), "epsilon", epsilon);
+  node_set_float(EMIT_MATCH(match, OP_InstanceNormalization, match->values[X_SLOT], weight, bias), "epsilon", epsilon);
   return true;
 }
 
@@ -208,7 +208,7 @@ static bool fuse_bias(Match *match) {
   if (!varies_along(bias->type, match_type(match), axis)) return false;
   bias = shaped(match, bias, axes_from(match_type(match), axis));
   if (!bias) return false;
-  copy_settings(EMIT_MATCH(match, "LayerNormalization", match->values[X_SLOT], scale, bias), axis, epsilon);
+  copy_settings(EMIT_MATCH(match, OP_LayerNormalization, match->values[X_SLOT], scale, bias), axis, epsilon);
   return true;
 }
 
@@ -222,7 +222,7 @@ static bool fuse_instance_bias(Match *match) {
   if (!varies_by_channel(match->values[BIAS]->type, type)) return false;
   Value *bias = shaped(match, match->values[BIAS], channel);
   if (!bias) return false;
-  node_set_float(EMIT_MATCH(match, "InstanceNormalization", match->values[X_SLOT], scale, bias), "epsilon", epsilon);
+  node_set_float(EMIT_MATCH(match, OP_InstanceNormalization, match->values[X_SLOT], scale, bias), "epsilon", epsilon);
   return true;
 }
 
@@ -256,19 +256,15 @@ static bool fuse_batch(Match *match) {
   for (size_t i = 0; i < 3; i++) inputs[i + 1] = shaped(match, match->values[slots[i]], channel);
   inputs[4] = filled(match, channel, 1);
   if (!inputs[1] || !inputs[2] || !inputs[3] || !inputs[4]) return false;
-  node_set_float(match_emit(match, "BatchNormalization", inputs, 5, REWRITE_EMITTER(match->rewriter)), "epsilon", 0);
+  node_set_float(match_emit(match, OP_BatchNormalization, inputs, 5, REWRITE_EMITTER(match->rewriter)), "epsilon", 0);
   return true;
 }
 
 /* May the scale of x be that of a normalisation which other rules know, now or once all of it is found? */
 static bool may_be_normalised(const Value *x) {
-  static const char *const names[] = {"Reshape", "Sub", "Mul", "Div", NULL};
   const Node *node = x->producer;
-  if (!node) return false;
-  for (const char *const *name = names; *name; name++) {
-    if (node_is(node, *name)) return true;
-  }
-  return strstr(node->op, "Normalization") != NULL;
+  if (!node || node_has(node, NORMALIZES)) return node != NULL;
+  return node_is(node, OP_Reshape) || node_is(node, OP_Sub) || node_is(node, OP_Mul) || node_is(node, OP_Div);
 }
 
 /* x * scale + bias with constants by channel of an image: what is left of a batch normalisation whose mean was put into
@@ -283,26 +279,25 @@ static bool fuse_batch_scale(Match *match) {
   Value *inputs[] = {match->values[X_SLOT], shaped(match, match->values[SCALE], channel),
                      shaped(match, match->values[BIAS], channel), filled(match, channel, 0), filled(match, channel, 1)};
   if (!inputs[1] || !inputs[2] || !inputs[3] || !inputs[4]) return false;
-  node_set_float(match_emit(match, "BatchNormalization", inputs, 5, REWRITE_EMITTER(match->rewriter)), "epsilon", 0);
+  node_set_float(match_emit(match, OP_BatchNormalization, inputs, 5, REWRITE_EMITTER(match->rewriter)), "epsilon", 0);
   return true;
 }
 
 static const FusionRule rules[] = {
-    {OP("Mul", DIFFERENCE_TO_MEAN, OP("Reciprocal", DEVIATION_OF_X)), "LayerNormalization", fuse_unscaled},
-    {OP("Div", DIFFERENCE_TO_MEAN, DEVIATION_OF_X), "LayerNormalization", fuse_unscaled},
-    {OP("Mul", DIFFERENCE_TO_MEAN, OP("Mul", OP("Reciprocal", DEVIATION_OF_X), ANY(SCALE))), "LayerNormalization",
+    {OP(Mul, DIFFERENCE_TO_MEAN, OP(Reciprocal, DEVIATION_OF_X)), OP_LayerNormalization, fuse_unscaled},
+    {OP(Div, DIFFERENCE_TO_MEAN, DEVIATION_OF_X), OP_LayerNormalization, fuse_unscaled},
+    {OP(Mul, DIFFERENCE_TO_MEAN, OP(Mul, OP(Reciprocal, DEVIATION_OF_X), ANY(SCALE))), OP_LayerNormalization,
      fuse_scaled},
-    {SPREAD_OUT, "LayerNormalization", fuse_spread_out},
-    {OP("Mul", OP_AT(INNER, "LayerNormalization", X), ANY(SCALE)), "LayerNormalization", fuse_scale},
-    {OP("Add", OP_AT(INNER, "LayerNormalization", X), ANY(BIAS)), "LayerNormalization", fuse_bias},
-    {OP("Mul", X, OP("Reciprocal", ROOT_MEAN_SQUARE)), "RMSNormalization", fuse_unscaled},
-    {OP("Div", X, ROOT_MEAN_SQUARE), "RMSNormalization", fuse_unscaled},
-    {OP("Mul", X, OP("Mul", OP("Reciprocal", ROOT_MEAN_SQUARE), ANY(SCALE))), "RMSNormalization", fuse_scaled},
-    {OP("Mul", OP_AT(INNER, "RMSNormalization", X), ANY(SCALE)), "RMSNormalization", fuse_scale},
-    {OP("Add", OP_AT(INNER, "InstanceNormalization", X), CONSTANT(BIAS)), "InstanceNormalization", fuse_instance_bias},
-    {OP("Add", OP("Mul", OP("Sub", X, CONSTANT(MEAN)), CONSTANT(SCALE)), CONSTANT(BIAS)), "BatchNormalization",
-     fuse_batch},
-    {OP("Add", OP("Mul", X, CONSTANT(SCALE)), CONSTANT(BIAS)), "BatchNormalization", fuse_batch_scale},
+    {SPREAD_OUT, OP_LayerNormalization, fuse_spread_out},
+    {OP(Mul, OP_AT(INNER, LayerNormalization, X), ANY(SCALE)), OP_LayerNormalization, fuse_scale},
+    {OP(Add, OP_AT(INNER, LayerNormalization, X), ANY(BIAS)), OP_LayerNormalization, fuse_bias},
+    {OP(Mul, X, OP(Reciprocal, ROOT_MEAN_SQUARE)), OP_RMSNormalization, fuse_unscaled},
+    {OP(Div, X, ROOT_MEAN_SQUARE), OP_RMSNormalization, fuse_unscaled},
+    {OP(Mul, X, OP(Mul, OP(Reciprocal, ROOT_MEAN_SQUARE), ANY(SCALE))), OP_RMSNormalization, fuse_scaled},
+    {OP(Mul, OP_AT(INNER, RMSNormalization, X), ANY(SCALE)), OP_RMSNormalization, fuse_scale},
+    {OP(Add, OP_AT(INNER, InstanceNormalization, X), CONSTANT(BIAS)), OP_InstanceNormalization, fuse_instance_bias},
+    {OP(Add, OP(Mul, OP(Sub, X, CONSTANT(MEAN)), CONSTANT(SCALE)), CONSTANT(BIAS)), OP_BatchNormalization, fuse_batch},
+    {OP(Add, OP(Mul, X, CONSTANT(SCALE)), CONSTANT(BIAS)), OP_BatchNormalization, fuse_batch_scale},
 };
 
 bool fuse_normalization(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

@@ -62,7 +62,7 @@ static bool add_pads(const Node *node, const Pads *pads, int64_t *sum, bool *pad
     int64_t more = i < space ? pads->low[2 + i] : pads->high[2 + i - space];
     *padded_already = *padded_already || (own && own->integers[i] != 0);
     sum[i] = more + (own ? own->integers[i] : 0);
-    if (node_is(node, "Conv")) continue;
+    if (node_is(node, OP_Conv)) continue;
     if (!windows || windows->count != space || sum[i] >= windows->integers[i % space]) return false;
   }
   return true;
@@ -72,17 +72,17 @@ static bool is_never_negative(const Value *value) {
   const Node *node = value->producer;
   double lowest;
   if (!node) return false;
-  if (node_is(node, "Clip")) return uniform_number(node_input(node, 1), &lowest) && lowest >= 0;
-  return node_is(node, "Relu") || node_is(node, "Sigmoid") || node_is(node, "HardSigmoid") || node_is(node, "Abs");
+  if (node_is(node, OP_Clip)) return uniform_number(node_input(node, 1), &lowest) && lowest >= 0;
+  return node_is(node, OP_Relu) || node_is(node, OP_Sigmoid) || node_is(node, OP_HardSigmoid) || node_is(node, OP_Abs);
 }
 
 /* Does the operator pad with the same? */
 static bool pads_alike(const Match *match, const Pads *pads, bool padded_already) {
   const Node *root = match->root;
   if (!dtype_is_float(match_type(match).dtype)) return false;
-  if (node_is(root, "Conv")) return pads->fill == 0;
+  if (node_is(root, OP_Conv)) return pads->fill == 0;
   if (node_attribute(root, "dilations") || node_int_or(root, "ceil_mode", 0)) return false;
-  if (node_is(root, "MaxPool")) {
+  if (node_is(root, OP_MaxPool)) {
     return pads->fill == -INFINITY || (pads->fill <= 0 && is_never_negative(match->values[SOURCE]));
   }
   return pads->fill == 0 && (!padded_already || node_int_or(root, "count_include_pad", 0));
@@ -95,7 +95,7 @@ static Value *turned(Match *match, const Node *transpose, const AxisOrder *order
   Type type = order_type(rewriter->context, source->type, order);
   const Origin *origin = transpose->origin;
   origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
-  Node *node = graph_node(match->root->graph, origin, "Transpose", "", &source, 1, &type, 1, match->root);
+  Node *node = graph_node(match->root->graph, origin, OP_Transpose, &source, 1, &type, 1, match->root);
   node_set_ints(node, "perm", order->from, order->rank);
   return node->outputs[0];
 }
@@ -105,7 +105,8 @@ static Value *turned(Match *match, const Node *transpose, const AxisOrder *order
 static void keep_padding_apart(const Match *match, const Pads *pads) {
   Node *pool = match->root;
   const Attribute *own = node_attribute(pool, "pads");
-  if (!node_is(pool, "MaxPool") || match->values[TURNED] || pads->fill != 0 || node_attribute(pool, "auto_pad")) return;
+  if (!node_is(pool, OP_MaxPool) || match->values[TURNED] || pads->fill != 0 || node_attribute(pool, "auto_pad"))
+    return;
   for (size_t i = 0; own && i < own->count; i++) {
     if (own->integers[i] != 0) return;
   }
@@ -146,7 +147,7 @@ static bool fuse_padding(Match *match) {
     if (strcmp(attributes[i].name, "auto_pad") != 0) array_push(context, &node->attributes, attributes[i]);
   }
   node_set_ints(node, "pads", sum, 2 * (pads.rank - 2));
-  if (node_is(node, "AveragePool")) node_set_int(node, "count_include_pad", 1);
+  if (node_is(node, OP_AveragePool)) node_set_int(node, "count_include_pad", 1);
   return true;
 }
 
@@ -156,7 +157,7 @@ static Node *emit_average(Match *match, bool count_padding) {
   const Node *pool = match->values[POOLED]->producer;
   const Attribute *attributes = pool->attributes.items;
   size_t count = pool->attributes.count;
-  Node *node = EMIT_MATCH(match, "AveragePool", match->values[SOURCE]);
+  Node *node = EMIT_MATCH(match, OP_AveragePool, match->values[SOURCE]);
   for (size_t i = 0; i < count; i++) array_push(match->rewriter->context, &node->attributes, attributes[i]);
   node_set_int(node, "count_include_pad", count_padding);
   return node;
@@ -165,7 +166,7 @@ static Node *emit_average(Match *match, bool count_padding) {
 /* The average times the size of the window, over that size. */
 static bool fuse_average(Match *match) {
   double size = match_number(match, SIZE), divisor = match_number(match, DIVISOR);
-  if (node_is(match->root, "Mul")) divisor = 1 / divisor;
+  if (node_is(match->root, OP_Mul)) divisor = 1 / divisor;
   if (!type_equal(match_type(match), match->values[POOLED]->type)) return false;
   if (!near_number(match_type(match).dtype, divisor, size)) return false;
   emit_average(match, node_int_or(match->values[POOLED]->producer, "count_include_pad", 0) != 0);
@@ -193,12 +194,12 @@ static bool counts_elements(Type ones, Type pooled) {
 static Node *window_counter(const Value *value, double size) {
   Node *product = value->producer;
   double factor, one;
-  if (!product || !node_is(product, "Mul") || !uniform_number(node_input(product, 1), &factor) || factor != size)
+  if (!product || !node_is(product, OP_Mul) || !uniform_number(node_input(product, 1), &factor) || factor != size)
     return NULL;
   Node *pool = node_input(product, 0)->producer;
-  if (!pool || !node_is(pool, "AveragePool")) return NULL;
+  if (!pool || !node_is(pool, OP_AveragePool)) return NULL;
   const Value *ones = node_input(pool, 0);
-  if (ones->producer && node_is(ones->producer, "Expand")) ones = node_input(ones->producer, 0);
+  if (ones->producer && node_is(ones->producer, OP_Expand)) ones = node_input(ones->producer, 0);
   return uniform_number(ones, &one) && one == 1 ? pool : NULL;
 }
 
@@ -221,20 +222,20 @@ static bool fuse_counted_average(Match *match) {
   return true;
 }
 
-#define PAD OP_AT(PADDED, "Pad", ANY(SOURCE))
-#define TRANSPOSED_PAD OP_AT(TURNED, "Transpose", PAD)
-#define WINDOW_SUM OP("Mul", OP_AT(POOLED, "AveragePool", ANY(SOURCE)), UNIFORM(SIZE))
+#define PAD OP_AT(PADDED, Pad, ANY(SOURCE))
+#define TRANSPOSED_PAD OP_AT(TURNED, Transpose, PAD)
+#define WINDOW_SUM OP(Mul, OP_AT(POOLED, AveragePool, ANY(SOURCE)), UNIFORM(SIZE))
 
 static const FusionRule rules[] = {
-    {OP("Conv", PAD), NULL, fuse_padding},
-    {OP("Conv", TRANSPOSED_PAD), NULL, fuse_padding},
-    {OP("MaxPool", PAD), NULL, fuse_padding},
-    {OP("MaxPool", TRANSPOSED_PAD), NULL, fuse_padding},
-    {OP("AveragePool", PAD), NULL, fuse_padding},
-    {OP("AveragePool", TRANSPOSED_PAD), NULL, fuse_padding},
-    {OP("Div", WINDOW_SUM, UNIFORM(DIVISOR)), NULL, fuse_average},
-    {OP("Mul", WINDOW_SUM, UNIFORM(DIVISOR)), NULL, fuse_average},
-    {OP("Div", WINDOW_SUM, ANY(DIVISOR)), NULL, fuse_counted_average},
+    {OP(Conv, PAD), OP_NONE, fuse_padding},
+    {OP(Conv, TRANSPOSED_PAD), OP_NONE, fuse_padding},
+    {OP(MaxPool, PAD), OP_NONE, fuse_padding},
+    {OP(MaxPool, TRANSPOSED_PAD), OP_NONE, fuse_padding},
+    {OP(AveragePool, PAD), OP_NONE, fuse_padding},
+    {OP(AveragePool, TRANSPOSED_PAD), OP_NONE, fuse_padding},
+    {OP(Div, WINDOW_SUM, UNIFORM(DIVISOR)), OP_NONE, fuse_average},
+    {OP(Mul, WINDOW_SUM, UNIFORM(DIVISOR)), OP_NONE, fuse_average},
+    {OP(Div, WINDOW_SUM, ANY(DIVISOR)), OP_NONE, fuse_counted_average},
 };
 
 bool fuse_pooling(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

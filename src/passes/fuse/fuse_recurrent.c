@@ -19,7 +19,7 @@ typedef struct Cell {
   Node *scan;
   Graph *body;
   uint32_t state_count;
-  const char *op;
+  Op op;
   Value *hidden, *memory; /* the states */
   uint32_t hidden_index, memory_index;
   Value *next_hidden;
@@ -37,26 +37,26 @@ typedef struct Cell {
 /* ---- the shape of a cell ---- */
 
 static Value *without_identity(Value *value) {
-  while (value->producer && node_is(value->producer, "Identity")) value = node_input(value->producer, 0);
+  while (value->producer && node_is(value->producer, OP_Identity)) value = node_input(value->producer, 0);
   return value;
 }
 
-static Node *made_by(const Cell *cell, Value *value, const char *op) {
+static Node *made_by(const Cell *cell, Value *value, Op op) {
   Node *node = value->producer;
   return node && node->graph == cell->body && node_is(node, op) ? node : NULL;
 }
 
 /* What the operator was applied to; NULL when the value is nothing of that kind. */
-static Value *argument_of(const Cell *cell, Value *value, const char *op) {
+static Value *argument_of(const Cell *cell, Value *value, Op op) {
   Node *node = made_by(cell, value, op);
   return node ? node_input(node, 0) : NULL;
 }
 
 /* A product of sigmoid(*gate) and *other, in the given order of its factors. */
 static bool gated(const Cell *cell, Value *value, size_t swapped, Value **gate, Value **other) {
-  Node *product = made_by(cell, value, "Mul");
+  Node *product = made_by(cell, value, OP_Mul);
   if (!product) return false;
-  *gate = argument_of(cell, node_input(product, swapped), "Sigmoid");
+  *gate = argument_of(cell, node_input(product, swapped), OP_Sigmoid);
   *other = node_input(product, 1 - swapped);
   return *gate != NULL;
 }
@@ -74,7 +74,7 @@ static bool gates_value(const Cell *cell, Value *value, const Value *wanted, Val
 static bool gates_candidate(const Cell *cell, Value *value, Value **gate, Value **candidate) {
   Value *other;
   for (size_t swapped = 0; swapped < 2; swapped++) {
-    if (gated(cell, value, swapped, gate, &other) && (*candidate = argument_of(cell, other, "Tanh"))) return true;
+    if (gated(cell, value, swapped, gate, &other) && (*candidate = argument_of(cell, other, OP_Tanh))) return true;
   }
   return false;
 }
@@ -85,13 +85,13 @@ static bool read_gate(const Cell *cell, Value *value, Affine *gate) {
 
 /* memory' = f * memory + i * tanh(g), hidden' = o * tanh(memory'). */
 static bool is_lstm(Cell *cell, Value *next_memory) {
-  Node *sum = made_by(cell, next_memory, "Add");
+  Node *sum = made_by(cell, next_memory, OP_Add);
   Value *output, *forget, *input, *candidate, *squashed;
   if (!sum || !gates_candidate(cell, cell->next_hidden, &output, &squashed) || squashed != next_memory) return false;
   for (size_t swapped = 0; swapped < 2; swapped++) {
     if (!gates_value(cell, node_input(sum, swapped), cell->memory, &forget)) continue;
     if (!gates_candidate(cell, node_input(sum, 1 - swapped), &input, &candidate)) continue;
-    cell->op = "LSTM";
+    cell->op = OP_LSTM;
     cell->gate_count = 4;
     return read_gate(cell, input, &cell->gates[0]) && read_gate(cell, output, &cell->gates[1]) &&
            read_gate(cell, forget, &cell->gates[2]) && read_gate(cell, candidate, &cell->gates[3]);
@@ -101,27 +101,27 @@ static bool is_lstm(Cell *cell, Value *next_memory) {
 
 /* (1 - z) * tanh(n), for the update gate z that is given. */
 static bool is_complement(const Cell *cell, Value *value, const Value *update, Value **candidate) {
-  Node *product = made_by(cell, value, "Mul");
+  Node *product = made_by(cell, value, OP_Mul);
   double one;
   for (size_t swapped = 0; product && swapped < 2; swapped++) {
-    Node *rest = made_by(cell, node_input(product, swapped), "Sub");
-    *candidate = argument_of(cell, node_input(product, 1 - swapped), "Tanh");
+    Node *rest = made_by(cell, node_input(product, swapped), OP_Sub);
+    *candidate = argument_of(cell, node_input(product, 1 - swapped), OP_Tanh);
     if (!rest || !*candidate || !uniform_number(node_input(rest, 0), &one) || one != 1) continue;
-    if (argument_of(cell, node_input(rest, 1), "Sigmoid") == update) return true;
+    if (argument_of(cell, node_input(rest, 1), OP_Sigmoid) == update) return true;
   }
   return false;
 }
 
 /* hidden' = (1 - z) * tanh(n) + z * hidden, or tanh(n) + z * (hidden - tanh(n)). */
 static bool is_update(const Cell *cell, Value **update, Value **candidate) {
-  Node *sum = made_by(cell, cell->next_hidden, "Add");
+  Node *sum = made_by(cell, cell->next_hidden, OP_Add);
   for (size_t swapped = 0; sum && swapped < 2; swapped++) {
     Value *one = node_input(sum, swapped), *other = node_input(sum, 1 - swapped), *difference;
     if (gates_value(cell, one, cell->hidden, update) && is_complement(cell, other, *update, candidate)) return true;
-    *candidate = argument_of(cell, other, "Tanh");
+    *candidate = argument_of(cell, other, OP_Tanh);
     for (size_t order = 0; *candidate && order < 2; order++) {
       if (!gated(cell, one, order, update, &difference)) continue;
-      Node *step = made_by(cell, difference, "Sub");
+      Node *step = made_by(cell, difference, OP_Sub);
       if (step && node_input(step, 0) == cell->hidden && node_input(step, 1) == other) return true;
     }
   }
@@ -149,7 +149,7 @@ static Value *reset_gate(Cell *cell, Affine *candidate) {
 static bool is_gru(Cell *cell) {
   Value *update, *candidate;
   if (!is_update(cell, &update, &candidate)) return false;
-  cell->op = "GRU";
+  cell->op = OP_GRU;
   cell->gate_count = 3;
   cell->gates[2].takes_product = true;
   if (!read_gate(cell, candidate, &cell->gates[2])) return false;
@@ -158,10 +158,10 @@ static bool is_gru(Cell *cell) {
 }
 
 static bool is_plain(Cell *cell) {
-  Value *sum = argument_of(cell, cell->next_hidden, "Tanh");
+  Value *sum = argument_of(cell, cell->next_hidden, OP_Tanh);
   cell->relu = !sum;
-  if (cell->relu) sum = argument_of(cell, cell->next_hidden, "Relu");
-  cell->op = "RNN";
+  if (cell->relu) sum = argument_of(cell, cell->next_hidden, OP_Relu);
+  cell->op = OP_RNN;
   cell->gate_count = 1;
   return sum && read_gate(cell, sum, &cell->gates[0]);
 }
@@ -234,7 +234,7 @@ static bool check_candidate(const Cell *cell) {
 }
 
 static bool check_parts(Cell *cell) {
-  bool gru = strcmp(cell->op, "GRU") == 0;
+  bool gru = cell->op == OP_GRU;
   for (uint32_t i = 0; i < cell->gate_count; i++) {
     if (!check_sources(cell, &cell->gates[i], gru && i == 2)) return false;
   }
@@ -361,11 +361,11 @@ static const Origin *cell_origin(const Cell *cell, Emitter emitter) {
   return origin_with_emitter(cell->rewriter->model->provenance, origin, emitter);
 }
 
-static Node *emit(Cell *cell, Emitter emitter, const char *op, Value *const *inputs, size_t count, Type type) {
-  return graph_node(cell->scan->graph, cell_origin(cell, emitter), op, "", inputs, count, &type, 1, cell->scan);
+static Node *emit(Cell *cell, Emitter emitter, Op op, Value *const *inputs, size_t count, Type type) {
+  return graph_node(cell->scan->graph, cell_origin(cell, emitter), op, inputs, count, &type, 1, cell->scan);
 }
 
-static Value *with_axes(Cell *cell, Value *value, const int64_t *axes, size_t count, Type type, const char *op) {
+static Value *with_axes(Cell *cell, Value *value, const int64_t *axes, size_t count, Type type, Op op) {
   Value *numbers = rewrite_constant_ints(cell->rewriter, cell->scan, axes, count, cell->scan->origin);
   return emit(cell, REWRITE_EMITTER(cell->rewriter), op, (Value *[]){value, numbers}, 2, type)->outputs[0];
 }
@@ -380,9 +380,9 @@ static Dim batch_of(const Cell *cell) { return cell->hidden->type.rank == 2 ? ce
 static Value *steps_first(Cell *cell) {
   Type type = cell->inputs->type;
   const Dim dims[] = {type.dims[cell->batch_first ? 1 : 0], batch_of(cell), type.dims[type.rank - 1]};
-  if (type.rank == 2) return with_axes(cell, cell->inputs, (int64_t[]){1}, 1, make_type(cell, dims, 3), "Unsqueeze");
+  if (type.rank == 2) return with_axes(cell, cell->inputs, (int64_t[]){1}, 1, make_type(cell, dims, 3), OP_Unsqueeze);
   if (!cell->batch_first) return cell->inputs;
-  Node *node = emit(cell, REWRITE_EMITTER(cell->rewriter), "Transpose", &cell->inputs, 1, make_type(cell, dims, 3));
+  Node *node = emit(cell, REWRITE_EMITTER(cell->rewriter), OP_Transpose, &cell->inputs, 1, make_type(cell, dims, 3));
   node_set_ints(node, "perm", (int64_t[]){1, 0, 2}, 3);
   return node->outputs[0];
 }
@@ -391,7 +391,7 @@ static Value *steps_first(Cell *cell) {
 static bool is_zero(const Value *value) {
   double number;
   const Node *node = value->producer;
-  if (node && node_is(node, "Expand")) value = node_input(node, 0);
+  if (node && node_is(node, OP_Expand)) value = node_input(node, 0);
   return uniform_number(value, &number) && number == 0;
 }
 
@@ -400,7 +400,7 @@ static Value *start_of(Cell *cell, uint32_t state) {
   if (is_zero(value)) return NULL;
   const Dim dims[] = {dim_of(1), batch_of(cell), dim_of(cell->width)};
   return with_axes(cell, value, (int64_t[]){0, 1}, value->type.rank == 2 ? 1 : 2, make_type(cell, dims, 3),
-                   "Unsqueeze");
+                   OP_Unsqueeze);
 }
 
 static bool is_used(const Value *value) { return value && value->uses; }
@@ -408,7 +408,7 @@ static bool is_used(const Value *value) { return value && value->uses; }
 /* The scan's result is the operator's without the axis of directions. */
 static void replace_result(Cell *cell, Value *old, Value *result, const int64_t *axes) {
   size_t count = cell->hidden->type.rank == 2 ? 1 : 2;
-  Value *value = with_axes(cell, result, axes, count, old->type, "Squeeze");
+  Value *value = with_axes(cell, result, axes, count, old->type, OP_Squeeze);
   if (old->name_fixed) {
     value->name = old->name;
     value->name_fixed = true;
@@ -445,7 +445,7 @@ static void hand_over_products(Cell *cell, Node *node) {
 }
 
 static void emit_cell(Cell *cell) {
-  bool lstm = strcmp(cell->op, "LSTM") == 0, gru = strcmp(cell->op, "GRU") == 0;
+  bool lstm = cell->op == OP_LSTM, gru = cell->op == OP_GRU;
   Value *inputs[] = {steps_first(cell),
                      pack_matrices(cell, false),
                      pack_matrices(cell, true),
@@ -457,7 +457,7 @@ static void emit_cell(Cell *cell) {
   while (!inputs[count - 1]) count--;
   const Dim steps[] = {inputs[0]->type.dims[0], dim_of(1), batch_of(cell), dim_of(cell->width)};
   const Type types[] = {make_type(cell, steps, 4), make_type(cell, steps + 1, 3), make_type(cell, steps + 1, 3)};
-  Node *node = graph_node(cell->scan->graph, cell_origin(cell, REWRITE_EMITTER(cell->rewriter)), cell->op, "", inputs,
+  Node *node = graph_node(cell->scan->graph, cell_origin(cell, REWRITE_EMITTER(cell->rewriter)), cell->op, inputs,
                           count, types, lstm ? 3 : 2, cell->scan);
   node_set_int(node, "hidden_size", cell->width);
   if (cell->reverse) node_set_string(node, "direction", "reverse");
@@ -465,7 +465,7 @@ static void emit_cell(Cell *cell) {
   Context *context = cell->rewriter->context;
   if (cell->relu) {
     Attribute activations = {.name = str_intern(context, "activations"), .kind = ATTRIBUTE_STRINGS, .count = 1};
-    Str relu = str_intern(context, "Relu");
+    Str relu = str_intern(context, op_name(OP_Relu));
     activations.strings = arena_copy(&context->arena, &relu, sizeof relu);
     array_push(context, &node->attributes, activations);
   }
@@ -501,10 +501,10 @@ static void fuse_scan(Rewriter *rewriter, Node *node) {
 /* The steps that a recurrent operator gives, before the axis of directions went; NULL when the value is none. */
 static Value *steps_of(const Value *value) {
   const Node *squeeze = value ? value->producer : NULL;
-  if (!squeeze || !node_is(squeeze, "Squeeze")) return NULL;
+  if (!squeeze || !node_is(squeeze, OP_Squeeze)) return NULL;
   Value *steps = node_input(squeeze, 0);
   const Node *node = steps->producer;
-  if (!node || (!node_is(node, "LSTM") && !node_is(node, "GRU") && !node_is(node, "RNN"))) return NULL;
+  if (!node || !node_has(node, RECURRENT)) return NULL;
   if (steps->output_index != 0 || steps->type.rank != 4) return NULL;
   return dim_equal(value->type.dims[0], steps->type.dims[0]) ? steps : NULL;
 }
@@ -545,7 +545,7 @@ static void pick_state(Rewriter *rewriter, Node *node) {
   Value *state = last_state(steps->producer, (Type){.dtype = all.dtype, .rank = 3, .dims = all.dims + 1});
   const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
   Value *inputs[] = {state, rewrite_constant_ints(rewriter, node, of_state, type.rank == 2 ? 1 : 2, node->origin)};
-  Node *last = graph_node(node->graph, origin, "Squeeze", "", inputs, 2, &type, 1, node);
+  Node *last = graph_node(node->graph, origin, OP_Squeeze, inputs, 2, &type, 1, node);
   rewrite_replace(rewriter, node, last->outputs[0]);
   rewrite_drop_unused(rewriter, squeeze, last);
   if (!steps->uses) steps->producer->outputs[0] = NULL;
@@ -553,9 +553,7 @@ static void pick_state(Rewriter *rewriter, Node *node) {
 
 /* ---- steps turned around ---- */
 
-static bool is_recurrent(const Node *node) {
-  return node && (node_is(node, "LSTM") || node_is(node, "GRU") || node_is(node, "RNN"));
-}
+static bool is_recurrent(const Node *node) { return node && node_has(node, RECURRENT); }
 
 static bool reads_reversed(const Node *recurrent) {
   int64_t axis;
@@ -588,9 +586,9 @@ static void turn_steps(Rewriter *rewriter, Node *node) {
 }
 
 static void visit(Rewriter *rewriter, Node *node) {
-  if (node_is(node, "Scan")) fuse_scan(rewriter, node);
-  else if (node_is(node, "Gather")) pick_state(rewriter, node);
-  else if (node_is(node, "Slice")) turn_steps(rewriter, node);
+  if (node_is(node, OP_Scan)) fuse_scan(rewriter, node);
+  else if (node_is(node, OP_Gather)) pick_state(rewriter, node);
+  else if (node_is(node, OP_Slice)) turn_steps(rewriter, node);
   else if (is_recurrent(node) && !is_used(node->outputs[0]) && reads_reversed(node)) turn_around(rewriter, node);
 }
 

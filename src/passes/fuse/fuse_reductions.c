@@ -8,22 +8,13 @@
 enum { X_SLOT, SUM, SIZE };
 #define X ANY(X_SLOT)
 
-static bool is_reduction(const Node *node) {
-  static const char *const names[] = {"ReduceSum", "ReduceMean", "ReduceMax",       "ReduceMin",       "ReduceProd",
-                                      "ReduceL1",  "ReduceL2",   "ReduceSumSquare", "ReduceLogSumExp", NULL};
-  for (const char *const *name = names; *name; name++) {
-    if (node_is(node, *name)) return true;
-  }
-  return false;
-}
-
 /* ReduceSum takes its axes as an input since opset 13, the others since 18. */
-static bool axes_are_attribute(const Match *match, const char *op) {
-  return schema_version(op, match_opset(match)) < (strcmp(op, "ReduceSum") == 0 ? 13 : 18);
+static bool axes_are_attribute(const Match *match, Op op) {
+  return schema_version(op, match_opset(match)) < (op == OP_ReduceSum ? 13 : 18);
 }
 
 /* The reduction `op` of source over the axes of `like`, in place of the match. */
-static bool emit_reduction(Match *match, const char *op, Value *source, const Node *like, bool keep, Emitter emitter) {
+static bool emit_reduction(Match *match, Op op, Value *source, const Node *like, bool keep, Emitter emitter) {
   bool axes[MAX_RANK];
   int64_t numbers[MAX_RANK];
   size_t count = 0;
@@ -51,7 +42,7 @@ static bool keeps_axes(const Node *reduce) { return node_int_or(reduce, "keepdim
 static bool fuse_kept_axes(Match *match) {
   Node *reduce = match->values[X_SLOT]->producer;
   bool axes[MAX_RANK];
-  if (!reduce || !is_reduction(reduce) || reduce->graph != match->root->graph || keeps_axes(reduce)) return false;
+  if (!reduce || !node_has(reduce, REDUCES) || reduce->graph != match->root->graph || keeps_axes(reduce)) return false;
   if (value_use_count(match->values[X_SLOT]) != 1 || !reduced_axes(reduce, axes)) return false;
   Value *source = node_input(reduce, 0);
   if (match_type(match).rank != source->type.rank || !is_reduced_shape(match_type(match), source->type, axes))
@@ -79,7 +70,7 @@ static bool fuse_mean_of(Match *match, double size) {
   DType dtype = match_dtype(match);
   if (count == 0 || !dtype_is_float(dtype) || !type_equal(match_type(match), match->values[SUM]->type)) return false;
   if (!near_number(dtype, size, (double)count)) return false;
-  return EMIT_REDUCTION(match, "ReduceMean", match->values[X_SLOT], sum, keeps_axes(sum));
+  return EMIT_REDUCTION(match, OP_ReduceMean, match->values[X_SLOT], sum, keeps_axes(sum));
 }
 
 static bool fuse_mean(Match *match) { return fuse_mean_of(match, match_number(match, SIZE)); }
@@ -91,8 +82,8 @@ static bool becomes_mean(const Value *value, int depth) {
   for (const Use *use = value->uses; use; use = use->next) {
     if (!use->node) continue;
     double number;
-    if (node_is(use->node, "Div") && uniform_number(node_input(use->node, 1), &number)) return true;
-    bool moved = node_is(use->node, "Unsqueeze") || node_is(use->node, "Reshape");
+    if (node_is(use->node, OP_Div) && uniform_number(node_input(use->node, 1), &number)) return true;
+    bool moved = node_is(use->node, OP_Unsqueeze) || node_is(use->node, OP_Reshape);
     if (moved && depth > 0 && becomes_mean(use->node->outputs[0], depth - 1)) return true;
   }
   return false;
@@ -100,21 +91,21 @@ static bool becomes_mean(const Value *value, int depth) {
 
 static bool fuse_sum_of_squares(Match *match) {
   if (becomes_mean(match->root->outputs[0], 1)) return false;
-  return EMIT_REDUCTION(match, "ReduceSumSquare", match->values[X_SLOT], match->root, keeps_axes(match->root));
+  return EMIT_REDUCTION(match, OP_ReduceSumSquare, match->values[X_SLOT], match->root, keeps_axes(match->root));
 }
 
 static bool fuse_length(Match *match) {
   const Node *sum = match->values[SUM]->producer;
-  return EMIT_REDUCTION(match, "ReduceL2", match->values[X_SLOT], sum, keeps_axes(sum));
+  return EMIT_REDUCTION(match, OP_ReduceL2, match->values[X_SLOT], sum, keeps_axes(sum));
 }
 
 static const FusionRule rules[] = {
-    {OP("Unsqueeze", X), NULL, fuse_kept_axes},
-    {OP("Reshape", X), NULL, fuse_kept_axes},
-    {OP("Div", OP_AT(SUM, "ReduceSum", X), UNIFORM(SIZE)), "ReduceMean", fuse_mean},
-    {OP("Mul", OP_AT(SUM, "ReduceSum", X), UNIFORM(SIZE)), "ReduceMean", fuse_mean_by_product},
-    {OP("ReduceSum", OP("Mul", X, X)), "ReduceSumSquare", fuse_sum_of_squares},
-    {OP("Sqrt", OP_AT(SUM, "ReduceSumSquare", X)), "ReduceL2", fuse_length},
+    {OP(Unsqueeze, X), OP_NONE, fuse_kept_axes},
+    {OP(Reshape, X), OP_NONE, fuse_kept_axes},
+    {OP(Div, OP_AT(SUM, ReduceSum, X), UNIFORM(SIZE)), OP_ReduceMean, fuse_mean},
+    {OP(Mul, OP_AT(SUM, ReduceSum, X), UNIFORM(SIZE)), OP_ReduceMean, fuse_mean_by_product},
+    {OP(ReduceSum, OP(Mul, X, X)), OP_ReduceSumSquare, fuse_sum_of_squares},
+    {OP(Sqrt, OP_AT(SUM, ReduceSumSquare, X)), OP_ReduceL2, fuse_length},
 };
 
 bool fuse_reductions(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

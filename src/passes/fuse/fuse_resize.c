@@ -212,20 +212,20 @@ static bool follow_expand(Chain *chain, const Node *node) {
 }
 
 static bool moves_elements(const Node *node) {
-  return node_is(node, "Transpose") || node_is(node, "Reshape") || node_is(node, "Unsqueeze") ||
-         node_is(node, "Squeeze");
+  return node_is(node, OP_Transpose) || node_is(node, OP_Reshape) || node_is(node, OP_Unsqueeze) ||
+         node_is(node, OP_Squeeze);
 }
 
 static bool follow(Finder *finder, Chain *chain, Node *node, const Value *value) {
   if (node->output_count != 1 || chain->count == LONGEST_CHAIN) return false;
   bool followed = false;
-  if (node_is(node, "MatMul")) followed = follow_product(finder, chain, node, value);
+  if (node_is(node, OP_MatMul)) followed = follow_product(finder, chain, node, value);
   else if (node_input(node, 0) != value) followed = false;
-  else if (node_is(node, "Transpose")) followed = permute_track(&chain->track, node);
+  else if (node_is(node, OP_Transpose)) followed = permute_track(&chain->track, node);
   else if (moves_elements(node)) {
     followed = regroup(finder->rewriter.context, &chain->track, node->outputs[0]->type);
-  } else if (node_is(node, "Gather")) followed = follow_gather(finder, chain, node);
-  else if (node_is(node, "Expand")) followed = follow_expand(chain, node);
+  } else if (node_is(node, OP_Gather)) followed = follow_gather(finder, chain, node);
+  else if (node_is(node, OP_Expand)) followed = follow_expand(chain, node);
   if (followed) chain->nodes[chain->count++] = node;
   return followed;
 }
@@ -350,7 +350,7 @@ static bool make_plan(Finder *finder, Chain *chain, Plan *plan) {
   int64_t opset = finder->rewriter.model->opset;
   if (!find_kind(plan, source.rank)) return false;
   const char *variant = resize_is_nearest(plan->kind) ? NULL : plan->kind == RESIZE_LINEAR ? "linear" : "cubic";
-  if (!schema_runs("Resize", variant, opset, source.dtype)) return false;
+  if (!schema_runs(OP_Resize, variant, opset, source.dtype)) return false;
   if (plan->kind == RESIZE_CUBIC_ANTIALIAS && opset < ANTIALIAS) return false;
   if (!sizes_can_be_said(plan, source)) return false;
   if (!find_turn(plan, source.rank)) return false;
@@ -361,18 +361,18 @@ static bool make_plan(Finder *finder, Chain *chain, Plan *plan) {
   return plan->new_nodes < plan->length;
 }
 
-static Node *new_node(Finder *finder, const Node *root, const char *op, Value *const *inputs, size_t count, Type type,
+static Node *new_node(Finder *finder, const Node *root, Op op, Value *const *inputs, size_t count, Type type,
                       Node *before) {
   const Origin *origin = root->origin;
   Rewriter *rewriter = &finder->rewriter;
   origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
-  return graph_node(root->graph, origin, op, "", inputs, count, &type, 1, before);
+  return graph_node(root->graph, origin, op, inputs, count, &type, 1, before);
 }
 
 static Value *transposed(Finder *finder, Node *root, Value *value, const AxisOrder *order) {
   if (order_is_identity(order)) return value;
   Type type = order_type(finder->rewriter.context, value->type, order);
-  Node *node = new_node(finder, root, "Transpose", &value, 1, type, root);
+  Node *node = new_node(finder, root, OP_Transpose, &value, 1, type, root);
   node_set_ints(node, "perm", order->from, order->rank);
   return node->outputs[0];
 }
@@ -422,7 +422,7 @@ static Node *emit_resize(Finder *finder, const Plan *plan, Node *root, Value *x)
   Value *sized = known ? rewrite_constant_ints(&finder->rewriter, root, sizes, rank, root->origin) : NULL;
   Value *inputs[] = {x, NULL, known ? NULL : scales_input(finder, root, scales, rank), sized};
   Node *node =
-      new_node(finder, root, "Resize", inputs, known ? 4 : 3, type_make(context, x->type.dtype, dims, rank), root);
+      new_node(finder, root, OP_Resize, inputs, known ? 4 : 3, type_make(context, x->type.dtype, dims, rank), root);
   set_mode(node, plan->kind);
   return node;
 }
@@ -451,7 +451,7 @@ static void apply(Finder *finder, const Plan *plan) {
     *map_slot_pointer(rewriter->context, &finder->gone, node) = node;
     for (uint32_t k = 0; k < node->input_count; k++) {
       int budget = MOST_WEIGHT_NODES;
-      bool matrix = node_is(node, "MatMul") || (node_is(node, "Gather") && k == 1);
+      bool matrix = node_is(node, OP_MatMul) || (node_is(node, OP_Gather) && k == 1);
       if (matrix && node->inputs[k].value != value) hand_over_weights(finder, resize, node->inputs[k].value, &budget);
     }
     value = node->outputs[0];
@@ -486,7 +486,7 @@ static bool plan_from(Finder *finder, Value *source, Node *first, Chain *chain, 
 
 static void try_candidate(Finder *finder, Node *node) {
   if (map_get_pointer(&finder->gone, node)) return;
-  bool product = node_is(node, "MatMul");
+  bool product = node_is(node, OP_MatMul);
   for (uint32_t input = 0; input < (product ? 2u : 1u); input++) {
     Node *path[MOST_ABOVE + 1] = {node};
     Value *sources[MOST_ABOVE + 1] = {node_input(node, input)};
@@ -509,7 +509,7 @@ static void try_candidate(Finder *finder, Node *node) {
 
 static void collect(Rewriter *rewriter, Node *node) {
   Finder *finder = (Finder *)rewriter;
-  bool candidate = node_is(node, "MatMul") || node_is(node, "Gather") || node_is(node, "Expand");
+  bool candidate = node_is(node, OP_MatMul) || node_is(node, OP_Gather) || node_is(node, OP_Expand);
   if (candidate && node->output_count == 1) array_push(rewriter->context, &finder->candidates, node);
 }
 

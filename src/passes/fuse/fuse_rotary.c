@@ -38,7 +38,7 @@ static bool is_last_axis(int64_t axis, const Value *value) {
 
 static bool are_halves(Rotation *rotation, const Value *first, const Value *second) {
   Node *split = first->producer;
-  if (!split || !node_is(split, "Split") || second->producer != split || split->output_count != 2) return false;
+  if (!split || !node_is(split, OP_Split) || second->producer != split || split->output_count != 2) return false;
   if (first->output_index != 0 || second->output_index != 1) return false;
   if (!is_last_axis(node_int_or(split, "axis", 0), first) || !type_equal(first->type, second->type)) return false;
   rotation->x = node_input(split, 0);
@@ -65,18 +65,19 @@ static bool is_every_second(const Value *value, int64_t start, Value **source) {
   if (!node || !node_input(node, 0)) return false;
   *source = node_input(node, 0);
   uint32_t rank = value->type.rank;
-  if (node_is(node, "Slice")) {
+  if (node_is(node, OP_Slice)) {
     return only_integer(node_input(node, 1), &number) && number == start &&
            only_integer(node_input(node, 3), &number) && is_last_axis(number, value) &&
            only_integer(node_input(node, 4), &number) && number == 2;
   }
   int64_t axis = node_int_or(node, "axis", 0);
-  if (!node_is(node, "Gather")) return false;
+  if (!node_is(node, OP_Gather)) return false;
   if ((*source)->type.rank == rank) return is_last_axis(axis, value) && picks_every_second(node, start);
   Node *parted = (*source)->producer; /* ..., features to ..., pairs, 2 */
   if ((*source)->type.rank != rank + 1 || axis != (int64_t)rank || !only_integer(node_input(node, 1), &number))
     return false;
-  if (number != start || !dim_is((*source)->type.dims[rank], 2) || !parted || !node_is(parted, "Reshape")) return false;
+  if (number != start || !dim_is((*source)->type.dims[rank], 2) || !parted || !node_is(parted, OP_Reshape))
+    return false;
   Value *whole = node_input(parted, 0);
   bool fits = whole->type.rank == rank && same_dims(whole->type, value->type, 0, rank - 1);
   *source = whole;
@@ -160,12 +161,12 @@ static bool has_equal_halves(Match *match, const Value *value, int depth) {
   if (constant) return constant->dtype == DTYPE_FLOAT32 && constant->rank && half_of_constant(match, constant);
   const Node *node = value->producer;
   if (!node || depth == 0) return false;
-  if (node_is(node, "Concat")) {
+  if (node_is(node, OP_Concat)) {
     return node->input_count == 2 && node_input(node, 0) == node_input(node, 1) &&
            is_last_axis(node_int_or(node, "axis", 0), value);
   }
-  bool same = node_is(node, "Cos") || node_is(node, "Sin");
-  if (node_is(node, "Unsqueeze"))
+  bool same = node_is(node, OP_Cos) || node_is(node, OP_Sin);
+  if (node_is(node, OP_Unsqueeze))
     same = dim_equal(value->type.dims[value->type.rank - 1],
                      node_input(node, 0)->type.dims[node_input(node, 0)->type.rank - 1]);
   return same && has_equal_halves(match, node_input(node, 0), depth - 1);
@@ -182,7 +183,7 @@ static Value *half_of(Match *match, Value *value) {
   const Tensor *constant = constant_of(value);
   if (constant) return match_constant(match, half_of_constant(match, constant));
   Node *node = value->producer;
-  if (node_is(node, "Concat")) return node_input(node, 0);
+  if (node_is(node, OP_Concat)) return node_input(node, 0);
   Value *source = half_of(match, node_input(node, 0));
   Type type = half_type(match, value->type);
   Node *half = node_input(node, 1) ? EMIT_BEFORE(match, node->op, type, source, node_input(node, 1))
@@ -224,11 +225,11 @@ static Value *batch_shape(const Rotation *rotation, const int64_t *numbers, size
   int64_t axis;
   Value *like = sized_like(rotation, rotation->x->type.dims[0], &axis);
   const Dim one = dim_of(1), all = dim_of((int64_t)count + 1);
-  Node *size = EMIT_BEFORE(match, "Shape", type_make(context, DTYPE_INT64, &one, 1), like);
+  Node *size = EMIT_BEFORE(match, OP_Shape, type_make(context, DTYPE_INT64, &one, 1), like);
   node_set_int(size, "start", axis);
   node_set_int(size, "end", axis + 1);
   Value *rest = ints(match, numbers, count);
-  Node *shape = EMIT_BEFORE(match, "Concat", type_make(context, DTYPE_INT64, &all, 1), size->outputs[0], rest);
+  Node *shape = EMIT_BEFORE(match, OP_Concat, type_make(context, DTYPE_INT64, &all, 1), size->outputs[0], rest);
   node_set_int(shape, "axis", 0);
   return shape->outputs[0];
 }
@@ -246,10 +247,10 @@ static Value *spread(const Rotation *rotation, Value *angles) {
   Context *context = match->rewriter->context;
   if (count) {
     Type flat = type_make(context, DTYPE_FLOAT32, dims + 1, 2);
-    angles = EMIT_BEFORE(match, "Squeeze", flat, angles, ints(match, axes, count))->outputs[0];
+    angles = EMIT_BEFORE(match, OP_Squeeze, flat, angles, ints(match, axes, count))->outputs[0];
   }
   Value *shape = batch_shape(rotation, (const int64_t[]){1, 1}, 2);
-  return EMIT_BEFORE(match, "Expand", type_make(context, DTYPE_FLOAT32, dims, 3), angles, shape)->outputs[0];
+  return EMIT_BEFORE(match, OP_Expand, type_make(context, DTYPE_FLOAT32, dims, 3), angles, shape)->outputs[0];
 }
 
 /* By batch, position and feature, or by position and feature. */
@@ -264,11 +265,11 @@ static Value *as_cache(const Rotation *rotation, Value *angles) {
     uint32_t first = rotation->batched ? 0 : 1;
     const int64_t numbers[] = {1, positions.constant, features.constant};
     Type type = type_make(match->rewriter->context, DTYPE_FLOAT32, dims + first, 3 - first);
-    return EMIT_BEFORE(match, "Reshape", type, angles, ints(match, numbers + first, 3 - first))->outputs[0];
+    return EMIT_BEFORE(match, OP_Reshape, type, angles, ints(match, numbers + first, 3 - first))->outputs[0];
   }
   const int64_t heads = rotation->heads_first ? 1 : 2;
   Type type = type_make(match->rewriter->context, DTYPE_FLOAT32, dims, 3);
-  return EMIT_BEFORE(match, "Squeeze", type, angles, ints(match, &heads, 1))->outputs[0];
+  return EMIT_BEFORE(match, OP_Squeeze, type, angles, ints(match, &heads, 1))->outputs[0];
 }
 
 /* 0, 1, 2, ... for each element of the batch. */
@@ -288,7 +289,7 @@ static Value *position_numbers(const Rotation *rotation) {
   if (dim_is_constant(x.dims[0])) return known;
   const Dim all[] = {x.dims[0], dim_of(count)};
   Value *shape = batch_shape(rotation, &count, 1);
-  return EMIT_BEFORE(match, "Expand", type_make(context, DTYPE_INT64, all, 2), known, shape)->outputs[0];
+  return EMIT_BEFORE(match, OP_Expand, type_make(context, DTYPE_INT64, all, 2), known, shape)->outputs[0];
 }
 
 static bool emit(Rotation *rotation) {
@@ -299,17 +300,17 @@ static bool emit(Rotation *rotation) {
   size_t count = inputs[3] ? 4 : 3;
   Node *node;
   if (rotation->heads_first) {
-    node = match_emit(match, "RotaryEmbedding", inputs, count, REWRITE_EMITTER(match->rewriter));
+    node = match_emit(match, OP_RotaryEmbedding, inputs, count, REWRITE_EMITTER(match->rewriter));
   } else {
     int64_t heads = x.dims[2].constant, features = x.dims[3].constant;
     const int64_t merged[] = {0, 0, heads * features}, apart[] = {0, 0, heads, features};
     const Dim dims[] = {x.dims[0], x.dims[1], dim_of(heads * features)};
     Type rows = type_make(match->rewriter->context, DTYPE_FLOAT32, dims, 3);
-    inputs[0] = EMIT_BEFORE(match, "Reshape", rows, rotation->x, ints(match, merged, 3))->outputs[0];
-    node = match_node_before(match, "RotaryEmbedding", rows, inputs, count, REWRITE_EMITTER(match->rewriter));
+    inputs[0] = EMIT_BEFORE(match, OP_Reshape, rows, rotation->x, ints(match, merged, 3))->outputs[0];
+    node = match_node_before(match, OP_RotaryEmbedding, rows, inputs, count, REWRITE_EMITTER(match->rewriter));
     node_set_int(node, "num_heads", heads);
     for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
-    EMIT_MATCH(match, "Reshape", node->outputs[0], ints(match, apart, 4));
+    EMIT_MATCH(match, OP_Reshape, node->outputs[0], ints(match, apart, 4));
   }
   rewrite_hand_over(match->rewriter, node, rotation->parted);
   if (rotation->interleaved) node_set_int(node, "interleaved", 1);
@@ -347,15 +348,15 @@ static bool fuse_neighbours(Match *match) {
          turns(&rotation) && emit(&rotation);
 }
 
-#define PRODUCT(x, angle) OP("Mul", ANY(x), ANY(angle))
-#define TURNED_FIRST OP("Sub", PRODUCT(FIRST, COSINE), PRODUCT(SECOND, SINE))
-#define TURNED_SECOND OP("Add", PRODUCT(SECOND, COSINE), PRODUCT(FIRST, SINE))
-#define HALF_TURNED OP("Concat", OP("Neg", ANY(SECOND)), ANY(FIRST))
+#define PRODUCT(x, angle) OP(Mul, ANY(x), ANY(angle))
+#define TURNED_FIRST OP(Sub, PRODUCT(FIRST, COSINE), PRODUCT(SECOND, SINE))
+#define TURNED_SECOND OP(Add, PRODUCT(SECOND, COSINE), PRODUCT(FIRST, SINE))
+#define HALF_TURNED OP(Concat, OP(Neg, ANY(SECOND)), ANY(FIRST))
 
 static const FusionRule rules[] = {
-    {OP("Concat", TURNED_FIRST, TURNED_SECOND), "RotaryEmbedding", fuse_halves},
-    {OP("Add", PRODUCT(WHOLE, COSINE), OP("Mul", HALF_TURNED, ANY(SINE))), "RotaryEmbedding", fuse_half_turned},
-    {OP("Reshape", OP("Concat", OP("Unsqueeze", TURNED_FIRST), OP("Unsqueeze", TURNED_SECOND))), "RotaryEmbedding",
+    {OP(Concat, TURNED_FIRST, TURNED_SECOND), OP_RotaryEmbedding, fuse_halves},
+    {OP(Add, PRODUCT(WHOLE, COSINE), OP(Mul, HALF_TURNED, ANY(SINE))), OP_RotaryEmbedding, fuse_half_turned},
+    {OP(Reshape, OP(Concat, OP(Unsqueeze, TURNED_FIRST), OP(Unsqueeze, TURNED_SECOND))), OP_RotaryEmbedding,
      fuse_neighbours},
 };
 

@@ -42,7 +42,7 @@ static bool fuse_slice(Match *match) {
   if (dim_is_constant(size) && start < 0) start += size.constant;
   if (dim_is_constant(size) && (start < 0 || start >= size.constant)) return false;
   if (!dim_is_constant(size) && start != 0 && start != -1) return false;
-  node_set_int(EMIT_MATCH(match, "Gather", source, scalar_index(match, start)), "axis", axis);
+  node_set_int(EMIT_MATCH(match, OP_Gather, source, scalar_index(match, start)), "axis", axis);
   return true;
 }
 
@@ -61,7 +61,7 @@ static bool fuse_before_transpose(Match *match) {
   }
   int64_t source_axis = order->integers[axis];
   Value *same = match_constant(match, constant_of(index));
-  node_set_int(EMIT_MATCH(match, "Gather", match->values[SOURCE], same), "axis", source_axis);
+  node_set_int(EMIT_MATCH(match, OP_Gather, match->values[SOURCE], same), "axis", source_axis);
   return true;
 }
 
@@ -75,17 +75,17 @@ static bool fuse_before_reversal(Match *match) {
   if (index->type.rank != 0 || !only_integer(index, &number) || !dim_is_constant(size)) return false;
   if (number < 0) number += size.constant;
   Value *other = scalar_index(match, size.constant - 1 - number);
-  node_set_int(EMIT_MATCH(match, "Gather", match->values[SOURCE], other), "axis", axis);
+  node_set_int(EMIT_MATCH(match, OP_Gather, match->values[SOURCE], other), "axis", axis);
   return true;
 }
 
-#define SLICED OP_AT(SLICE, "Slice", ANY(SOURCE))
+#define SLICED OP_AT(SLICE, Slice, ANY(SOURCE))
 
 static const FusionRule rules[] = {
-    {OP("Squeeze", SLICED), "Gather", fuse_slice},
-    {OP("Reshape", SLICED), "Gather", fuse_slice},
-    {OP("Gather", OP_AT(SLICE, "Transpose", ANY(SOURCE))), "Gather", fuse_before_transpose},
-    {OP("Gather", SLICED), "Gather", fuse_before_reversal},
+    {OP(Squeeze, SLICED), OP_Gather, fuse_slice},
+    {OP(Reshape, SLICED), OP_Gather, fuse_slice},
+    {OP(Gather, OP_AT(SLICE, Transpose, ANY(SOURCE))), OP_Gather, fuse_before_transpose},
+    {OP(Gather, SLICED), OP_Gather, fuse_before_reversal},
 };
 
 bool fuse_selection(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

@@ -11,14 +11,14 @@ enum { X_SLOT, MAXIMUM, LENGTH, SUM, SHIFT, SHIFTED, TOTAL, LARGEST, EXP, DIFFER
 /* The largest element, NaN when there is one: ReduceMax alone would drop it, and a maximum is never above the sum of
  * absolute values. jax.nn takes the maximum with -inf on top. */
 #define MAXIMUM_OF_X \
-  EITHER(OP("Min", OP_AT(MAXIMUM, "ReduceMax", X), OP_AT(LENGTH, "ReduceL1", X)), OP_AT(MAXIMUM, "ReduceMax", X))
-#define LARGEST_OF_X EITHER(OP("Max", NUMBER(-INFINITY), MAXIMUM_OF_X), MAXIMUM_OF_X)
-#define DIFFERENCE_OF(shift) OP_AT(DIFFERENCE, "Sub", X, RESHAPED(SHIFTED, shift))
-#define TOTAL_OF(shift) OP_AT(SUM, "ReduceSum", OP_AT(EXP, "Exp", DIFFERENCE_OF(shift)))
+  EITHER(OP(Min, OP_AT(MAXIMUM, ReduceMax, X), OP_AT(LENGTH, ReduceL1, X)), OP_AT(MAXIMUM, ReduceMax, X))
+#define LARGEST_OF_X EITHER(OP(Max, NUMBER(-INFINITY), MAXIMUM_OF_X), MAXIMUM_OF_X)
+#define DIFFERENCE_OF(shift) OP_AT(DIFFERENCE, Sub, X, RESHAPED(SHIFTED, shift))
+#define TOTAL_OF(shift) OP_AT(SUM, ReduceSum, OP_AT(EXP, Exp, DIFFERENCE_OF(shift)))
 /* A maximum that is not finite shifts by 0 instead. */
-#define FINITE_OR_0                                                                    \
-  OP_AT(SHIFT, "Where", OP("Equal", OP("Sub", ANY(LARGEST), ANY(LARGEST)), NUMBER(0)), \
-        RESHAPED(LARGEST, LARGEST_OF_X), NUMBER(0))
+#define FINITE_OR_0                                                                                               \
+  OP_AT(SHIFT, Where, OP(Equal, OP(Sub, ANY(LARGEST), ANY(LARGEST)), NUMBER(0)), RESHAPED(LARGEST, LARGEST_OF_X), \
+        NUMBER(0))
 
 static bool same_axes(const Value *reduced, const bool axes[MAX_RANK], uint32_t rank) {
   bool others[MAX_RANK];
@@ -68,28 +68,28 @@ static bool fuse_log_sum_exp(Match *match) {
     if (axes[i]) numbers[count++] = i;
   }
   bool keep = node_int_or(sum, "keepdims", 1) != 0,
-       as_attribute = schema_version("ReduceLogSumExp", match_opset(match)) < 18;
+       as_attribute = schema_version(OP_ReduceLogSumExp, match_opset(match)) < 18;
   Value *given =
       as_attribute ? NULL : rewrite_constant_ints(match->rewriter, match->root, numbers, count, match->root->origin);
   Value *inputs[] = {match->values[X_SLOT], given};
-  Node *node = match_emit(match, "ReduceLogSumExp", inputs, as_attribute ? 1 : 2, REWRITE_EMITTER(match->rewriter));
+  Node *node = match_emit(match, OP_ReduceLogSumExp, inputs, as_attribute ? 1 : 2, REWRITE_EMITTER(match->rewriter));
   if (as_attribute) node_set_ints(node, "axes", numbers, count);
   node_set_int(node, "keepdims", keep);
   return true;
 }
 
-#define LOG_TOTAL OP("Log", RESHAPED(TOTAL, TOTAL_OF(LARGEST_OF_X)))
+#define LOG_TOTAL OP(Log, RESHAPED(TOTAL, TOTAL_OF(LARGEST_OF_X)))
 /* jax.nn.logsumexp takes the absolute value, for its signed form. */
-#define LOG_OF(total) OP("Log", EITHER(OP("Abs", total), total))
+#define LOG_OF(total) OP(Log, EITHER(OP(Abs, total), total))
 
 /* In double precision ONNX Runtime adds 1e-20 to the sum, and makes numbers of what is NaN. */
 static bool fuse_log_softmax(Match *match) { return match_dtype(match) != DTYPE_FLOAT64 && fuse_single_axis(match); }
 
 static const FusionRule rules[] = {
-    {OP("Div", ANY(EXP), RESHAPED(TOTAL, TOTAL_OF(LARGEST_OF_X))), "Softmax", fuse_single_axis},
-    {OP("Sub", ANY(DIFFERENCE), LOG_TOTAL), "LogSoftmax", fuse_log_softmax},
-    {OP("Sub", ANY(DIFFERENCE), RESHAPED(TOTAL, OP("Log", TOTAL_OF(LARGEST_OF_X)))), "LogSoftmax", fuse_log_softmax},
-    {OP("Add", LOG_OF(TOTAL_OF(FINITE_OR_0)), ANY(SHIFT)), "ReduceLogSumExp", fuse_log_sum_exp},
+    {OP(Div, ANY(EXP), RESHAPED(TOTAL, TOTAL_OF(LARGEST_OF_X))), OP_Softmax, fuse_single_axis},
+    {OP(Sub, ANY(DIFFERENCE), LOG_TOTAL), OP_LogSoftmax, fuse_log_softmax},
+    {OP(Sub, ANY(DIFFERENCE), RESHAPED(TOTAL, OP(Log, TOTAL_OF(LARGEST_OF_X)))), OP_LogSoftmax, fuse_log_softmax},
+    {OP(Add, LOG_OF(TOTAL_OF(FINITE_OR_0)), ANY(SHIFT)), OP_ReduceLogSumExp, fuse_log_sum_exp},
 };
 
 bool fuse_softmax(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

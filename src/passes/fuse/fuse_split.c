@@ -21,7 +21,7 @@ static bool only_integer(const Value *value, int64_t *number) {
 static bool read_part(Node *node, Part *part) {
   int64_t step = 1, axis, start, end;
   const Value *source = node_input(node, 0);
-  if (!node_is(node, "Slice") || !node->outputs[0]->uses || source->type.dtype == DTYPE_NONE) return false;
+  if (!node_is(node, OP_Slice) || !node->outputs[0]->uses || source->type.dtype == DTYPE_NONE) return false;
   if (!only_integer(node_input(node, 1), &start) || !only_integer(node_input(node, 2), &end)) return false;
   if (!only_integer(node_input(node, 3), &axis)) return false;
   if (node_input(node, 4) && (!only_integer(node_input(node, 4), &step) || step != 1)) return false;
@@ -81,7 +81,7 @@ static void emit_split(Rewriter *rewriter, const Part *parts, size_t count) {
   const Origin *origin = parts[0].node->origin;
   origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
   Value *inputs[] = {source, rewrite_constant_ints(rewriter, before, sizes, count, parts[0].node->origin)};
-  Node *split = graph_node(graph, origin, "Split", "", inputs, 2, types, count, before);
+  Node *split = graph_node(graph, origin, OP_Split, inputs, 2, types, count, before);
   node_set_int(split, "axis", parts[0].axis);
   for (size_t i = 0; i < count; i++) {
     rewrite_hand_over(rewriter, split, parts[i].node);
@@ -92,8 +92,8 @@ static void emit_split(Rewriter *rewriter, const Part *parts, size_t count) {
 
 static void visit(Rewriter *rewriter, Node *node) {
   Part first, parts[MOST_PARTS];
-  if (!node_is(node, "Slice") || !read_part(node, &first) || first.start != 0) return;
-  if (!schema_runs("Split", NULL, rewriter->model->opset, node_input(node, 0)->type.dtype)) return;
+  if (!node_is(node, OP_Slice) || !read_part(node, &first) || first.start != 0) return;
+  if (!schema_runs(OP_Split, NULL, rewriter->model->opset, node_input(node, 0)->type.dtype)) return;
   size_t count = line_up(&first, parts);
   if (count > 1) emit_split(rewriter, parts, count);
 }

@@ -49,9 +49,9 @@ static bool read_positions(const Value *value, uint32_t from_end, Dim size, int6
   double number;
   *shift = 0;
   for (const Node *node; (node = value->producer);) {
-    if (node_is(node, "Expand")) {
+    if (node_is(node, OP_Expand)) {
       value = node_input(node, 0);
-    } else if (node_is(node, "Add") && uniform_number(node_input(node, 1), &number)) {
+    } else if (node_is(node, OP_Add) && uniform_number(node_input(node, 1), &number)) {
       *shift += (int64_t)number;
       value = node_input(node, 0);
     } else {
@@ -64,10 +64,10 @@ static bool read_positions(const Value *value, uint32_t from_end, Dim size, int6
 /* row >= column and its kin. */
 static bool read_comparison(const Node *node, Type matrix, Triangle *triangle) {
   static const struct {
-    const char *op;
+    Op op;
     Triangle triangle; /* when rows are the first operand */
   } forms[] = {
-      {"GreaterOrEqual", {false, 0}}, {"Greater", {false, -1}}, {"LessOrEqual", {true, 0}}, {"Less", {true, 1}}};
+      {OP_GreaterOrEqual, {false, 0}}, {OP_Greater, {false, -1}}, {OP_LessOrEqual, {true, 0}}, {OP_Less, {true, 1}}};
   Dim rows = matrix.dims[matrix.rank - 2], columns = matrix.dims[matrix.rank - 1];
   for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
     if (!node_is(node, forms[i].op)) continue;
@@ -100,7 +100,7 @@ static bool fuse(Match *match, bool inverted) {
   *offset = (Tensor){.dtype = DTYPE_INT64, .size = sizeof triangle.offset};
   offset->data = arena_copy(arena, &triangle.offset, sizeof triangle.offset);
   Value *inputs[] = {match->values[MATRIX], triangle.offset ? match_constant(match, offset) : NULL};
-  Node *node = match_emit(match, "Trilu", inputs, inputs[1] ? 2 : 1, REWRITE_EMITTER(match->rewriter));
+  Node *node = match_emit(match, OP_Trilu, inputs, inputs[1] ? 2 : 1, REWRITE_EMITTER(match->rewriter));
   node_set_int(node, "upper", triangle.upper);
   return true;
 }
@@ -110,8 +110,8 @@ static bool fuse_kept(Match *match) { return fuse(match, false); }
 static bool fuse_put_out(Match *match) { return fuse(match, true); }
 
 static const FusionRule rules[] = {
-    {OP("Where", ANY(MASK), ANY(MATRIX), NUMBER(0)), "Trilu", fuse_kept},
-    {OP("Where", ANY(MASK), NUMBER(0), ANY(MATRIX)), "Trilu", fuse_put_out},
+    {OP(Where, ANY(MASK), ANY(MATRIX), NUMBER(0)), OP_Trilu, fuse_kept},
+    {OP(Where, ANY(MASK), NUMBER(0), ANY(MATRIX)), OP_Trilu, fuse_put_out},
 };
 
 bool fuse_triangles(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

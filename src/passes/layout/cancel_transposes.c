@@ -32,7 +32,6 @@ typedef struct Region {
 
 typedef struct Layout {
   Rewriter rewriter; /* first */
-  Map operators;
   Graph *graph;
   uint32_t regions;
   Map sunk; /* Transposes that came from after a convolution in this pass */
@@ -62,9 +61,9 @@ static bool is_inner_use(const Layout *layout, const Region *region, const Use *
 /* Or the sum of a window, which is an average times its size and waits for a division. */
 static bool is_convolution(const Node *node) {
   if (!node) return false;
-  if (node_is(node, "Conv") || node_is(node, "ConvTranspose")) return true;
-  const Value *first = node_is(node, "Mul") ? node_input(node, 0) : NULL;
-  return first && first->producer && node_is(first->producer, "AveragePool");
+  if (node_is(node, OP_Conv) || node_is(node, OP_ConvTranspose)) return true;
+  const Value *first = node_is(node, OP_Mul) ? node_input(node, 0) : NULL;
+  return first && first->producer && node_is(first->producer, OP_AveragePool);
 }
 
 static bool is_after_convolution(const Layout *layout, const Node *transpose) {
@@ -179,7 +178,7 @@ static Node *transpose_that_is_there(const Layout *layout, const Value *value, c
   return NULL;
 }
 
-static bool makes_shape(const Node *node) { return node && (node_is(node, "Reshape") || node_is(node, "Unsqueeze")); }
+static bool makes_shape(const Node *node) { return node && (node_is(node, OP_Reshape) || node_is(node, OP_Unsqueeze)); }
 
 static bool read_by_region_alone(const Layout *layout, const Region *region, const Value *value) {
   for (const Use *use = value->uses; use; use = use->next) {
@@ -259,7 +258,7 @@ static Node *new_transpose(Layout *layout, Value *value, const AxisOrder *order,
   Rewriter *rewriter = &layout->rewriter;
   Type type = order_type(rewriter->context, value->type, order);
   origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
-  Node *node = graph_node(layout->graph, origin, "Transpose", "", &value, 1, &type, 1, before);
+  Node *node = graph_node(layout->graph, origin, OP_Transpose, &value, 1, &type, 1, before);
   node_set_ints(node, "perm", order->from, order->rank);
   return node;
 }
@@ -302,7 +301,7 @@ static Value *with_all_axes(Layout *layout, Region *region, Value *value, const 
   Node *before = after(layout, value->producer);
   Value *inputs[] = {value, rewrite_constant_ints(rewriter, before, axes, missing, origin)};
   origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
-  return graph_node(layout->graph, origin, "Unsqueeze", "", inputs, 2, &type, 1, before)->outputs[0];
+  return graph_node(layout->graph, origin, OP_Unsqueeze, inputs, 2, &type, 1, before)->outputs[0];
 }
 
 /* Sizes that Reshape can be told: one that is known only at run time is what is left over. */
@@ -325,7 +324,7 @@ static Value *reshaped_to(Layout *layout, Value *value, Type type, const Origin 
   Node *before = after(layout, value->producer);
   Value *inputs[] = {value, rewrite_constant_ints(rewriter, before, sizes, type.rank, origin)};
   origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
-  return graph_node(layout->graph, origin, "Reshape", "", inputs, 2, &type, 1, before)->outputs[0];
+  return graph_node(layout->graph, origin, OP_Reshape, inputs, 2, &type, 1, before)->outputs[0];
 }
 
 /* What the region reads in place of the output of a Transpose at its border. */
@@ -448,7 +447,7 @@ static void leave(Layout *layout, Value *value, const AxisOrder *order, const Ex
     if (!exit->transposes) continue;
     AxisOrder rest = order_then(inverse, exit->after);
     if (order_changes_nothing(value->type, &rest)) rewrite_replace(&layout->rewriter, user, value);
-    else if (node_is(user, "Transpose")) node_set_ints(user, "perm", rest.from, rest.rank);
+    else if (node_is(user, OP_Transpose)) node_set_ints(user, "perm", rest.from, rest.rank);
     else replace_by_transpose(layout, user, value, &rest);
   }
 }
@@ -507,10 +506,10 @@ static bool reads_transpose_after_convolution(const Layout *layout, const Node *
 static void make_reshape(Layout *layout, Node *transpose) {
   AxisOrder order;
   Value *source = node_input(transpose, 0), *value = transpose->outputs[0];
-  if (!node_is(transpose, "Transpose") || !transpose_order(transpose, &order)) return;
+  if (!node_is(transpose, OP_Transpose) || !transpose_order(transpose, &order)) return;
   if (!order_keeps_elements(source->type, &order)) return;
   const Node *user = only_use(value) ? value->uses->node : NULL;
-  bool before = user && (node_is(user, "Reshape") || node_is(user, "Squeeze")) && node_input(user, 0) == value;
+  bool before = user && (node_is(user, OP_Reshape) || node_is(user, OP_Squeeze)) && node_input(user, 0) == value;
   bool behind = makes_shape(source->producer) && only_use(source);
   if (source->type.dtype == DTYPE_NONE || (!before && !behind)) return;
   Value *reshaped = reshaped_to(layout, source, value->type, transpose->origin);
@@ -562,7 +561,7 @@ static void lay_out(Graph *graph, void *data) {
   }
   if (!any) return;
   FOR_EACH_NODE(node, graph) {
-    const PermuteRow *row = permutable(&layout->operators, node);
+    const PermuteRow *row = permutable(node);
     if (!row) continue;
     Mark *mark = arena_new(&context->arena, Mark);
     *mark = (Mark){.row = row};
@@ -584,7 +583,7 @@ static void lay_out(Graph *graph, void *data) {
 }
 
 bool cancel_transposes(Model *model) {
-  Layout layout = {.operators = permutable_operators(model->context)};
+  Layout layout = {0};
   rewrite_begin(&layout.rewriter, model, __func__);
   model_each_graph(model, lay_out, &layout);
   return rewrite_end(&layout.rewriter);

@@ -50,9 +50,9 @@ bool transpose_order(const Node *node, AxisOrder *order) {
   Type type = node->outputs[0]->type;
   if (type.dtype == DTYPE_NONE || type.rank > MOST_PERMUTED) return false;
   *order = (AxisOrder){.rank = type.rank};
-  bool found = node_is(node, "Transpose") ? order_of_transpose(node, order)
-               : node_is(node, "Reshape") ? order_of_reshape(node, order)
-                                          : false;
+  bool found = node_is(node, OP_Transpose) ? order_of_transpose(node, order)
+               : node_is(node, OP_Reshape) ? order_of_reshape(node, order)
+                                           : false;
   if (found) set_inverse(order);
   return found;
 }
@@ -117,7 +117,6 @@ typedef bool AllowFunction(const Node *node, const AxisOrder *order);
 typedef void PermuteFunction(Rewriter *rewriter, Node *node, const AxisOrder *order);
 
 struct PermuteRow {
-  const char *op;
   bool all_inputs;          /* else the first alone has the axes of the result */
   CheckFunction *check;     /* or NULL */
   PermuteFunction *permute; /* or NULL: nothing names an axis */
@@ -321,57 +320,37 @@ static void permute_resize(Rewriter *rewriter, Node *node, const AxisOrder *orde
 }
 
 /* clang-format off */
-#define ELEMENTWISE(name) {name, true, NULL, NULL, NULL}
-#define REDUCTION(name) {name, false, keeps_named_axes, permute_reduction, NULL}
+static const PermuteRow elementwise = {true, NULL, NULL, NULL};
+static const PermuteRow reduction = {false, keeps_named_axes, permute_reduction, NULL};
 
-static const PermuteRow rows[] = {
-    ELEMENTWISE("Abs"), ELEMENTWISE("Acos"), ELEMENTWISE("Acosh"), ELEMENTWISE("Add"), ELEMENTWISE("And"),
-    ELEMENTWISE("Asin"), ELEMENTWISE("Asinh"), ELEMENTWISE("Atan"), ELEMENTWISE("Atanh"), ELEMENTWISE("BitShift"),
-    ELEMENTWISE("BitwiseAnd"), ELEMENTWISE("BitwiseNot"), ELEMENTWISE("BitwiseOr"), ELEMENTWISE("BitwiseXor"),
-    ELEMENTWISE("Cast"), ELEMENTWISE("Ceil"), ELEMENTWISE("Celu"), ELEMENTWISE("Clip"), ELEMENTWISE("Cos"),
-    ELEMENTWISE("Cosh"), ELEMENTWISE("Div"), ELEMENTWISE("Elu"), ELEMENTWISE("Equal"), ELEMENTWISE("Erf"),
-    ELEMENTWISE("Exp"), ELEMENTWISE("Floor"), ELEMENTWISE("Gelu"), ELEMENTWISE("Greater"),
-    ELEMENTWISE("GreaterOrEqual"), ELEMENTWISE("HardSigmoid"), ELEMENTWISE("HardSwish"), ELEMENTWISE("Identity"),
-    ELEMENTWISE("IsInf"), ELEMENTWISE("IsNaN"), ELEMENTWISE("LeakyRelu"), ELEMENTWISE("Less"),
-    ELEMENTWISE("LessOrEqual"), ELEMENTWISE("Log"), ELEMENTWISE("Max"), ELEMENTWISE("Mean"), ELEMENTWISE("Min"),
-    ELEMENTWISE("Mish"), ELEMENTWISE("Mod"), ELEMENTWISE("Mul"), ELEMENTWISE("Neg"), ELEMENTWISE("Not"),
-    ELEMENTWISE("Or"), ELEMENTWISE("PRelu"), ELEMENTWISE("Pow"), ELEMENTWISE("Reciprocal"), ELEMENTWISE("Relu"),
-    ELEMENTWISE("Round"), ELEMENTWISE("Selu"), ELEMENTWISE("Shrink"), ELEMENTWISE("Sigmoid"), ELEMENTWISE("Sign"),
-    ELEMENTWISE("Sin"), ELEMENTWISE("Sinh"), ELEMENTWISE("Softplus"), ELEMENTWISE("Softsign"), ELEMENTWISE("Sqrt"),
-    ELEMENTWISE("Sub"), ELEMENTWISE("Sum"), ELEMENTWISE("Swish"), ELEMENTWISE("Tan"), ELEMENTWISE("Tanh"),
-    ELEMENTWISE("ThresholdedRelu"), ELEMENTWISE("Where"), ELEMENTWISE("Xor"),
-    REDUCTION("ReduceL1"), REDUCTION("ReduceL2"), REDUCTION("ReduceLogSum"), REDUCTION("ReduceLogSumExp"),
-    REDUCTION("ReduceMax"), REDUCTION("ReduceMean"), REDUCTION("ReduceMin"), REDUCTION("ReduceProd"),
-    REDUCTION("ReduceSum"), REDUCTION("ReduceSumSquare"),
-    {"ArgMax", false, has_axis_and_keeps_it, permute_axis, NULL},
-    {"ArgMin", false, has_axis_and_keeps_it, permute_axis, NULL},
-    {"Concat", true, has_axis, permute_axis, NULL},
-    {"CumSum", false, has_axis_input, permute_axis_input, NULL},
-    {"Expand", false, has_size_per_axis, permute_sizes, NULL},
-    {"Gather", false, gathers_along_axis, permute_axis, NULL},
-    {"Hardmax", false, has_axis, permute_axis, NULL},
-    {"LogSoftmax", false, has_axis, permute_axis, NULL},
-    {"LpNormalization", false, has_axis, permute_axis, NULL},
-    {"Pad", false, pads_constantly, permute_pads, NULL},
-    {"Resize", false, resizes_constantly, permute_resize, resizes_in_order},
-    {"Slice", false, slices_named_axes, permute_slice, NULL},
-    {"Softmax", false, has_axis, permute_axis, NULL},
-    {"Split", false, has_axis, permute_axis, NULL},
-    {"Tile", false, repeats_every_axis, permute_sizes, NULL},
-    {"TopK", false, has_axis, permute_axis, NULL},
+static const PermuteRow rows[OP_COUNT] = {
+    [OP_ArgMax] = {false, has_axis_and_keeps_it, permute_axis, NULL},
+    [OP_ArgMin] = {false, has_axis_and_keeps_it, permute_axis, NULL},
+    [OP_Concat] = {true, has_axis, permute_axis, NULL},
+    [OP_CumSum] = {false, has_axis_input, permute_axis_input, NULL},
+    [OP_Expand] = {false, has_size_per_axis, permute_sizes, NULL},
+    [OP_Gather] = {false, gathers_along_axis, permute_axis, NULL},
+    [OP_Hardmax] = {false, has_axis, permute_axis, NULL},
+    [OP_LogSoftmax] = {false, has_axis, permute_axis, NULL},
+    [OP_LpNormalization] = {false, has_axis, permute_axis, NULL},
+    [OP_Pad] = {false, pads_constantly, permute_pads, NULL},
+    [OP_Resize] = {false, resizes_constantly, permute_resize, resizes_in_order},
+    [OP_Slice] = {false, slices_named_axes, permute_slice, NULL},
+    [OP_Softmax] = {false, has_axis, permute_axis, NULL},
+    [OP_Split] = {false, has_axis, permute_axis, NULL},
+    [OP_Tile] = {false, repeats_every_axis, permute_sizes, NULL},
+    [OP_TopK] = {false, has_axis, permute_axis, NULL},
 };
 /* clang-format on */
 
-Map permutable_operators(Context *context) {
-  Map operators = {0};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    *map_slot_pointer(context, &operators, str_intern(context, rows[i].op)) = (void *)(uintptr_t)&rows[i];
-  }
-  return operators;
+static const PermuteRow *row_of(const Node *node) {
+  if (node_has(node, ELEMENTWISE)) return &elementwise;
+  if (node_has(node, REDUCES)) return &reduction;
+  return rows[node->op].check ? &rows[node->op] : NULL;
 }
 
-const PermuteRow *permutable(const Map *operators, const Node *node) {
-  const PermuteRow *row = node->domain[0] ? NULL : map_get_pointer(operators, node->op);
+const PermuteRow *permutable(const Node *node) {
+  const PermuteRow *row = row_of(node);
   if (!row || !node->outputs[0] || !node_input(node, 0)) return NULL;
   uint32_t rank = node->outputs[0]->type.rank;
   if (rank < 3 || rank > MOST_PERMUTED) return NULL;
@@ -429,7 +408,7 @@ static bool left_in_order(const bool dropped[MAX_RANK], const AxisOrder *order) 
 
 static bool drops_moved_axes(const Node *node, const AxisOrder *order) {
   bool dropped[MAX_RANK];
-  if (!node_is(node, "Squeeze") && node_int_or(node, "keepdims", 1) != 0) return false;
+  if (!node_is(node, OP_Squeeze) && node_int_or(node, "keepdims", 1) != 0) return false;
   return names_its_axes(node) && reduced_axes(node, dropped) && left_in_order(dropped, order);
 }
 
@@ -438,12 +417,12 @@ bool absorbs_order(const Node *user, const Value *value, const AxisOrder *order)
   for (uint32_t i = 1; i < user->input_count; i++) {
     if (user->inputs[i].value == value) return false;
   }
-  if (node_is(user, "Reshape")) return reshapes_alike(user, value->type, order);
-  bool drops = node_is(user, "Squeeze") || strncmp(user->op, "Reduce", 6) == 0;
+  if (node_is(user, OP_Reshape)) return reshapes_alike(user, value->type, order);
+  bool drops = node_is(user, OP_Squeeze) || node_has(user, REDUCES);
   return drops && drops_moved_axes(user, order);
 }
 
 void absorb_order(Rewriter *rewriter, Node *user, const AxisOrder *order) {
-  if (!node_is(user, "Reshape")) permute_reduction(rewriter, user, order);
+  if (!node_is(user, OP_Reshape)) permute_reduction(rewriter, user, order);
   rewriter->changed = true;
 }

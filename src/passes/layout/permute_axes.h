@@ -30,10 +30,8 @@ bool order_keeps_elements(Type type, const AxisOrder *order);
 
 typedef struct PermuteRow PermuteRow;
 
-/* Builds the table of operators once for a pass. */
-Map permutable_operators(Context *context);
 /* The row of a node whose axes can be permuted as they are now: all sizes and axes that matter are constants. */
-const PermuteRow *permutable(const Map *operators, const Node *node);
+const PermuteRow *permutable(const Node *node);
 /* Are the axes of this input those of the result, broadcast? The others (shapes, axes, scalars) are parameters. */
 bool input_is_permuted(const PermuteRow *row, uint32_t input);
 /* Does the operator run with its axes in this order? */

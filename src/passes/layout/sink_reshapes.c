@@ -5,36 +5,19 @@
  */
 #include "passes/pattern.h"
 
-static const char *const elementwise[] = {
-    "Abs",      "Add",         "And",        "Cast", "Ceil",  "Clip",    "Cos",     "Div",
-    "Elu",      "Equal",       "Erf",        "Exp",  "Floor", "Gelu",    "Greater", "GreaterOrEqual",
-    "Less",     "LessOrEqual", "Log",        "Max",  "Min",   "Mul",     "Neg",     "Not",
-    "Or",       "Pow",         "Reciprocal", "Relu", "Round", "Sigmoid", "Sign",    "Sin",
-    "Softplus", "Sqrt",        "Sub",        "Tanh", "Where", NULL,
-};
-
 enum { LOOKED_AT = 16 /* operators on the way to another Reshape */ };
 
-static bool is_elementwise(const Node *node) {
-  if (node->domain[0]) return false;
-  for (const char *const *name = elementwise; *name; name++) {
-    if (node_is(node, *name)) return true;
-  }
-  return false;
-}
-
-static bool is_reshape(const Node *node) {
-  return node_is(node, "Reshape") || node_is(node, "Unsqueeze") || node_is(node, "Squeeze");
-}
+static bool is_reshape(const Node *node) { return node_has(node, RENAMES) && !node_is(node, OP_Flatten); }
 
 /* A Loop without a step leaves shapes that are not what their types say; a Reshape to sizes computed at run time, zeros
  * among them, mends that and stays where it is. */
 static bool may_move(const Node *node) {
-  return !node_is(node, "Reshape") || !node_int_or(node, "allowzero", 0) || constant_of(node_input(node, 1));
+  return !node_is(node, OP_Reshape) || !node_int_or(node, "allowzero", 0) || constant_of(node_input(node, 1));
 }
 
 static bool lets_through(const Node *node) {
-  return node->output_count == 1 && (is_elementwise(node) || node_is(node, "Softmax") || node_is(node, "Transpose"));
+  return node->output_count == 1 &&
+         (node_has(node, ELEMENTWISE) || node_is(node, OP_Softmax) || node_is(node, OP_Transpose));
 }
 
 static Node *only_user(const Value *value) { return value->uses && !value->uses->next ? value->uses->node : NULL; }
@@ -75,7 +58,7 @@ static Node *copy_reading(Rewriter *rewriter, Node *like, uint32_t at, Value *so
   for (uint32_t i = 0; i < like->input_count; i++) inputs[i] = i == at ? source : like->inputs[i].value;
   const Origin *origin = like->origin;
   origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
-  Node *node = graph_node(before->graph, origin, like->op, like->domain, inputs, like->input_count, &type, 1, before);
+  Node *node = graph_node(before->graph, origin, like->op, inputs, like->input_count, &type, 1, before);
   for (size_t i = 0; i < like->attributes.count; i++) {
     array_push(rewriter->context, &node->attributes, like->attributes.items[i]);
   }
@@ -119,7 +102,7 @@ static bool move_leading_ones(Rewriter *rewriter, Node *node, uint32_t at, Node 
   Type type = {.dtype = result.dtype, .rank = before.rank, .dims = result.dims + more};
   Node *first = copy_reading(rewriter, node, at, source, type, node);
   Value *inputs[] = {first->outputs[0], rewrite_constant_ints(rewriter, node, axes, more, node->origin)};
-  Node *second = graph_node(node->graph, first->origin, "Unsqueeze", "", inputs, 2, &result, 1, node);
+  Node *second = graph_node(node->graph, first->origin, OP_Unsqueeze, inputs, 2, &result, 1, node);
   rewrite_replace(rewriter, node, second->outputs[0]);
   rewrite_hand_over(rewriter, first, reshape);
   rewrite_drop_unused(rewriter, reshape, second);
@@ -157,7 +140,7 @@ static Value *operand_without_leading(Rewriter *rewriter, Node *node, Value *ope
   origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
   Value *inputs[] = {node_input(reshape, 0),
                      rewrite_constant_ints(rewriter, node, numbers, type.rank, reshape->origin)};
-  return graph_node(node->graph, origin, "Reshape", "", inputs, 2, &type, 1, node)->outputs[0];
+  return graph_node(node->graph, origin, OP_Reshape, inputs, 2, &type, 1, node)->outputs[0];
 }
 
 static bool can_lose_leading(const Node *node, const Value *operand, uint32_t count) {
@@ -199,7 +182,7 @@ static void drop_leading_ones(Rewriter *rewriter, Node *node) {
   int64_t axes[MAX_RANK];
   for (uint32_t i = 0; i < more; i++) axes[i] = i;
   Value *read[] = {first->outputs[0], rewrite_constant_ints(rewriter, node, axes, more, node->origin)};
-  Node *second = graph_node(node->graph, first->origin, "Unsqueeze", "", read, 2, &result, 1, node);
+  Node *second = graph_node(node->graph, first->origin, OP_Unsqueeze, read, 2, &result, 1, node);
   rewrite_replace(rewriter, node, second->outputs[0]);
 }
 
@@ -240,18 +223,13 @@ static void move_below_transpose(Rewriter *rewriter, Node *node, Node *reshape) 
   const Origin *origin = reshape->origin;
   origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
   Value *inputs[] = {first->outputs[0], rewrite_constant_ints(rewriter, node, axes, added, node->origin)};
-  Node *second = graph_node(node->graph, origin, "Unsqueeze", "", inputs, 2, &result, 1, node);
+  Node *second = graph_node(node->graph, origin, OP_Unsqueeze, inputs, 2, &result, 1, node);
   rewrite_replace(rewriter, node, second->outputs[0]);
   rewrite_hand_over(rewriter, first, reshape);
   rewrite_drop_unused(rewriter, reshape, second);
 }
 
 /* ---- reductions ---- */
-
-static bool is_reduction(const Node *node) {
-  return node_is(node, "ReduceSum") || node_is(node, "ReduceMax") || node_is(node, "ReduceMin") ||
-         node_is(node, "ReduceL1") || node_is(node, "ReduceMean");
-}
 
 /* Reads past axes of size 1 that were put in: the other axes are reduced by their numbers before that, and kept. */
 static void reduce_before(Rewriter *rewriter, Node *node, Node *reshape) {
@@ -283,7 +261,7 @@ static void reduce_before(Rewriter *rewriter, Node *node, Node *reshape) {
       if (leading[i]) missing[more++] = i;
     }
     Value *inputs[] = {first->outputs[0], rewrite_constant_ints(rewriter, node, missing, more, node->origin)};
-    last = graph_node(node->graph, first->origin, "Unsqueeze", "", inputs, 2, &result, 1, node);
+    last = graph_node(node->graph, first->origin, OP_Unsqueeze, inputs, 2, &result, 1, node);
   }
   rewrite_hand_over(rewriter, first, reshape);
   rewrite_replace(rewriter, node, last->outputs[0]);
@@ -300,22 +278,22 @@ static bool is_over_last_axis(const Node *node) {
 }
 
 static void sink(Rewriter *rewriter, Node *node) {
-  if (is_reduction(node) && node->outputs[0]->type.dtype != DTYPE_NONE) {
+  if (node_has(node, REDUCES) && node->outputs[0]->type.dtype != DTYPE_NONE) {
     Node *reshape = node_input(node, 0)->producer;
     if (is_movable_reshape(reshape, node)) reduce_before(rewriter, node, reshape);
     return;
   }
   if (!lets_through(node) || !node->outputs[0] || node->outputs[0]->type.dtype == DTYPE_NONE) return;
-  uint32_t movable = node_is(node, "Clip") ? 1 : node->input_count; /* the bounds of Clip must stay scalars */
+  uint32_t movable = node_is(node, OP_Clip) ? 1 : node->input_count; /* the bounds of Clip must stay scalars */
   for (uint32_t at = 0; at < movable; at++) {
     Node *reshape = node->inputs[at].value ? node->inputs[at].value->producer : NULL;
     if (!is_movable_reshape(reshape, node) || !only_user(reshape->outputs[0])) continue;
     Type before = node_input(reshape, 0)->type, after = reshape->outputs[0]->type;
     int budget = LOOKED_AT;
     if (before.dtype == DTYPE_NONE || after.dtype == DTYPE_NONE || !leads_to_reshape(node, &budget)) continue;
-    if (node_is(node, "Transpose")) {
+    if (node_is(node, OP_Transpose)) {
       move_below_transpose(rewriter, node, reshape);
-    } else if (node_is(node, "Softmax")) {
+    } else if (node_is(node, OP_Softmax)) {
       if (!is_over_last_axis(node) || !before.rank || !same_last_dims(before, after, 1)) continue;
       node_set_int(node, "axis", -1);
       move_below(rewriter, node, at, reshape);
@@ -326,7 +304,7 @@ static void sink(Rewriter *rewriter, Node *node) {
     }
     return;
   }
-  if (is_elementwise(node)) drop_leading_ones(rewriter, node);
+  if (node_has(node, ELEMENTWISE)) drop_leading_ones(rewriter, node);
 }
 
 bool sink_reshapes(Model *model) {

@@ -276,7 +276,7 @@ static void add_graph(Page *page, Graphs *graphs, const Graph *graph, Str name, 
 }
 
 static Str function_name(Page *page, const Function *function) {
-  Node like_a_call = {.op = function->name, .domain = function->domain};
+  Node like_a_call = {.op_type = function->name, .domain = function->domain};
   return operator_name(page->context, &like_a_call);
 }
 
