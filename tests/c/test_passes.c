@@ -183,7 +183,8 @@ static void neutral_elements_are_exact_for_their_type(void) {
   static const float zero = 0, minus_zero = -0.0f, one = 1;
   static const int32_t integer_zero = 0;
   const struct {
-    Op op, *type, *scalar;
+    Op op;
+    const char *type, *scalar;
     const void *data;
     const char *left;
   } rows[] = {

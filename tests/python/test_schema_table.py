@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+import generate_operators  # noqa: E402
 import generate_schema  # noqa: E402
 
 FIELDS = (ROOT / generate_schema.FIELDS_PATH).read_text()
@@ -95,11 +96,13 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         pytest.skip("there is no C compiler")
     path = tmp_path_factory.mktemp("schema") / "schema.so"
     flags = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-shared", "-fPIC"]
-    subprocess.run([compiler, *flags, f"-I{ROOT / 'src'}", ROOT / "src/onnx/facts/schema.c", "-o", path], check=True)
+    sources = [ROOT / "src/onnx/facts/schema.c", ROOT / "src/onnx/facts/operators.c"]
+    subprocess.run([compiler, *flags, f"-I{ROOT / 'src'}", *sources, "-o", path], check=True)
     loaded = ctypes.CDLL(str(path))
-    loaded.schema_runs.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int]
+    loaded.schema_runs.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int]
     loaded.schema_runs.restype = ctypes.c_bool
-    loaded.schema_version.argtypes = [ctypes.c_char_p, ctypes.c_int64]
+    loaded.op_from_name.argtypes = [ctypes.c_char_p]
+    loaded.schema_version.argtypes = [ctypes.c_int, ctypes.c_int64]
     loaded.schema_version.restype = ctypes.c_int64
     return loaded
 
@@ -111,17 +114,24 @@ def test_lookup_finds_every_row_at_every_opset(library: ctypes.CDLL) -> None:
             known = [row for row in ROWS if row.name == name and row.version <= opset]
             mask = known[-1].schema & known[-1].runtime if known else 0
             for dtype in range(len(generate_schema.dtypes())):
-                found = library.schema_runs(op.encode(), variant.encode() or None, opset, dtype)
+                found = library.schema_runs(library.op_from_name(op.encode()), variant.encode() or None, opset, dtype)
                 assert found == bool(mask >> dtype & 1), (name, opset, dtype)
             if not variant:
                 version = known[-1].version if known and known[-1].schema else 0
-                assert library.schema_version(op.encode(), opset) == version, (name, opset)
+                assert library.schema_version(library.op_from_name(op.encode()), opset) == version, (name, opset)
 
 
 @pytest.mark.parametrize(("op", "variant"), [("", None), ("Zzz", None), ("Pa", None), ("Pad", "x"), ("Add", "edge")])
 def test_lookup_of_the_unknown_is_false(library: ctypes.CDLL, op: str, variant: str | None) -> None:
     float32 = generate_schema.dtypes().index("FLOAT32")
-    assert not library.schema_runs(op.encode(), variant.encode() if variant else None, 21, float32)
+    number = library.op_from_name(op.encode())
+    assert not library.schema_runs(number, variant.encode() if variant else None, 21, float32)
+
+
+def test_operators_are_those_of_onnx() -> None:
+    text = generate_operators.PATH.read_text()
+    skip_unless_generated_from_installed_onnx(text)
+    assert generate_operators.rows(dict(generate_operators.ROW.findall(text))) in text
 
 
 def test_dtype_numbers_are_those_of_onnx(library: ctypes.CDLL) -> None:
