@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from jax2onnx._commands.target import UsageError
 from jax2onnx._core import shown
 from jax2onnx._door.failure import Failure
-from jax2onnx._door.origins import ModelError
+from jax2onnx._door.origins import ModelError, Sources
 
 OK, FAILED, USAGE = 0, 1, 2
 _COLORS = {"name": "1", "place": "36", "faint": "2", "bad": "31", "good": "32"}
@@ -57,8 +57,22 @@ def command_parser(name: str, description: str, epilog: str) -> argparse.Argumen
         default="auto",
         help="auto (the default) colours the output on a terminal, unless NO_COLOR is set",
     )
+    parser.add_argument(
+        "--source", metavar="FILE.py", action="append", default=[], help="a file of the program that is elsewhere"
+    )
+    parser.add_argument(
+        "--source-root",
+        metavar="FOLDER",
+        action="append",
+        default=[],
+        help="a folder in which files that the model names are read; without it that is the working folder alone",
+    )
     parser.add_argument("--debug", action="store_true", help="show Python's traceback when something fails")
     return parser
+
+
+def allowed_sources(options: argparse.Namespace) -> Sources:
+    return Sources(options.source, options.source_root)
 
 
 def run_command(

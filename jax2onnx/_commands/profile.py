@@ -15,7 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from jax2onnx._commands.command import OK, Failure, Output, command_parser, complain, run_command
+from jax2onnx._commands.command import OK, Failure, Output, allowed_sources, command_parser, complain, run_command
 from jax2onnx._commands.flame import Flame, Slice, flame_svg, trace_events
 from jax2onnx._commands.target import UsageError
 from jax2onnx._core import shown
@@ -245,7 +245,7 @@ def slices_of(profile: Profile) -> list[Slice]:
 def _work(options: argparse.Namespace, output: Output) -> int:
     if options.runs < 1:
         raise UsageError("--runs must be at least 1")
-    origins = read_origins(options.model)
+    origins = read_origins(options.model, allowed_sources(options))
     with progress_on(sys.stderr):
         profile = profile_model(options.model, origins, options.inputs, options.runs)
     title = os.path.basename(options.model)

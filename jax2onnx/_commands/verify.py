@@ -7,7 +7,7 @@ import inspect
 import sys
 from typing import Any
 
-from jax2onnx._commands.command import FAILED, OK, Failure, Output, command_parser, run_command
+from jax2onnx._commands.command import FAILED, OK, Failure, Output, allowed_sources, command_parser, run_command
 from jax2onnx._commands.explain import print_trace
 from jax2onnx._commands.target import parse_target
 from jax2onnx._compare.feeds import model_feeds, runtime
@@ -45,7 +45,7 @@ def run(arguments: list[str]) -> int:
 
 def _work(options: argparse.Namespace, output: Output) -> int:
     target = parse_target(options.target)
-    origins = read_origins(options.model)
+    origins = read_origins(options.model, allowed_sources(options))
     with progress_on(sys.stderr):
         stage(f"importing {target.module}")
         import onnx

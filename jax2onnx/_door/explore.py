@@ -39,6 +39,7 @@ def explore(
     model: Any,
     *,
     sources: Iterable[str | os.PathLike[str]] = (),
+    source_roots: Iterable[str | os.PathLike[str]] = (),
     profile: str | os.PathLike[str] | None = None,
     height: int = 720,
 ) -> Exploration:
@@ -47,18 +48,20 @@ def explore(
     Args:
         model: the path of a model, a ``ModelProto``, an ``onnx_ir.Model``, or a model's bytes.
         sources: files of the program, where they are not where the model says or the model does not say.
+        source_roots: folders in which files that the model names are read; without it that is the working folder
+            alone, since a model may name any file of this machine.
         profile: a JSON file with times of nodes, as for ``j2o report --profile``.
         height: of the view in the notebook, in pixels.
     """
     if isinstance(model, (str, os.PathLike)):
         if not os.path.exists(model):
             raise FileNotFoundError(f"there is no model {os.fspath(model)!r}")
-        return _explored(os.fspath(model), sources, profile, height)
+        return _explored(os.fspath(model), sources, source_roots, profile, height)
     content = _content(model)
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "model.onnx"
         path.write_bytes(content)
-        return _explored(str(path), sources, profile, height)
+        return _explored(str(path), sources, source_roots, profile, height)
 
 
 def _content(model: Any) -> bytes:
@@ -74,9 +77,14 @@ def _content(model: Any) -> bytes:
 
 
 def _explored(
-    path: str, sources: Iterable[str | os.PathLike[str]], profile: str | os.PathLike[str] | None, height: int
+    path: str,
+    sources: Iterable[str | os.PathLike[str]],
+    source_roots: Iterable[str | os.PathLike[str]],
+    profile: str | os.PathLike[str] | None,
+    height: int,
 ) -> Exploration:
     options = [word for source in sources for word in ("--source", os.fspath(source))]
+    options += [word for root in source_roots for word in ("--source-root", os.fspath(root))]
     if profile is not None:
         options += ["--profile", os.fspath(profile)]
     code, page, errors = _core.tool_output(["j2o", "report", "-o", "-", *options, "--", path])

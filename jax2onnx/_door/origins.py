@@ -7,7 +7,7 @@ import linecache
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,11 +28,35 @@ class ModelError(Exception):
     """The file cannot be read; the message names it."""
 
 
+class Sources:
+    """The text of the files that a model names. A model may name anything: read is what lies in the working folder or
+    in a folder of ``roots``, and the files that were ``given``; the C core decides (src/tool/source.h)."""
+
+    def __init__(self, given: Iterable[str] = (), roots: Iterable[str] = ()) -> None:
+        self._given, self._roots = list(given), list(roots)
+        self._names: dict[str, None] = {}
+        self._texts: dict[str, list[str]] | None = None
+
+    def add(self, names: Iterable[str | None]) -> None:
+        self._names |= dict.fromkeys(name for name in names if name and "\0" not in name)
+        self._texts = None
+
+    def line(self, file: str, line: int) -> str:
+        if self._texts is None:
+            try:
+                self._texts = _core.sources(list(self._names), self._given, self._roots)
+            except OSError as error:
+                raise ModelError(str(error)) from error
+        lines = self._texts.get(file, [])
+        return lines[line - 1] if 0 < line <= len(lines) else ""
+
+
 @dataclass(frozen=True)
 class Frame:
     file: str | None  # None: the model does not say, as with minimal provenance
     line: int
     function: str
+    sources: Sources | None = field(default=None, compare=False, repr=False)  # None: of a program of this process
 
     @property
     def is_library(self) -> bool:
@@ -40,8 +64,10 @@ class Frame:
 
     @property
     def source(self) -> str | None:
-        text = linecache.getline(self.file, self.line).strip() if self.file else ""
-        return text or None
+        if self.file is None:
+            return None
+        text = self.sources.line(self.file, self.line) if self.sources else linecache.getline(self.file, self.line)
+        return text.strip() or None
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}" if self.file else f"{self.function}:{self.line}"
@@ -120,18 +146,22 @@ def origins_of(content: bytes) -> ModelOrigins:
         return read_origins(file.name)
 
 
-def read_origins(path: str | os.PathLike[str]) -> ModelOrigins:
+def read_origins(path: str | os.PathLike[str], sources: Sources | None = None) -> ModelOrigins:
+    """``sources`` says which source files may be read; without it those in the working folder."""
     path = os.fspath(path)
+    sources = sources or Sources()
     code, output, errors = _core.tool_output(["jax2onnx", "inspect", "--json", "--", path])
     if code != 0:
         raise ModelError(errors.decode(errors="replace").strip().removeprefix("j2o: "))
     document = json.loads(output.decode(errors="replace"))
     graph = document["graph"]
-    nodes = list(_graph_nodes(graph, ()))
+    nodes = list(_graph_nodes(graph, (), sources))
     initializers = list(_initializers(graph))
     for function in document["functions"]:
-        nodes += _graph_nodes(function["body"], (function["name"],))
+        nodes += _graph_nodes(function["body"], (function["name"],), sources)
         initializers += _initializers(function["body"])
+    sources.add(node.place.file for node in nodes if node.place)
+    sources.add(frame.file for node in nodes for trace in node.traces for frame in trace)
     names = [[value["name"] for value in graph[key]] for key in ("inputs", "outputs")]
     return ModelOrigins(path, nodes, *names, initializers, [function["name"] for function in document["functions"]])
 
@@ -147,17 +177,17 @@ def _initializers(graph: dict[str, Any]) -> Iterator[str]:
             yield from _initializers(body)
 
 
-def _graph_nodes(graph: dict[str, Any], parents: tuple[str, ...]) -> Iterator[NodeOrigin]:
+def _graph_nodes(graph: dict[str, Any], parents: tuple[str, ...], sources: Sources) -> Iterator[NodeOrigin]:
     for node in graph["nodes"]:
         metadata = {item["key"]: item["value"] or "" for item in node["metadata"]}
-        traces = _traces(metadata)
+        traces = _traces(metadata, sources)
         outputs = [value["name"] if value else "" for value in node["outputs"]]
         name = node["name"] or next(filter(None, outputs), "")
         inputs = [value or "" for value in node["inputs"]]
         origin = NodeOrigin(name, node["op_type"], inputs, outputs, _place(metadata, traces), traces, parents)
         yield origin
         for body in _bodies(node):
-            inner = list(_graph_nodes(body, (*parents, name)))
+            inner = list(_graph_nodes(body, (*parents, name), sources))
             made = {value["name"] for value in body["inputs"]} | {out for child in inner for out in child.outputs}
             read = {value for child in inner for value in (*child.inputs, *child.captures)}
             read |= {value["name"] for value in body["outputs"]}
@@ -165,17 +195,17 @@ def _graph_nodes(graph: dict[str, Any], parents: tuple[str, ...]) -> Iterator[No
             yield from inner
 
 
-def _traces(metadata: dict[str, str]) -> list[list[Frame]]:
+def _traces(metadata: dict[str, str], sources: Sources) -> list[list[Frame]]:
     text = metadata.get("pkg.jax2onnx.jax_traceback")
     if text is not None:
-        return [_frames(_FRAME, block.splitlines()) for block in text.split("\n\n")]
+        return [_frames(_FRAME, block.split("\n"), sources) for block in text.split("\n\n")]
     torch = metadata.get("pkg.torch.onnx.stack_trace")
-    return [_frames(_TORCH_FRAME, torch.splitlines()[::-1])] if torch else []
+    return [_frames(_TORCH_FRAME, torch.split("\n")[::-1], sources)] if torch else []
 
 
-def _frames(pattern: re.Pattern[str], lines: list[str]) -> list[Frame]:
+def _frames(pattern: re.Pattern[str], lines: list[str], sources: Sources) -> list[Frame]:
     matches = (pattern.fullmatch(line.strip()) for line in lines)
-    return [Frame(match["file"], int(match["line"]), match["function"]) for match in matches if match]
+    return [Frame(match["file"], int(match["line"]), match["function"], sources) for match in matches if match]
 
 
 def _place(metadata: dict[str, str], traces: list[list[Frame]]) -> Frame | None:

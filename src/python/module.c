@@ -4,6 +4,7 @@
 #include "j2o.h"
 #include "onnx/facts/schema.h"
 #include "onnx/facts/schema_fields.h"
+#include "python/arguments.h"
 #include "python/custom.h"
 #include "python/import.h"
 #include "tool/tool.h"
@@ -262,40 +263,6 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
   return run_conversion(module, &c);
 }
 
-/* The words of a command line as C has them. */
-typedef struct Arguments {
-  PyObject *owner; /* bytes; paths that are not UTF-8 are as they are on the disk */
-  char **words;
-  int count;
-} Arguments;
-
-static void release_arguments(Arguments *arguments) {
-  PyMem_Free(arguments->words);
-  Py_XDECREF(arguments->owner);
-}
-
-/* False with an exception set. */
-static bool read_arguments(PyObject *list, Arguments *arguments) {
-  *arguments = (Arguments){0};
-  if (!PyList_Check(list) || PyList_GET_SIZE(list) > INT_MAX - 1) {
-    PyErr_SetString(PyExc_TypeError, "a list of strings is expected");
-    return false;
-  }
-  arguments->count = (int)PyList_GET_SIZE(list);
-  arguments->owner = PyList_New(0);
-  arguments->words = PyMem_Calloc((size_t)arguments->count + 1, sizeof *arguments->words);
-  if (!arguments->words) PyErr_NoMemory();
-  bool good = arguments->owner && arguments->words;
-  for (int i = 0; good && i < arguments->count; i++) {
-    PyObject *bytes = NULL;
-    good = PyUnicode_FSConverter(PyList_GET_ITEM(list, i), &bytes) && PyList_Append(arguments->owner, bytes) == 0;
-    if (good) arguments->words[i] = PyBytes_AS_STRING(bytes);
-    Py_XDECREF(bytes); /* the list keeps it */
-  }
-  if (!good) release_arguments(arguments);
-  return good;
-}
-
 /* tool(arguments) -> exit code: the j2o program inside this process. */
 static PyObject *core_tool(PyObject *module, PyObject *list) {
   (void)module;
@@ -435,6 +402,8 @@ static PyMethodDef methods[] = {
      "What becomes of each primitive: lowered, passed through, dropped or refused, and for the last two why."},
     {"shown", (PyCFunction)(void (*)(void))core_shown, METH_VARARGS | METH_KEYWORDS,
      "A text as a terminal may be shown it: what it would obey is spelled in letters."},
+    {"sources", core_sources, METH_VARARGS,
+     "The lines of the source files of these names that the reader gave, or that lie in the working folder or a root."},
     {"tool", core_tool, METH_O, "Runs the j2o program with these arguments; returns its exit code."},
     {"tool_output", core_tool_output, METH_O,
      "Runs the j2o program with these arguments; returns its exit code, output and errors."},

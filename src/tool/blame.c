@@ -199,16 +199,19 @@ static void list_json(Job *job, const Listing *listing, const Source *given) {
     report_add(report, "}");
     report_flush(report);
   }
-  report_add(report, "]}\n");
+  report_add(report, "]");
+  json_sources(job);
+  report_add(report, "}\n");
 }
 
 void run_blame(Job *job) {
   const NodeList *nodes = model_nodes(&job->context, job_model(job, 0));
   require_places(job, nodes);
+  match_sources(job, nodes);
   Listing listing = list_lines(&job->context, nodes);
   const Source *source = NULL;
   if (job->operand_count > 1) {
-    const char *given = job->operands[1];
+    const char *given = job->sources.named = job->operands[1];
     source = source_open(job, given);
     if (!source) fail(&job->context, ERROR_IO, "%s: cannot be read, is empty, or is not a .py file", given);
     listing = of_file(job, &listing, source, given);
@@ -220,4 +223,5 @@ void run_blame(Job *job) {
   if (job->json) list_json(job, &listing, source);
   else if (source) list_source(job, &listing, source);
   else list_lines_of_model(job, &listing);
+  if (!job->json) report_left_out(job);
 }

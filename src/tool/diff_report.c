@@ -306,6 +306,8 @@ static void json_diff(Diff *diff, const Change *model, const Changes *changes, c
 void run_diff(Job *job) {
   Model *first = job_model(job, 0), *second = job_model(job, 1);
   Diff diff = diff_align(job, first, second);
+  match_sources(job, diff.a.nodes);
+  match_sources(job, diff.b.nodes);
   Changes changes = collect(&diff);
   Change model = model_changes(&diff);
   size_t counts[3] = {0};

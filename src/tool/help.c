@@ -35,6 +35,14 @@ const char tool_help[] =
   "JAX2ONNX_STACKTRACE_DETAIL=full (or compact, which takes less room) writes whole traces, with file names. Traces\n" \
   "that PyTorch's exporter writes (pkg.torch.onnx.stack_trace) are understood too.\n"
 
+#define SOURCE_HELP                                                                                                 \
+  "  --source   a file of the program, where it is not where the model says, or the model does not say; may be "    \
+  "given\n"                                                                                                         \
+  "             again\n"                                                                                            \
+  "  --source-root  a folder in which files that the model names are read; may be given again. Without it that is " \
+  "the\n"                                                                                                           \
+  "             working folder alone: a model may name any file of this machine\n"
+
 static const char inspect_help[] =
     "usage: j2o inspect MODEL.onnx [--summary] [--op NAME] [--line PLACE] [--name NAME] [--full] [--json]\n"
     "                              [--color=auto|always|never]\n"
@@ -63,7 +71,8 @@ static const char text_help[] =
     "of nodes, for which it has no place, are comments above the node.\n";
 
 static const char blame_help[] =
-    "usage: j2o blame MODEL.onnx [FILE.py] [--json] [--color=auto|always|never]\n"
+    "usage: j2o blame MODEL.onnx [FILE.py] [--source FILE.py]... [--source-root FOLDER]... [--json]\n"
+    "                 [--color=auto|always|never]\n"
     "\n"
     "Prints the program's source with the nodes that each line became: how many, and which operators. With FILE.py\n"
     "the whole file is listed; without, only the lines that became nodes, of every file. Where a source file cannot\n"
@@ -71,27 +80,29 @@ static const char blame_help[] =
     "\n"
     "A model with minimal provenance names functions and lines, but no files: FILE.py is then matched by the\n"
     "functions that it defines.\n"
-    "\n" COMMON_HELP ORIGIN_HELP;
+    "\n" SOURCE_HELP COMMON_HELP ORIGIN_HELP;
 
 static const char locate_help[] =
-    "usage: j2o locate MODEL.onnx NODE|VALUE [--full] [--json] [--color=auto|always|never]\n"
+    "usage: j2o locate MODEL.onnx NODE|VALUE [--full] [--source FILE.py]... [--source-root FOLDER]... [--json]\n"
+    "                  [--color=auto|always|never]\n"
     "\n"
     "Prints a node, found by its name or by the name of a value that it makes: its attributes and types, the trace\n"
     "that led to it with the source text where the files can be read, what makes its inputs and what reads its\n"
     "outputs. A graph input or initializer is shown with what reads it. Exits with 1 when there is nothing of that\n"
     "name.\n"
     "\n"
-    "  --full     also the converter's call stack, and frames inside libraries\n" COMMON_HELP ORIGIN_HELP;
+    "  --full     also the converter's call stack, and frames inside libraries\n" SOURCE_HELP COMMON_HELP ORIGIN_HELP;
 
 static const char diff_help[] =
-    "usage: j2o diff A.onnx B.onnx [--weights] [--json] [--color=auto|always|never]\n"
+    "usage: j2o diff A.onnx B.onnx [--weights] [--source FILE.py]... [--source-root FOLDER]... [--json]\n"
+    "                [--color=auto|always|never]\n"
     "\n"
     "Prints what changed from A to B, grouped by source line: nodes that are gone (-), new (+), or changed (~), and\n"
     "the same for inputs, outputs and initializers. Nodes are matched by what they compute, then by the line they\n"
     "came from, so names may change freely. Provenance itself is not compared: a line that moved is no difference.\n"
     "\n"
     "  --weights  compare the contents of all initializers; without it, of those up to 4 KiB, and only the types and\n"
-    "             shapes of larger ones\n" COMMON_HELP
+    "             shapes of larger ones\n" SOURCE_HELP COMMON_HELP
     "\n"
     "exit codes: 0 the models are the same, 1 they differ, 2 a file cannot be read or the command line is wrong\n";
 
@@ -132,15 +143,14 @@ static const char stats_help[] =
     "  --top      how many tensors to list (default: 10)\n" COMMON_HELP;
 
 static const char report_help[] =
-    "usage: j2o report MODEL.onnx -o PAGE.html [--source FILE.py]... [--profile TIMES.json] [--json]\n"
+    "usage: j2o report MODEL.onnx -o PAGE.html [--source FILE.py]... [--source-root FOLDER]...\n"
+    "                  [--profile TIMES.json] [--json]\n"
     "\n"
     "Writes one page for a browser, which needs nothing else: the program's source on the left, the nodes on the "
     "right,\n"
     "linked both ways by colour, with search, filters and the trace of the chosen node. PAGE may be - for standard\n"
-    "output.\n"
-    "\n"
-    "  --source   a file of the program, where it is not where the model says or the model does not say; may be given\n"
-    "             again\n"
+    "output. The names of the source files that the page holds are printed.\n"
+    "\n" SOURCE_HELP
     "  --profile  times of nodes, to show where the time goes: {\"node\": microseconds, ...}, or the file that\n"
     "             ONNX Runtime's profiler writes\n"
     "  --json     say what was done as JSON\n" ORIGIN_HELP;
@@ -148,11 +158,11 @@ static const char report_help[] =
 const Command tool_commands[] = {
     {"inspect", run_inspect, inspect_help, OPTION_JSON | OPTION_FULL | OPTION_SUMMARY | OPTION_FILTER | OPTION_COLOR, 1,
      1},
-    {"blame", run_blame, blame_help, OPTION_JSON | OPTION_COLOR, 1, 2},
-    {"locate", run_locate, locate_help, OPTION_JSON | OPTION_FULL | OPTION_COLOR, 2, 2},
-    {"diff", run_diff, diff_help, OPTION_JSON | OPTION_COLOR | OPTION_WEIGHTS, 2, 2},
+    {"blame", run_blame, blame_help, OPTION_JSON | OPTION_COLOR | OPTION_SOURCE, 1, 2},
+    {"locate", run_locate, locate_help, OPTION_JSON | OPTION_FULL | OPTION_COLOR | OPTION_SOURCE, 2, 2},
+    {"diff", run_diff, diff_help, OPTION_JSON | OPTION_COLOR | OPTION_WEIGHTS | OPTION_SOURCE, 2, 2},
     {"stats", run_stats, stats_help, OPTION_JSON | OPTION_COLOR | OPTION_TOP, 1, 1},
-    {"report", run_report, report_help, OPTION_OUTPUT | OPTION_PAGE | OPTION_JSON, 1, 1},
+    {"report", run_report, report_help, OPTION_OUTPUT | OPTION_PAGE | OPTION_JSON | OPTION_SOURCE, 1, 1},
     {"text", run_text, text_help, 0, 1, 1},
     {"strip", run_strip, strip_help, OPTION_OUTPUT | OPTION_ALL | OPTION_JSON, 1, 1},
     {"compact", run_compact, compact_help, OPTION_OUTPUT | OPTION_JSON, 1, 1},

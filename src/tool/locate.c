@@ -389,7 +389,20 @@ static void json_found(Job *job, const Found *found) {
     report_add(report, i ? ",\n" : "\n");
     json_value(report, found, node->outputs[i], true);
   }
-  report_add(report, "]}\n");
+  report_add(report, "]");
+  json_sources(job);
+  report_add(report, "}\n");
+}
+
+/* The files of the node's own trace are what --source can stand for. */
+static void match_frames(Job *job, const Node *node) {
+  Context *context = &job->context;
+  ARRAY(Str) names = {0};
+  TraceCursor cursor = node_trace(node);
+  for (TraceFrame frame; trace_next(&cursor, &frame);) {
+    array_push(context, &names, str_intern_sized(context, frame.file, frame.file_length));
+  }
+  sources_match(context, &job->sources, names.items, names.count);
 }
 
 void run_locate(Job *job) {
@@ -397,7 +410,8 @@ void run_locate(Job *job) {
   const char *name = job->operands[1];
   Found found = find(job, model, str_intern(&job->context, name));
   if (!found.node && !found.value) fail_unknown(job, found.nodes, name);
+  if (found.node) match_frames(job, found.node);
   if (job->json) json_found(job, &found);
-  else if (found.node) add_node(job, &found);
+  else if (found.node) add_node(job, &found), report_left_out(job);
   else add_lone_value(&job->report, &found);
 }

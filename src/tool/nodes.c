@@ -169,6 +169,16 @@ NodeList *model_nodes(Context *context, Model *model) {
   return list;
 }
 
+void match_sources(Job *job, const NodeList *list) {
+  Tallies files = {0};
+  ARRAY(Str) names = {0};
+  for (size_t i = 0; i < list->nodes.count; i++) {
+    Str file = list->nodes.items[i].place.file;
+    if (file && tally_count(&job->context, &files, file, 0)->count == 1) array_push(&job->context, &names, file);
+  }
+  sources_match(&job->context, &job->sources, names.items, names.count);
+}
+
 void require_places(Job *job, const NodeList *list) {
   if (list->placed_count) return;
   fail(&job->context, ERROR_FORMAT, "%s", no_places_help);
@@ -181,20 +191,6 @@ bool path_ends_with(const char *path, const char *given) {
   size_t length = strlen(path), tail = strlen(given);
   if (!tail || tail > length || strcmp(path + length - tail, given) != 0) return false;
   return tail == length || path[length - tail - 1] == '/' || path[length - tail - 1] == '\\' || given[0] == '/';
-}
-
-size_t path_common_parts(const char *path, const char *given) {
-  while (given[0] == '.' && given[1] == '/') given += 2;
-  const char *a = path + strlen(path), *b = given + strlen(given);
-  size_t parts = 0;
-  for (;;) {
-    while (a > path && b > given && a[-1] == b[-1] && a[-1] != '/') a--, b--;
-    bool whole_a = a == path || a[-1] == '/', whole_b = b == given || b[-1] == '/';
-    if (!whole_a || !whole_b) return parts;
-    parts++;
-    if (a == path || b == given) return parts;
-    a--, b--;
-  }
 }
 
 Filter job_filter(Job *job) {
@@ -210,7 +206,7 @@ Filter job_filter(Job *job) {
   size_t length = (size_t)(digits - 1 - job->line);
   char *where = arena_alloc(&job->context.arena, length + 1);
   memcpy(where, job->line, length);
-  filter.where = where;
+  filter.where = job->sources.named = where;
   return filter;
 }
 

@@ -29,6 +29,8 @@ typedef struct NodeList {
 NodeList *model_nodes(Context *context, Model *model);
 static inline size_t node_index(const Node *node) { return (size_t)(uintptr_t)node->scratch; }
 /* Fails unless some node has a place, and says how to export a model that has them. */
+/* --source: each file stands for the one of the model whose path ends most like it. */
+void match_sources(Job *job, const NodeList *list);
 void require_places(Job *job, const NodeList *list);
 extern const char no_places_help[];
 
@@ -62,7 +64,6 @@ Filter job_filter(Job *job); /* fails with ERROR_VALUE when --line cannot be und
 bool filter_passes(Job *job, const Filter *filter, const PlacedNode *placed);
 /* Is `given` the end of the path, whole parts only? */
 bool path_ends_with(const char *path, const char *given);
-size_t path_common_parts(const char *path, const char *given); /* how many names at their ends are the same */
 
 /* ---- counting ---- */
 

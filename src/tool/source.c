@@ -1,34 +1,70 @@
 /* Source files. Python is read by its indentation alone, which is enough to know which function a line is in. */
 #include "tool/source.h"
 
-#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_SOURCE = 16 << 20, MAX_NESTING = 64 };
+#include "base/beneath.h"
+#include "tool/nodes.h"
+
+enum { MAX_SOURCE = 16 << 20, MAX_TOTAL = 64 << 20, MAX_NESTING = 64 };
+
+/* ---- what may be read ---- */
+
+/* What is left of the path below the folder; NULL when it is elsewhere. */
+static const char *below(const char *folder, const char *path) {
+  size_t length = strlen(folder);
+  while (length && folder[length - 1] == '/') length--;
+  bool inside = strncmp(path, folder, length) == 0 && path[length] == '/';
+  return inside ? path + length + strspn(path + length, "/") : NULL;
+}
+
+/* A path in the folder, by the name that the folder was given or by its real one. */
+static OpenFile open_in(const char *folder, const char *alias, const char *path) {
+  if (*path != '/') return open_beneath(folder, path);
+  const char *rest = *alias == '/' ? below(alias, path) : NULL;
+  OpenFile file = rest ? open_beneath(folder, rest) : (OpenFile){.descriptor = -1};
+  char *real = file.descriptor < 0 ? realpath(folder, NULL) : NULL;
+  if (real && (rest = below(real, path))) file = open_beneath(folder, rest);
+  free(real);
+  return file;
+}
+
+/* The working folder as the shell calls it, links and all, where that is still so; else "". */
+static const char *working_folder(void) {
+  struct stat logical, physical;
+  const char *path = getenv("PWD");
+  bool usable = path && *path == '/' && stat(path, &logical) == 0 && stat(".", &physical) == 0;
+  return usable && logical.st_dev == physical.st_dev && logical.st_ino == physical.st_ino ? path : "";
+}
+
+static bool is_named(const Sources *sources, const char *path) {
+  if (sources->named && strcmp(sources->named, path) == 0) return true;
+  for (size_t i = 0; i < sources->given_count; i++) {
+    if (strcmp(sources->given[i], path) == 0) return true;
+  }
+  return false;
+}
+
+static OpenFile open_allowed(const Sources *sources, const char *path) {
+  if (is_named(sources, path)) return open_named(path);
+  OpenFile file = open_in(".", working_folder(), path);
+  for (size_t i = 0; i < sources->root_count && file.descriptor < 0; i++) {
+    const char *root = sources->roots[i];
+    bool is_everything = root[strspn(root, "/")] == '\0';
+    file = is_everything ? open_named(path) : open_in(root, root, path);
+  }
+  return file;
+}
+
+static bool is_python(Str name) {
+  size_t length = str_length(name);
+  return length >= 4 && strlen(name) == length && strcmp(name + length - 3, ".py") == 0;
+}
 
 /* ---- reading ---- */
-
-/* The whole file, or NULL. */
-static const char *read_file(Context *context, const char *path, size_t *size) {
-  size_t length = strlen(path);
-  if (length < 4 || strcmp(path + length - 3, ".py") != 0) return NULL;
-  int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) return NULL;
-  struct stat status;
-  bool usable = fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= MAX_SOURCE;
-  char *text = NULL;
-  *size = 0;
-  if (usable) {
-    Arena *arena = &context->arena;
-    size_t room = (size_t)status.st_size;
-    text = arena_alloc(arena, room + 1);
-    for (ssize_t got; *size < room && (got = read(descriptor, text + *size, room - *size)) > 0;) *size += (size_t)got;
-  }
-  close(descriptor);
-  return text;
-}
 
 static void split(Context *context, Source *source, const char *text, size_t size) {
   for (const char *end = text + size; text < end;) {
@@ -136,22 +172,101 @@ static void find_functions(Context *context, Source *source) {
   close_blocks(&scanner, 0, count);
 }
 
-const Source *source_open(Job *job, const char *path) {
-  Context *context = &job->context;
-  Str name = str_intern(context, path);
-  void **slot = map_slot_pointer(context, &job->sources, name);
-  if (!*slot) {
-    Source *source = arena_new(&context->arena, Source);
-    *slot = source; /* one without lines: cannot be read */
-    size_t size;
-    const char *text = read_file(context, path, &size);
-    if (text) {
-      split(context, source, text, size);
-      find_functions(context, source);
-    }
+static void read_source(Context *context, Sources *sources, Source *source, const OpenFile *file) {
+  if (file->size > MAX_SOURCE || file->size > MAX_TOTAL - sources->total) return;
+  char *text = arena_alloc(&context->arena, (size_t)file->size + 1);
+  size_t size;
+  if (!read_at(file, 0, text, (size_t)file->size, &size) || !size) return;
+  sources->total += size;
+  split(context, source, text, size);
+  find_functions(context, source);
+  array_push(context, &sources->read, source->path);
+}
+
+/* The source of an open file; the same one for every name that the file has. */
+static Source *source_of_file(Context *context, Sources *sources, Str name, const OpenFile *file) {
+  void **slot = map_slot(context, &sources->files, file->device, file->inode);
+  if (*slot) return *slot;
+  Source *source = arena_new(&context->arena, Source);
+  source->path = name;
+  *slot = source;
+  read_source(context, sources, source, file);
+  return source;
+}
+
+typedef struct Opening {
+  Context *context;
+  Sources *sources;
+  Str name;
+  OpenFile file;
+  Source *source;
+} Opening;
+
+static void read_opened(void *argument) {
+  Opening *opening = argument;
+  opening->source = source_of_file(opening->context, opening->sources, opening->name, &opening->file);
+}
+
+/* Memory that runs out unwinds past an open file. */
+static Source *open_new(Context *context, Sources *sources, Str name) {
+  Opening opening = {context, sources, name, .source = NULL};
+  opening.file = is_python(name) ? open_allowed(sources, name) : (OpenFile){.descriptor = -1};
+  if (opening.file.descriptor >= 0) {
+    bool done = context_protect(context, read_opened, &opening);
+    close_file(&opening.file);
+    if (!done) fail_text(context, context->error, context->message);
+    return opening.source;
   }
-  const Source *source = map_get_pointer(&job->sources, name);
+  Source *source = arena_new(&context->arena, Source);
+  source->path = name;
+  if (is_python(name) && !is_library_file(name, str_length(name))) array_push(context, &sources->left_out, name);
+  return source;
+}
+
+const Source *sources_open(Context *context, Sources *sources, Str name) {
+  const char *given = map_get_pointer(&sources->stand_ins, name);
+  if (given) name = str_intern(context, given);
+  Source *source = map_get_pointer(&sources->known, name);
+  if (!source) {
+    source = open_new(context, sources, name);
+    *map_slot_pointer(context, &sources->known, name) = source;
+  }
   return source->lines.count ? source : NULL;
+}
+
+size_t path_common_parts(const char *path, const char *given) {
+  while (given[0] == '.' && given[1] == '/') given += 2;
+  const char *a = path + strlen(path), *b = given + strlen(given);
+  size_t parts = 0;
+  for (;;) {
+    while (a > path && b > given && a[-1] == b[-1] && a[-1] != '/') a--, b--;
+    bool whole_a = a == path || a[-1] == '/', whole_b = b == given || b[-1] == '/';
+    if (!whole_a || !whole_b) return parts;
+    parts++;
+    if (a == path || b == given) return parts;
+    a--, b--;
+  }
+}
+
+void sources_match(Context *context, Sources *sources, const Str *names, size_t count) {
+  for (size_t i = 0; i < sources->given_count; i++) {
+    const char *given = sources->given[i];
+    if (!sources_open(context, sources, str_intern(context, given))) {
+      fail(context, ERROR_IO, "%s: cannot be read, is empty, or is not a .py file", given);
+    }
+    Str best = NULL;
+    size_t most = 0;
+    for (size_t k = 0; k < count; k++) {
+      size_t parts = path_common_parts(names[k], given);
+      if (parts > most) most = parts, best = names[k];
+    }
+    if (best) *map_slot_pointer(context, &sources->stand_ins, best) = (void *)(uintptr_t)given;
+  }
+}
+
+/* Names that an option or operand of the user's holds may be opened wherever they are. */
+const Source *source_open(Job *job, const char *path) {
+  return sources_open(&job->context, &job->sources, str_intern(&job->context, path));
 }
 
 const SourceLine *source_line(const Source *source, uint32_t line) {
@@ -191,4 +306,32 @@ void report_source_line(Job *job, const char *path, uint32_t line) {
   while (length && (*text == ' ' || *text == '\t')) text++, length--;
   while (length && text[length - 1] == ' ') length--;
   report_text(&job->report, text, length);
+}
+
+static void json_list(Report *report, const char *key, const Str *names, size_t count) {
+  json_key(report, key);
+  report_add(report, "[");
+  for (size_t i = 0; i < count; i++) {
+    if (i) report_add(report, ", ");
+    json_name(report, names[i]);
+  }
+  report_add(report, "]");
+}
+
+void json_sources(Job *job) {
+  const Sources *sources = &job->sources;
+  json_list(&job->report, "sources", sources->read.items, sources->read.count);
+  json_list(&job->report, "sources_left_out", sources->left_out.items, sources->left_out.count);
+}
+
+void report_left_out(Job *job) {
+  size_t count = job->sources.left_out.count;
+  if (!count) return;
+  report_color(&job->report, COLOR_FAINT);
+  report_add(&job->report, "without the text of ");
+  report_name(&job->report, job->sources.left_out.items[0]);
+  if (count > 1) builder_format(&job->report.line, " and %zu more", count - 1);
+  report_add(&job->report,
+             ": not found in the working folder; --source-root FOLDER or --source FILE reads elsewhere\n");
+  report_color(&job->report, COLOR_PLAIN);
 }

@@ -1,8 +1,12 @@
-/* Source files that a model's traces name, read where they are there. */
+/* Source files that a model's traces name. A model may name anything, so only what the reader allowed is opened: files
+ * in the working folder and in the folders of --source-root or below, without following a link out of them, and the
+ * files that the reader named, by --source or as an operand. */
 #ifndef J2O_TOOL_SOURCE_H
 #define J2O_TOOL_SOURCE_H
 
-#include "tool/tool.h"
+#include "base/array.h"
+
+typedef struct Job Job;
 
 typedef struct SourceLine {
   const char *text;
@@ -15,16 +19,44 @@ typedef struct SourceFunction {
 } SourceFunction;
 
 typedef struct Source {
+  Str path;                        /* the first name it was opened by */
   ARRAY(SourceLine) lines;         /* from index 0; line numbers begin at 1 */
   ARRAY(SourceFunction) functions; /* in the order of their first lines */
 } Source;
 
-/* NULL when it cannot be read. Only plain files whose names end in .py are opened: a model may name anything. */
-const Source *source_open(Job *job, const char *path);
+enum { MAX_SOURCE_FILES = 32 };
+
+typedef struct Sources {
+  const char *roots[MAX_SOURCE_FILES]; /* --source-root, as often as it was given */
+  const char *given[MAX_SOURCE_FILES]; /* --source, as often as it was given */
+  const char *named;                   /* a file named in another way, or NULL */
+  size_t root_count, given_count;
+  Map known;           /* a Source for every name that was asked for; one without lines cannot be read */
+  Map files;           /* the same by device and inode: however a file is spelled, it is one */
+  Map stand_ins;       /* a given file, by the model's name of the file that it stands for */
+  ARRAY(Str) read;     /* names of files whose text was read */
+  ARRAY(Str) left_out; /* names that the model holds and the reader did not allow */
+  size_t total;        /* bytes read */
+} Sources;
+
+/* NULL when it cannot be read or may not be. */
+const Source *sources_open(Context *context, Sources *sources, Str name);
+/* Each file that the reader gave stands for the one among these whose path ends most like it. */
+void sources_match(Context *context, Sources *sources, const Str *names, size_t count);
+
+const Source *source_open(Job *job, const char *name);
 const SourceLine *source_line(const Source *source, uint32_t line); /* NULL: there is no such line */
 /* Could this function have a frame at this line of the file? */
 bool source_defines(const Source *source, Str function, uint32_t line);
 /* The line without the spaces around it; nothing when it cannot be read. */
 void report_source_line(Job *job, const char *path, uint32_t line);
+
+/* "sources": the files whose text the output holds, "sources_left_out": those that were not allowed. */
+void json_sources(Job *job);
+/* A line that says how to have what was left out, if anything was. */
+void report_left_out(Job *job);
+
+/* How many names at the ends of two paths are the same. */
+size_t path_common_parts(const char *path, const char *given);
 
 #endif

@@ -73,7 +73,8 @@ typedef struct Option {
   const char *name;
   unsigned of;      /* the commands' OPTION_ that allows it */
   bool takes_value; /* --name=VALUE or --name VALUE */
-  size_t place;     /* in Job: a bool, or a text; 0: the next of the source files */
+  size_t place;     /* in Job: a bool, or a text; with `counter` a list of texts */
+  size_t counter;   /* in Job: how many the list has, of at most MAX_SOURCE_FILES */
 } Option;
 
 static const Option options[] = {
@@ -88,7 +89,8 @@ static const Option options[] = {
     {"--output", OPTION_OUTPUT, true, offsetof(Job, output)},
     {"-o", OPTION_OUTPUT, true, offsetof(Job, output)},
     {"--top", OPTION_TOP, true, offsetof(Job, top)},
-    {"--source", OPTION_PAGE, true, 0},
+    {"--source", OPTION_SOURCE, true, offsetof(Job, sources.given), offsetof(Job, sources.given_count)},
+    {"--source-root", OPTION_SOURCE, true, offsetof(Job, sources.roots), offsetof(Job, sources.root_count)},
     {"--profile", OPTION_PAGE, true, offsetof(Job, profile)},
     {"--color", OPTION_COLOR, true, offsetof(Job, color)},
 };
@@ -126,13 +128,14 @@ static int read_option(Job *job, int argc, char **argv, int *at, FILE *err) {
   }
   if (!value && *at + 1 < argc) value = argv[++*at];
   if (!value || !*value) return usage_error(err, "a value is missing after ", option->name);
-  if (option->place) {
-    *(const char **)(void *)place = value;
-  } else if (job->source_count == MAX_SOURCE_FILES) {
-    return usage_error(err, "too many source files; what shall be done with ", value);
-  } else {
-    job->source_files[job->source_count++] = value;
+  const char **text = (const char **)(void *)place;
+  if (option->counter) {
+    size_t *count = (size_t *)(void *)((char *)job + option->counter);
+    if (*count == MAX_SOURCE_FILES)
+      return usage_error(err, "too many files or folders; what shall be done with ", value);
+    text += (*count)++;
   }
+  *text = value;
   return EXIT_OK;
 }
 

@@ -8,6 +8,7 @@
 #include "onnx/file/metadata_keys.h"
 #include "onnx/file/read.h"
 #include "tool/report.h"
+#include "tool/source.h"
 
 /* EXIT_DIFFERENT is j2o diff's alone, which answers a trouble with a file by EXIT_TROUBLE. */
 enum { EXIT_OK = 0, EXIT_FILE = 1, EXIT_DIFFERENT = 1, EXIT_USAGE = 2, EXIT_TROUBLE = 2 };
@@ -15,11 +16,11 @@ enum { EXIT_OK = 0, EXIT_FILE = 1, EXIT_DIFFERENT = 1, EXIT_USAGE = 2, EXIT_TROU
 /* The whole tool, on given streams. Returns the exit code. */
 int j2o_tool_main(int argc, char **argv, FILE *out, FILE *err);
 
-enum { MAX_OPERANDS = 2, MAX_SOURCE_FILES = 32 };
+enum { MAX_OPERANDS = 2 };
 typedef struct Command Command;
 
 /* One command at work. */
-typedef struct Job {
+struct Job {
   Context context;
   Report report;
   const Command *command;
@@ -29,11 +30,9 @@ typedef struct Job {
   MappedFile files[MAX_OPERANDS];
   bool json, summary, all, weights; /* options, as their names say */
   const char *op, *line, *name, *output, *top, *color, *profile;
-  const char *source_files[MAX_SOURCE_FILES]; /* --source, as often as it was given */
-  int source_count;
-  Map sources; /* source.h */
-  int code;    /* of a command that ended well */
-} Job;
+  Sources sources;
+  int code; /* of a command that ended well */
+};
 
 struct Command {
   const char *name;
@@ -57,6 +56,7 @@ enum {
   OPTION_COLOR = 128,
   OPTION_WEIGHTS = 256,
   OPTION_PAGE = 512,
+  OPTION_SOURCE = 1024,
 };
 
 /* Maps a file named on the command line; errors that follow name it. */

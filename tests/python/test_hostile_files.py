@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import sys
 
@@ -11,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import jax2onnx
 from jax2onnx import _core
 from jax2onnx.__main__ import main
 
@@ -197,3 +199,155 @@ def test_errors_of_the_command_line_are_escaped(capsys, command):
 def test_paths_that_are_not_utf8_are_shown(capsys):
     code, out, err = run_main(capsys, "explain", "missing\udcff\x1b.onnx")
     assert code == 1 and "missing\\xff\\x1b.onnx" in err, (out, err)
+
+
+# ---- source files ----
+
+
+def naming(*files):
+    """A model whose nodes claim to come from line 1 of these files."""
+    nodes = []
+    for index, file in enumerate(files):
+        node = helper.make_node("Sin", [f"v{index}"], [f"v{index + 1}"], name=f"n{index}")
+        node.metadata_props.add(key="pkg.jax2onnx.callsite", value="f:1")
+        node.metadata_props.add(key="pkg.jax2onnx.jax_traceback", value=f"{file}:1 (f)")
+        nodes.append(node)
+    info = [helper.make_tensor_value_info(f"v{index}", TensorProto.FLOAT, [2]) for index in (0, len(files))]
+    graph = helper.make_graph(nodes, "g", info[:1], info[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A working folder with a program, and beside it something that is nobody's business."""
+    work, private = tmp_path / "work", tmp_path / "private"
+    for folder in (work / "src", private):
+        folder.mkdir(parents=True)
+    (work / "src" / "model.py").write_text("y = allowed_text(x)\n")
+    (private / "settings.py").write_text("password = 'hidden_text'\n")
+    (private / "key").write_text("hidden_text\n")
+    (work / "key.txt").write_text("hidden_text\n")
+    (work / "src" / "link.py").symlink_to(private / "settings.py")
+    (work / "src" / "near.py").symlink_to("../../private/key")
+    (work / "src" / "inner.py").symlink_to("../key.txt")
+    (work / "src" / "folder").symlink_to(private)
+    (work / "again").symlink_to("src")
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("PWD", str(work))
+    return tmp_path
+
+
+def read_by_all(tmp_path, capsys, *options):
+    """What every command that shows source shows of the model's."""
+    shown = {}
+    for name in ("blame", "blame --json", "locate", "locate --json", "report"):
+        command, *words = name.split()
+        operands = ["m.onnx", "n0"] if command == "locate" else ["m.onnx"]
+        words += ["-o", "-"] if command == "report" else []
+        shown[name] = tool(command, *operands, *words, *options)[0]
+    other = named_sin("x")
+    other.graph.node[0].op_type = "Cos"
+    onnx.save(other, "other.onnx")
+    shown["diff"] = tool("diff", "other.onnx", "m.onnx", *options, code=None)[0]
+    message = tmp_path / "message.txt"
+    message.write_text("Name:'n0' failed: node n0")
+    shown["explain"] = run_main(capsys, "explain", "m.onnx", message, *options)[1]
+    shown["explain --json"] = run_main(capsys, "explain", "m.onnx", message, "--json", *options)[1]
+    return shown
+
+
+OUTSIDE = [
+    "{0}/private/settings.py",
+    "../private/settings.py",
+    "src/../../private/settings.py",
+    "{0}/work/../private/settings.py",
+    "{0}/work/src/../../private/settings.py",
+    "src/link.py",
+    "{0}/work/src/link.py",
+    "src/near.py",
+    "src/inner.py",
+    "src/folder/settings.py",
+    "again/folder/settings.py",
+    "/proc/self/root{0}/private/settings.py",
+    "/proc/self/cwd/../private/settings.py",
+    "key.txt",
+    "{0}/private/key",
+]
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_no_file_outside_the_working_folder_is_read(project, capsys, name):
+    onnx.save(naming(name.format(project)), "m.onnx")
+    for command, text in read_by_all(project, capsys).items():
+        assert text and "hidden_text" not in text, command
+
+
+@pytest.mark.parametrize("name", ["src/model.py", "./src//model.py", "{0}/work/src/model.py", "again/model.py"])
+def test_files_of_the_working_folder_are_read(project, capsys, name):
+    onnx.save(naming(name.format(project)), "m.onnx")
+    for command, text in read_by_all(project, capsys).items():
+        assert "allowed_text" in text, command
+
+
+def test_the_working_folder_may_be_known_by_a_link(project, capsys, monkeypatch):
+    (project / "alias").symlink_to("work")
+    monkeypatch.setenv("PWD", str(project / "alias"))
+    onnx.save(naming(f"{project}/alias/src/model.py"), "m.onnx")
+    for command, text in read_by_all(project, capsys).items():
+        assert "allowed_text" in text, command
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--source", "{0}/private/settings.py"], ["--source-root", "{0}/private"], ["--source-root", "/"]],
+)
+def test_other_files_are_read_when_the_reader_says_so(project, capsys, options):
+    onnx.save(naming(f"{project}/private/settings.py"), "m.onnx")
+    options = [word.format(project) for word in options]
+    for command, text in read_by_all(project, capsys, *options).items():
+        assert "hidden_text" in text, command
+
+
+def test_a_root_is_no_way_out_of_it(project, capsys):
+    onnx.save(naming(f"{project}/work/src/folder/settings.py"), "m.onnx")
+    for command, text in read_by_all(project, capsys, "--source-root", f"{project}/work/src").items():
+        assert "hidden_text" not in text, command
+
+
+def test_what_is_not_a_plain_file_is_not_opened(project, capsys):
+    os.mkfifo("pipe.py")
+    os.mkdir("folder.py")
+    os.symlink("/dev/zero", "zero.py")
+    for name in ("pipe.py", "folder.py", "zero.py", "/dev/zero", "a\0.py"):
+        onnx.save(naming(name), "m.onnx")
+        assert all(read_by_all(project, capsys).values())
+    with open("huge.py", "wb") as stream:
+        stream.truncate(1 << 40)
+    onnx.save(naming("huge.py"), "m.onnx")
+    assert all(read_by_all(project, capsys).values())
+
+
+def test_what_was_read_and_left_out_is_listed(project):
+    onnx.save(naming("src/model.py", "./src/model.py", f"{project}/private/settings.py"), "m.onnx")
+    for words in (["blame", "m.onnx"], ["report", "m.onnx", "-o", "page.html"]):
+        document = json.loads(tool(*words, "--json")[0])
+        assert [os.path.normpath(name) for name in document["sources"]] == ["src/model.py"]
+        assert document["sources_left_out"] == [f"{project}/private/settings.py"]
+        out = tool(*words)[0]
+        assert "--source-root" in out and "settings.py" in out
+    assert "holds src/model.py" in tool("report", "m.onnx", "-o", "page.html")[0]
+    document = json.loads(tool("locate", "m.onnx", "n1", "--json")[0])
+    assert document["sources"] == ["./src/model.py"] and document["sources_left_out"] == []
+
+
+def test_a_file_spelled_in_many_ways_is_in_the_page_once(project):
+    names = [f"{'./' * count}src/model.py" for count in range(50)]
+    onnx.save(naming(*names), "m.onnx")
+    page = tool("report", "m.onnx", "-o", "-")[0]
+    assert page.count("allowed_text") == 1
+
+
+def test_explore_reads_where_it_may(project):
+    onnx.save(naming(f"{project}/private/settings.py"), "m.onnx")
+    assert "hidden_text" not in jax2onnx.explore("m.onnx").html
+    assert "hidden_text" in jax2onnx.explore("m.onnx", source_roots=[project / "private"]).html

@@ -35,6 +35,7 @@ static void say_done(Job *job, const PageData *data, uint64_t size) {
     json_count(report, "nodes_with_time", data->timed_count);
     json_count(report, "source_files", data->file_count);
     json_count(report, "bytes", size);
+    json_sources(job);
     report_add(report, "}\n");
     return;
   }
@@ -43,6 +44,12 @@ static void say_done(Job *job, const PageData *data, uint64_t size) {
                  data->file_count, data->file_count == 1 ? "file" : "files");
   report_size(report, size);
   report_add(report, "\n");
+  for (size_t i = 0; i < job->sources.read.count; i++) {
+    report_add(report, "  holds ");
+    report_name(report, job->sources.read.items[i]);
+    report_add(report, "\n");
+  }
+  report_left_out(job);
   if (!data->placed_count) builder_format(&report->line, "N%s\n", no_places_help + 1);
 }
 

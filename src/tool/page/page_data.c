@@ -17,7 +17,6 @@ typedef struct Page {
   Job *job;
   Context *context;
   Report words; /* to spell types and attributes with */
-  Map files;    /* source of each file the model names: a Source *, where it can be read */
   Rows texts, values, frames, traces, places, file_rows;
   size_t files_with_text;
 } Page;
@@ -85,32 +84,6 @@ static size_t value_row(Page *page, const Value *value) {
 
 /* ---- sources ---- */
 
-static const Source *source_of(Page *page, Str file) {
-  const Source *given = map_get_pointer(&page->files, file);
-  return given ? given : source_open(page->job, file);
-}
-
-/* Each file that the user gave stands for the file of the model whose path ends most like it. */
-static void match_sources(Page *page, const NodeList *nodes) {
-  Job *job = page->job;
-  for (int i = 0; i < job->source_count; i++) {
-    const char *given = job->source_files[i];
-    const Source *source = source_open(job, given);
-    if (!source) fail(page->context, ERROR_IO, "%s: cannot be read, is empty, or is not a .py file", given);
-    Str best = str_intern(page->context, given); /* the name of lines for which the model has no file */
-    size_t most = 0;
-    for (size_t k = 0; k < nodes->nodes.count; k++) {
-      Str file = nodes->nodes.items[k].place.file;
-      size_t parts = file ? path_common_parts(file, given) : 0;
-      if (parts <= most) continue;
-      most = parts;
-      best = file;
-    }
-    void **slot = map_slot_pointer(page->context, &page->files, best);
-    *slot = (void *)(uintptr_t)source;
-  }
-}
-
 static void add_lines(Page *page, Builder *json, const Source *source) {
   page->files_with_text++;
   builder_add(json, "[");
@@ -121,14 +94,15 @@ static void add_lines(Page *page, Builder *json, const Source *source) {
   builder_add(json, "]");
 }
 
-/* [path, is it a library's, lines or 0] */
+/* [path, is it a library's, lines or 0]. A file that the model spells in several ways is in the page once. */
 static size_t file_row(Page *page, Str file) {
   size_t row;
   if (!file) return NONE;
-  if (!row_of(page, &page->file_rows, (uint64_t)(uintptr_t)file, 0, &row)) return row;
-  Builder *json = &page->file_rows.json;
   bool is_library = is_library_file(file, str_length(file));
-  const Source *source = is_library ? NULL : source_of(page, file);
+  const Source *source = is_library ? NULL : source_open(page->job, file);
+  const void *identity = source ? (const void *)source : file;
+  if (!row_of(page, &page->file_rows, (uint64_t)(uintptr_t)identity, 0, &row)) return row;
+  Builder *json = &page->file_rows.json;
   builder_format(json, "[%zu,%d,", text_row(page, file), is_library);
   if (source) add_lines(page, json, source);
   else builder_add(json, "0");
@@ -150,12 +124,12 @@ static size_t frame_row(Page *page, Rows *rows, Place place) {
 
 /* A model with minimal provenance names no files: a given one that defines the function stands in. */
 static size_t place_row(Page *page, Place place) {
-  const Job *job = page->job;
+  const Sources *sources = &page->job->sources;
   if (!place.function) return NONE;
-  for (int i = 0; i < job->source_count && !place.file; i++) {
-    const Source *source = source_open(page->job, job->source_files[i]);
+  for (size_t i = 0; i < sources->given_count && !place.file; i++) {
+    const Source *source = source_open(page->job, sources->given[i]);
     if (source && source_defines(source, place.function, place.line)) {
-      place.file = str_intern(page->context, job->source_files[i]);
+      place.file = str_intern(page->context, sources->given[i]);
     }
   }
   return frame_row(page, &page->places, place);
@@ -340,7 +314,7 @@ PageData page_data(Job *job, Model *model, const Profile *profile) {
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) builder_init(&all[i]->json, context);
   builder_init(&page.words.line, context);
   const NodeList *nodes = model_nodes(context, model);
-  match_sources(&page, nodes);
+  match_sources(job, nodes);
   Graphs graphs = all_graphs(&page, model, nodes);
   Builder rows;
   builder_init(&rows, context);
