@@ -86,6 +86,7 @@ format: $(VENV)/ready
 lint: $(VENV)/ready
 	@clang-format --dry-run -Werror $(C_SOURCES)
 	@ruff format -q --check . && ruff check -q .
+	@$(PY) tools/check_house.py
 
 # The golden files and the stored sample, written anew; docs/testing.md says when.
 goldens: build

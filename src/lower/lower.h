@@ -159,7 +159,7 @@ const Tensor *tensor_scalar(Lowering *l, DType dtype, double value);
 bool literal_double(const Tensor *tensor, double *value);
 bool literal_int(const Tensor *tensor, int64_t *value);
 
-/* Dimensions (dimensions.c): the one way to get a size at run time. */
+/* Dimensions (sizes.c): the one way to get a size at run time. */
 Value *dimension_value(Lowering *l, Dim dim);                   /* int64[1] */
 Value *dimension_scalar(Lowering *l, Dim dim, DType dtype);     /* rank 0 */
 Value *shape_value(Lowering *l, const Dim *dims, size_t count); /* int64[count] */

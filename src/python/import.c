@@ -422,7 +422,7 @@ Importer *importer_new(Context *context, const ImportRequest *request) {
 static void prepare(Importer *in) {
   static const char *const names[] = {
 #define NAME(identifier, text) text,
-#include "python/names.inc"
+#include "python/attributes.inc"
 #undef NAME
   };
   for (int i = 0; i < NAME_COUNT; i++) {

@@ -6,7 +6,7 @@
 
 enum {
 #define NAME(identifier, text) NAME_##identifier,
-#include "python/names.inc"
+#include "python/attributes.inc"
 #undef NAME
   NAME_COUNT
 };
