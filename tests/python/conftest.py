@@ -4,6 +4,8 @@ import os
 import pathlib
 import sys
 
+import pytest
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 # Every export of every test proves that its passes lost no provenance.
@@ -15,3 +17,33 @@ os.environ["KERAS_BACKEND"] = "jax"
 
 if os.environ.get("COUNT_PRIMITIVES"):
     from primitive_counter import count_primitives  # noqa: F401
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    from browser import Browser, find_browser
+
+    program = find_browser()
+    if not program:
+        pytest.skip("no Chromium or Chrome in PATH")
+    browser = Browser(program, str(tmp_path_factory.mktemp("browser")))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Opens the page of a model; at the end there must be no complaint, and nothing else loaded."""
+    from page_check import report
+
+    pages = []
+
+    def open_page(model, *options, **settings):
+        page = browser.open(report(model, tmp_path, *options).as_uri(), **settings)
+        pages.append(page)
+        return page
+
+    yield open_page
+    for page in pages:
+        assert page.complaints() == []
+        assert len(page.requests()) == 1

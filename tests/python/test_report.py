@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import json
 import re
 
@@ -12,8 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 import onnx
 import pytest
-from browser import Browser, find_browser
 from onnx import TensorProto, helper
+from page_check import (
+    data_of,
+    focused,
+    line_of,
+    linked,
+    node_row,
+    operators,
+    report,
+    source_row,
+)
 
 import jax2onnx
 from jax2onnx import _core, to_onnx
@@ -37,27 +45,6 @@ def looped(x):
 def merging(x):
     y = jnp.sin(halve(x))
     return y * halve(x)
-
-
-def line_of(fn, text):
-    lines, first = inspect.getsourcelines(fn)
-    return first + next(index for index, line in enumerate(lines) if text in line)
-
-
-def report(model, folder, *options, code=0):
-    path = folder / "model.onnx"
-    if isinstance(model, onnx.ModelProto):
-        onnx.save(model, path)
-    else:
-        path = model
-    page = folder / "report.html"
-    assert _core.tool(["j2o", "report", str(path), "-o", str(page), *map(str, options)]) == code
-    return page
-
-
-def data_of(page):
-    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', page.read_text(), re.DOTALL)
-    return json.loads(found[1])
 
 
 def export(level):
@@ -220,57 +207,6 @@ def test_what_was_done_is_said(tmp_path, capfd):
 
 
 # ---- in a browser ----
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    program = find_browser()
-    if not program:
-        pytest.skip("no Chromium or Chrome in PATH")
-    browser = Browser(program, str(tmp_path_factory.mktemp("browser")))
-    yield browser
-    browser.close()
-
-
-@pytest.fixture
-def opened(browser, tmp_path):
-    """Opens the page of a model; at the end there must be no complaint, and nothing else loaded."""
-    pages = []
-
-    def open_page(model, *options, **settings):
-        page = browser.open(report(model, tmp_path, *options).as_uri(), **settings)
-        pages.append(page)
-        return page
-
-    yield open_page
-    for page in pages:
-        assert page.complaints() == []
-        assert len(page.requests()) == 1
-
-
-def row_with(pane, part, text):
-    rows = f"[...document.querySelectorAll('#{pane} .row')]"
-    return f"{rows}.find(row => row.querySelector('{part}')?.textContent === '{text}')"
-
-
-def node_row(name):
-    return row_with("nodes", ".op", name)
-
-
-def source_row(line):
-    return row_with("lines", ".number", line)
-
-
-def linked(page, pane):
-    return page.js(f"[...document.querySelectorAll('#{pane} .row.linked')].map(row => row.textContent)")
-
-
-def operators(page):
-    return page.js("[...document.querySelectorAll('#nodes .op')].map(op => op.textContent)")
-
-
-def focused(page):
-    return page.js("document.activeElement.id")
 
 
 def test_pointing_links_both_ways(opened):

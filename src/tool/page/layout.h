@@ -32,7 +32,7 @@ typedef struct Layout {
   ARRAY(LayoutEdge) edges;
   size_t box_count; /* without points */
   uint32_t rank_count;
-  bool keep_ends; /* boxes at the top and the bottom stay in the order in which they are given */
+  bool keep_ends; /* boxes at the top and the bottom stay in the order that they are given with */
 } Layout;
 
 enum { LAYOUT_GAP = 24, LAYOUT_POINT_GAP = 14 };

@@ -79,9 +79,22 @@ static bool is_kept(const Layout *layout, const Ranks *ranks, uint32_t rank) {
   return layout->keep_ends && layout->boxes.items[ranks->boxes[ranks->starts[rank]]].place != LAYOUT_FREE;
 }
 
-static int compare_numbers(const void *a, const void *b) {
-  uint32_t first = *(const uint32_t *)a, second = *(const uint32_t *)b;
-  return first < second ? -1 : first > second;
+typedef struct Wish {
+  double mean;
+  uint32_t order, box;
+} Wish;
+
+static int compare_wishes(const void *a, const void *b) {
+  const Wish *first = a, *second = b;
+  if (first->mean != second->mean) return first->mean < second->mean ? -1 : 1;
+  return first->order < second->order ? -1 : first->order > second->order;
+}
+
+static void keep_order(Context *context, const Layout *layout, uint32_t *boxes, uint32_t count) {
+  Wish *wishes = arena_new_array(&context->arena, count, Wish);
+  for (uint32_t i = 0; i < count; i++) wishes[i] = (Wish){layout->boxes.items[boxes[i]].order, boxes[i], boxes[i]};
+  qsort(wishes, count, sizeof *wishes, compare_wishes);
+  for (uint32_t i = 0; i < count; i++) boxes[i] = wishes[i].box;
 }
 
 /* Boxes in the order in which a walk along the edges meets them, so that what hangs together stands together. */
@@ -102,8 +115,7 @@ static void first_order(Context *context, Layout *layout, Ranks *ranks) {
     }
   }
   for (uint32_t rank = 0; rank < layout->rank_count; rank++) {
-    uint32_t *boxes = ranks->boxes + ranks->starts[rank];
-    if (is_kept(layout, ranks, rank)) qsort(boxes, filled[rank], sizeof *boxes, compare_numbers);
+    if (is_kept(layout, ranks, rank)) keep_order(context, layout, ranks->boxes + ranks->starts[rank], filled[rank]);
     number_rank(layout, ranks, rank);
   }
 }
@@ -147,17 +159,6 @@ uint64_t layout_crossings(Context *context, const Layout *layout, const Ranks *r
 }
 
 /* ---- sweeps ---- */
-
-typedef struct Wish {
-  double mean;
-  uint32_t order, box;
-} Wish;
-
-static int compare_wishes(const void *a, const void *b) {
-  const Wish *first = a, *second = b;
-  if (first->mean != second->mean) return first->mean < second->mean ? -1 : 1;
-  return first->order < second->order ? -1 : first->order > second->order;
-}
 
 typedef struct Ordering {
   Context *context;

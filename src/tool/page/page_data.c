@@ -1,86 +1,10 @@
-/* The data of a page. Everything that repeats stands once: texts, types, values, places, frames, traces; the rest are
- * numbers of rows. */
+/* The data of a page: sources, places, traces, nodes, graphs. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/spelling.h"
 #include "tool/page/page.h"
-
-/* Rows of one kind, as JSON. */
-typedef struct Rows {
-  Map known; /* the number of a row, plus one */
-  Builder json;
-  size_t count;
-} Rows;
-
-typedef struct Page {
-  Job *job;
-  Context *context;
-  Report words; /* to spell types and attributes with */
-  Rows texts, values, frames, traces, places, file_rows;
-  size_t files_with_text;
-} Page;
-
-static const size_t NONE = SIZE_MAX;
-
-/* True when the row is new: the caller then adds its JSON. */
-static bool row_of(Page *page, Rows *rows, uint64_t first, uint64_t second, size_t *row) {
-  void **slot = map_slot(page->context, &rows->known, first, second);
-  bool is_new = !*slot;
-  if (is_new) {
-    *slot = (void *)(uintptr_t)++rows->count;
-    builder_add(&rows->json, rows->count == 1 ? "\n" : ",\n");
-  }
-  *row = (size_t)(uintptr_t)*slot - 1;
-  return is_new;
-}
-
-static size_t text_row(Page *page, Str text) {
-  size_t row;
-  if (!text) return NONE;
-  if (row_of(page, &page->texts, (uint64_t)(uintptr_t)text, 0, &row)) {
-    spell_text(&page->texts.json, SPELL_JSON, text, str_length(text));
-  }
-  return row;
-}
-
-static void add_row(Builder *json, size_t row) {
-  if (row == NONE) builder_add(json, "-1");
-  else builder_format(json, "%zu", row);
-}
-
-static void add_next(Builder *json, size_t row) {
-  builder_add(json, ",");
-  add_row(json, row);
-}
-
-enum { LONGEST_TEXT = 400 };
-
-/* What was spelled in page->words, which is empty afterwards. */
-static size_t spelled_row(Page *page) {
-  Builder *line = &page->words.line;
-  size_t length = line->length;
-  if (length > LONGEST_TEXT) {
-    line->length = LONGEST_TEXT;
-    while (line->length && ((unsigned char)line->text[line->length] & 0xC0) == 0x80) line->length--;
-    builder_add(line, "…");
-  }
-  Str text = str_intern_sized(page->context, length ? line->text : "", line->length);
-  line->length = 0;
-  return text_row(page, text);
-}
-
-/* ---- values ---- */
-
-static size_t value_row(Page *page, const Value *value) {
-  size_t row;
-  if (!value) return NONE;
-  if (!row_of(page, &page->values, (uint64_t)(uintptr_t)value, 0, &row)) return row;
-  report_type(&page->words, value->type);
-  size_t type = spelled_row(page);
-  builder_format(&page->values.json, "[%zu,%zu,%d]", text_row(page, value->name), type, value->tensor != NULL);
-  return row;
-}
+#include "tool/page/page_rows.h"
 
 /* ---- sources ---- */
 
@@ -324,6 +248,7 @@ PageData page_data(Job *job, Model *model, const Profile *profile) {
     builder_add(&rows, i ? ",\n" : "\n");
     add_node(&page, &rows, placed, graph);
   }
+  Builder levels = page_levels(&page, model, nodes);
   PageData data = {.node_count = nodes->nodes.count, .placed_count = nodes->placed_count};
   data.file_count = page.files_with_text;
   Builder *json = &data.json;
@@ -337,6 +262,7 @@ PageData page_data(Job *job, Model *model, const Profile *profile) {
   add_rows(json, "places", &page.places.json);
   add_rows(json, "graphs", &graphs.json);
   add_rows(json, "nodes", &rows);
+  add_rows(json, "levels", &levels);
   if (profile) data.timed_count = add_times(&page, json, nodes, profile);
   builder_add(json, "}");
   return data;

@@ -1,4 +1,3 @@
-"use strict";
 // A list of which only the rows that can be seen are elements. Its user sets decorate(index, row), which is called
 // whenever the marks on rows may have changed.
 

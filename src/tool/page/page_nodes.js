@@ -1,0 +1,171 @@
+// The list of nodes: graphs, bodies and functions that fold.
+function nodeRow(index, depth) {
+  const node = data.nodes[index];
+  const line = nodeLine[index];
+  const row = make("div", "row");
+  if (line) {
+    row.classList.add("hued");
+    row.style.setProperty("--hue", line.hue);
+  }
+  const own = bodies.get(index);
+  const fold = make("span", "fold", own ? (own.some((body) => state.folded.has(body)) ? "▸" : "▾") : "");
+  fold.style.marginLeft = `${depth * 16}px`;
+  if (own) row.setAttribute("aria-expanded", !own.some((body) => state.folded.has(body)));
+  const values = make("span", "values", `(${node[INPUTS].map(valueText).join(", ")}) → `);
+  node[OUTPUTS].forEach((output, at) => values.append(at ? ", " : "", `${valueText(output)} `, make("span", "type", typeText(output))));
+  if (state.heat === "time") row.append(heatElement(nodeTime[index], most.nodeTime));
+  if (state.heat === "memory") row.append(heatElement(nodeBytes[index], most.nodeBytes));
+  row.append(fold, make("span", "op", text(node[OPERATOR])), values);
+  if (line) row.append(make("span", "place", `${text(data.places[node[PLACE]][2])}:${line.line}`));
+  row.title = `${text(node[NAME])}: ${text(node[OPERATOR])}`;
+  row.setAttribute("aria-level", depth + 1);
+  row.setAttribute("aria-label", `${text(node[OPERATOR])} ${text(node[NAME])}${line ? `, from ${namesOf(line)} line ${line.line}` : ""}`);
+  return row;
+}
+
+function graphRow(index, depth) {
+  const [kind, name, , inputs, outputs] = data.graphs[index];
+  const row = make("div", "row heading");
+  const fold = make("span", "fold", state.folded.has(index) ? "▸" : "▾");
+  fold.style.marginLeft = `${depth * 16}px`;
+  const list = (values) => values.map((value) => `${valueText(value)} ${typeText(value)}`).join(", ");
+  if (state.heat === "time" || state.heat === "memory") row.append(make("span", "heat"));
+  row.append(fold, make("span", "values", `${kind} `, make("b", "", text(name)), ` (${list(inputs)}) → (${list(outputs)})  ${plural(members[index].length, "node")}`));
+  row.setAttribute("aria-expanded", !state.folded.has(index));
+  row.setAttribute("aria-level", depth + 1);
+  row.setAttribute("aria-label", `${kind} ${text(name)}, ${plural(members[index].length, "node")}`);
+  return row;
+}
+
+const nodeList = new List(byId("nodes"), "treeitem", (at) => {
+  const row = state.rows[at];
+  return row.node >= 0 ? nodeRow(row.node, row.depth) : graphRow(row.graph, row.depth);
+}, (at) => chooseNode(state.rows[at].node, true));
+
+nodeList.decorate = (at, row) => {
+  const index = state.rows[at].node, line = linkedLine();
+  if (index < 0) return;
+  row.classList.toggle("linked", !!line && isFrom(index, line));
+  row.classList.toggle("through", !!line && !line.nodes.length && nodePasses(data.nodes[index], line));
+};
+
+let haystacks = null;
+function haystack(index) {
+  haystacks ||= new Array(data.nodes.length);
+  if (haystacks[index] === undefined) {
+    const node = data.nodes[index], line = nodeLine[index];
+    const values = [...node[INPUTS], ...node[OUTPUTS]].map((value) => `${valueText(value)} ${typeText(value)}`);
+    const place = line ? `${namesOf(line)}:${line.line} ${line.file < 0 ? "" : `${shortName(text(data.files[line.file][0]))}:${line.line}`}` : "";
+    haystacks[index] = [text(node[NAME]), text(node[OPERATOR]), ...values, place].join("\n").toLowerCase();
+  }
+  return haystacks[index];
+}
+
+function currentFilter() {
+  const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const operator = byId("operator").value, where = byId("where").value;
+  const [kind, number] = [where[0], Number(where.slice(1))];
+  if (!words.length && !operator && !where && !state.only) return null;
+  return (index) => {
+    const node = data.nodes[index], line = nodeLine[index];
+    if (operator && node[OPERATOR] !== Number(operator)) return false;
+    if (kind === "f" && !(line && line.file === number)) return false;
+    if (kind === "n" && !(line && data.places[node[PLACE]][2] === number)) return false;
+    const chosen = state.line;
+    if (state.only && chosen && !isFrom(index, chosen) && (chosen.nodes.length || !nodePasses(node, chosen))) return false;
+    return words.every((word) => haystack(index).includes(word));
+  };
+}
+
+function addGraph(rows, index, depth) {
+  rows.push({ node: -1, graph: index, depth });
+  if (state.folded.has(index)) return;
+  for (const member of members[index]) {
+    rows.push({ node: member, graph: index, depth: depth + 1 });
+    for (const body of bodies.get(member) || []) if (!state.folded.has(body)) addGraph(rows, body, depth + 2);
+  }
+}
+
+function listNodes() {
+  const passes = currentFilter();
+  state.rows = [];
+  if (passes) {
+    data.nodes.forEach((node, index) => passes(index) && state.rows.push({ node: index, graph: node[GRAPH], depth: 0 }));
+  } else {
+    data.graphs.forEach(([kind], index) => kind !== "body" && addGraph(state.rows, index, 0));
+  }
+  state.rowOfNode.fill(-1);
+  let shown = 0;
+  state.rows.forEach(({ node }, at) => {
+    if (node < 0) return;
+    state.rowOfNode[node] = at;
+    shown++;
+  });
+  byId("count").textContent = shown === data.nodes.length ? plural(shown, "node") : `${shown.toLocaleString("en")} of ${plural(data.nodes.length, "node")}`;
+  const active = state.node >= 0 ? state.rowOfNode[state.node] : -1;
+  nodeList.reset(state.rows.length, active);
+  if (active >= 0) nodeList.show(active, true);
+  drawOverview();
+}
+
+function fold(index, closed) {
+  if (closed) state.folded.add(index);
+  else state.folded.delete(index);
+}
+
+// Left and right: fold, unfold, or go to what is around.
+function foldRow(at, closed) {
+  const row = state.rows[at];
+  if (!row) return;
+  const own = row.node >= 0 ? bodies.get(row.node) || [] : [row.graph];
+  if (own.some((body) => state.folded.has(body) !== closed)) {
+    own.forEach((body) => fold(body, closed));
+    listNodes();
+    nodeList.active = at;
+    nodeList.show(at, false);
+  } else if (closed) {
+    let around = at - 1;
+    while (around > 0 && state.rows[around].depth >= row.depth) around--;
+    if (around >= 0) goToRow(around);
+  }
+}
+
+function goToRow(at, from) {
+  nodeList.active = at;
+  nodeList.show(at, true);
+  chooseNode(state.rows[at].node, true, from);
+}
+
+function goToNode(index, from) {
+  if (state.rowOfNode[index] < 0) {
+    if (currentFilter()) showEverything();
+    for (let graph = data.nodes[index][GRAPH]; ; ) {
+      state.folded.delete(graph);
+      const owner = data.graphs[graph][2];
+      if (owner < 0) break;
+      graph = data.nodes[owner][GRAPH];
+    }
+    listNodes();
+  }
+  goToRow(state.rowOfNode[index], from);
+}
+
+// ---- the strip beside the nodes: where the linked ones are in the whole ----
+
+const overview = byId("overview");
+function drawOverview() {
+  const height = overview.clientHeight;
+  if (overview.height !== height) overview.height = height;
+  const draw = overview.getContext("2d"), line = linkedLine();
+  draw.clearRect(0, 0, overview.width, height);
+  if (!line || !state.rows.length) return;
+  draw.fillStyle = line.nodes.length ? `hsl(${line.hue} 65% 50%)` : "gray";
+  const step = height / state.rows.length;
+  const mark = (index) => state.rowOfNode[index] >= 0 && draw.fillRect(2, state.rowOfNode[index] * step, 9, Math.max(2, step));
+  if (line.nodes.length) line.nodes.forEach(mark);
+  else data.nodes.forEach((node, index) => nodePasses(node, line) && mark(index));
+}
+overview.addEventListener("click", (event) => {
+  byId("nodes").scrollTop = (event.offsetY / overview.clientHeight) * state.rows.length * ROW - byId("nodes").clientHeight / 2;
+});
+new ResizeObserver(drawOverview).observe(overview);
