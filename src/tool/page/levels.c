@@ -16,7 +16,7 @@ void level_add_level(Level *level, Level *inside, Context *context) {
 }
 
 static bool is_constant_node(const Node *node) {
-  return node_is(node, "Constant") || (node->input_count == 0 && node_is(node, "ConstantOfShape"));
+  return node_is(node, OP_Constant) || (node->input_count == 0 && node_is(node, OP_ConstantOfShape));
 }
 
 bool value_is_constant(const Value *value) {
@@ -52,7 +52,7 @@ static Level *inside_of(Levels *levels, Level *home, uint32_t slot, size_t index
   if (!second) {
     inside = body_level(levels, home, first, index);
   } else {
-    inside = level_new(levels, LEVEL_NODE, node->op, home);
+    inside = level_new(levels, LEVEL_NODE, operator_name(levels->context, node), home);
     inside->node = index;
     at = 0;
     for (const Attribute *body; (body = next_body(node, &at));) {
