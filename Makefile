@@ -8,7 +8,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 C_SOURCES := $(shell git ls-files 'src/*.c' 'src/*.h' 'tests/*.c' 'tests/*.h' 'include/*.h' 2>/dev/null)
 
-.PHONY: help demo test test-c test-python test-programs test-full test-matrix test-matrix-short bench format lint sanitize fuzz fuzz-programs fuzz-programs-checker build release goldens sample coverage coverage-count clean
+.PHONY: help demo test test-c test-python test-programs test-full test-matrix test-matrix-short bench format lint sanitize graft-tools test-graft graft-sample fuzz fuzz-programs fuzz-programs-checker build release goldens sample coverage coverage-count clean
 
 help:
 	@echo "make demo          export a small model, print each node with its provenance, check it against JAX"
@@ -19,6 +19,7 @@ help:
 	@echo "make sanitize      the Python suite with the extension under AddressSanitizer and UBSan"
 	@echo "make fuzz          ten minutes of fuzzing every command that reads a file; needs clang"
 	@echo "make fuzz-programs COUNT=10000   random JAX programs: exported, checked line by line, run against JAX"
+	@echo "make test-graft    provenance put back after a dozen tools of others, which are installed first; prints a table"
 	@echo "make coverage      what becomes of every primitive of the installed JAX; writes docs/primitives.md"
 	@echo "make goldens       write the expected graphs anew and show what changed"
 	@echo "make format, lint  clang-format and ruff"
@@ -75,6 +76,25 @@ bench: release
 sanitize: $(VENV)/ready
 	@tools/test_c.sh $(PY) build/sanitized
 	@tools/test_sanitized.sh $(PY) build/sanitized-extension
+
+# Other people's tools, in an environment of their own, on models of ours: how much provenance comes back after each.
+GRAFT_VENV ?= .venv-graft
+GRAFT := build/graft
+graft-tools: $(GRAFT_VENV)/ready
+$(GRAFT_VENV)/ready: tests/graft/requirements.txt
+	$(PYTHON) -m venv $(GRAFT_VENV)
+	$(GRAFT_VENV)/bin/pip install --quiet -r tests/graft/requirements.txt
+	touch $@
+
+test-graft: build $(GRAFT_VENV)/ready
+	@PYTHONPATH=. $(PY) tests/graft/programs.py $(GRAFT)/models
+	@$(GRAFT_VENV)/bin/python tests/graft/foreign_tools.py $(GRAFT)/models $(GRAFT)/processed
+	@$(PY) tests/graft/truth.py $(GRAFT)/models $(GRAFT)/processed
+	@$(PY) tests/graft/measure.py $(BUILD)/j2o $(GRAFT)/models $(GRAFT)/processed
+
+# The sample that the tests of every day use, cut out of the same models.
+graft-sample: test-graft
+	@$(PY) tests/graft/sample.py $(GRAFT)/models $(GRAFT)/processed tests/data/graft_sample.zip
 
 fuzz:
 	@tools/fuzz.sh build/fuzz

@@ -14,15 +14,18 @@ if TYPE_CHECKING:
     from jax2onnx._door.errors import UnsupportedError
     from jax2onnx._door.explore import explore
     from jax2onnx._door.export import to_onnx
+    from jax2onnx._door.keep import ProvenanceWarning, keep_provenance
     from jax2onnx._door.plugins import PluginError, plugin
 
 __all__ = [
     "PluginError",
+    "ProvenanceWarning",
     "UnsupportedError",
     "__version__",
     "allclose",
     "config",
     "explore",
+    "keep_provenance",
     "onnx_function",
     "plugin",
     "stacktrace_metadata",
@@ -32,9 +35,11 @@ __all__ = [
 # Loaded when first used: looking into a model, which `jax2onnx inspect` does, needs no JAX.
 _LOADED_LATER = {
     "PluginError": "_door.plugins",
+    "ProvenanceWarning": "_door.keep",
     "UnsupportedError": "_door.errors",
     "allclose": "_compare.sessions",
     "explore": "_door.explore",
+    "keep_provenance": "_door.keep",
     "plugin": "_door.plugins",
     "to_onnx": "_door.export",
 }

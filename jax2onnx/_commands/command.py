@@ -75,6 +75,14 @@ def allowed_sources(options: argparse.Namespace) -> Sources:
     return Sources(options.source, options.source_root)
 
 
+def add_original(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--original",
+        metavar="MODEL.onnx",
+        help="the model that a tool made this one of: where nodes came from is taken from there (j2o graft)",
+    )
+
+
 def run_command(
     parser: argparse.ArgumentParser, arguments: list[str], work: Callable[[argparse.Namespace, Output], int]
 ) -> int:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from jax2onnx._commands.command import OK, Failure, Output, allowed_sources, command_parser, run_command
+from jax2onnx._commands.command import OK, Failure, Output, add_original, allowed_sources, command_parser, run_command
 from jax2onnx._compare.messages import Found, find_nodes
 from jax2onnx._core import shown
 from jax2onnx._door.origins import NO_ORIGINS, Frame, NodeOrigin, read_origins
@@ -65,7 +65,7 @@ def _read_message(options: argparse.Namespace) -> str:
 
 
 def _work(options: argparse.Namespace, output: Output) -> int:
-    model = read_origins(options.model, allowed_sources(options))
+    model = read_origins(options.model, allowed_sources(options), options.original)
     if options.run:
         message = try_model(options.model, options.inputs)
         if message is None:
@@ -141,6 +141,7 @@ def print_trace(output: Output, node: NodeOrigin, place: Frame | None = None) ->
 def run(arguments: list[str]) -> int:
     parser = command_parser("explain", "Finds in an error message of a runtime the user's lines it is about.", _EPILOG)
     parser.add_argument("model", metavar="MODEL.onnx")
+    add_original(parser)
     parser.add_argument("message", metavar="MESSAGE.txt", nargs="?", help="the message; standard input by default")
     parser.add_argument("--run", action="store_true", help="get the message by checking and running the model here")
     parser.add_argument("--inputs", metavar="FILE.npz", help="what --run runs the model on; random numbers by default")

@@ -1,7 +1,7 @@
 """``jax2onnx profile``: the time that ONNX Runtime takes, by the user's lines, functions and operators.
 
-ONNX Runtime fuses nodes before it runs them. What it runs is read back from the optimised model that it writes: a
-kernel's parts are the nodes of the file that lie between its inputs and its outputs, and its time is shared by them.
+ONNX Runtime fuses nodes before it runs them. What it runs is read back from the optimised model that it writes, and
+matched with the file as any processed model is (``j2o graft``): a kernel's time is shared by the nodes it was made of.
 """
 
 from __future__ import annotations
@@ -15,11 +15,21 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from jax2onnx._commands.command import OK, Failure, Output, allowed_sources, command_parser, complain, run_command
+from jax2onnx import _core
+from jax2onnx._commands.command import (
+    OK,
+    Failure,
+    Output,
+    add_original,
+    allowed_sources,
+    command_parser,
+    complain,
+    run_command,
+)
 from jax2onnx._commands.flame import Flame, Slice, flame_svg, trace_events
 from jax2onnx._commands.target import UsageError
 from jax2onnx._core import shown
-from jax2onnx._door.origins import NO_ORIGINS, Frame, ModelError, ModelOrigins, NodeOrigin, read_origins
+from jax2onnx._door.origins import NO_ORIGINS, Frame, ModelOrigins, NodeOrigin, read_origins
 from jax2onnx._door.progress import progress_on, stage
 
 RUNTIME = "runtime"  # what ONNX Runtime added of its own
@@ -118,11 +128,7 @@ def profile_model(path: str, origins: ModelOrigins, inputs: str | None, runs: in
         stage("reading the profile")
         with open(session.end_profiling()) as stream:
             events = json.load(stream)
-        try:
-            optimised = read_origins(settings.optimized_model_filepath)
-        except ModelError:
-            optimised = None
-    return _profile(events, _Parts(origins, optimised), runs)
+        return _profile(events, _Parts(origins, settings.optimized_model_filepath), runs)
 
 
 def _profile(events: list[dict[str, Any]], parts: _Parts, runs: int) -> Profile:
@@ -132,7 +138,7 @@ def _profile(events: list[dict[str, Any]], parts: _Parts, runs: int) -> Profile:
     measured = whole[-runs:]
     start = measured[0]["ts"]
     kernels = []
-    for event in events:
+    for event in sorted(events, key=lambda event: event.get("ts", 0)):
         name = event.get("name", "")
         if event.get("cat") != "Node" or not name.endswith(_KERNEL) or event["ts"] < start:
             continue
@@ -157,57 +163,32 @@ def _take_inner_time(kernels: list[Kernel]) -> None:
 
 
 class _Parts:
-    """The nodes of the file that a kernel stands for."""
+    """The nodes of the file that a kernel stands for, as ``j2o graft --map`` finds them."""
 
-    def __init__(self, model: ModelOrigins, optimised: ModelOrigins | None) -> None:
-        self._model, self._optimised = model, optimised
+    def __init__(self, model: ModelOrigins, optimised: str) -> None:
+        self._model = model
+        code, output, _ = _core.tool_output(["j2o", "graft", "--map", "--json", "--", model.path, optimised])
         self._known: dict[tuple[str, str], list[NodeOrigin]] = {}
+        self._nameless: dict[str, list[list[NodeOrigin]]] = defaultdict(list)
+        for kernel in json.loads(output.decode(errors="replace")) if code == 0 else ():
+            parts = [model.by_name[part["name"]] for part in kernel["sources"] if part["name"] in model.by_name]
+            if kernel["node"]:
+                self._known.setdefault((kernel["node"], kernel["op_type"]), parts)
+            else:
+                self._nameless[kernel["op_type"]].append(parts)
 
     def of(self, name: str, op: str) -> list[NodeOrigin]:
-        key = (name, op)
-        if key not in self._known:
-            self._known[key] = []  # should kernels lead to each other in a circle
-            self._known[key] = self._find(name, op)
-        return self._known[key]
+        """Kernels of nodes without a name must be asked for in the order in which they ran first."""
+        if (name, op) not in self._known:
+            waiting = self._nameless[op]
+            self._known[name, op] = waiting.pop(0) if waiting else self._named(name)
+        return self._known[name, op]
 
-    def _find(self, name: str, op: str) -> list[NodeOrigin]:
-        node = self._model.by_name.get(self._model.without_inlining(name).strip())
-        if node is not None and node.op == op:
-            return [node]
-        kernel = self._optimised.by_name.get(name) if self._optimised else None
-        between = self._between(kernel) if kernel else []
-        if between or node is not None:
-            return between or [node]
+    def _named(self, kernel: str) -> list[NodeOrigin]:
+        """Of a kernel that the saved model does not have: the nodes in its name."""
         from jax2onnx._compare.messages import find_nodes
 
-        named = [found.node for found in find_nodes(name, self._model) if found.kind == "node"]
-        if named or kernel is None:
-            return named
-        # What was added to prepare another kernel's input (a reshape, another layout) belongs to that one.
-        readers = [reader for value in kernel.outputs if value for reader in self._optimised.readers(value)]
-        found = {
-            id(part): part
-            for reader in readers
-            if reader.parents == kernel.parents
-            for part in self.of(reader.name, reader.op)
-        }
-        return list(found.values())
-
-    def _between(self, kernel: NodeOrigin) -> list[NodeOrigin]:
-        """From the outputs back to the inputs. What else of the file still runs by itself is no part."""
-        assert self._optimised is not None
-        reached: dict[str, NodeOrigin] = {}
-        values = [value for value in kernel.outputs if value]
-        while values:
-            node = self._model.producers.get(values.pop())
-            if node is None or node.name in reached:
-                continue
-            other = self._optimised.by_name.get(node.name)
-            if other is not None and other.op == node.op and other.name != kernel.name:
-                continue
-            reached[node.name] = node
-            values += [value for value in node.inputs if value and value not in kernel.inputs]
-        return list(reached.values())
+        return [found.node for found in find_nodes(kernel, self._model) if found.kind == "node"]
 
 
 def _stack(node: NodeOrigin | None, op: str) -> list[str]:
@@ -245,7 +226,7 @@ def slices_of(profile: Profile) -> list[Slice]:
 def _work(options: argparse.Namespace, output: Output) -> int:
     if options.runs < 1:
         raise UsageError("--runs must be at least 1")
-    origins = read_origins(options.model, allowed_sources(options))
+    origins = read_origins(options.model, allowed_sources(options), options.original)
     with progress_on(sys.stderr):
         profile = profile_model(options.model, origins, options.inputs, options.runs)
     title = os.path.basename(options.model)
@@ -305,6 +286,7 @@ def _print(options: argparse.Namespace, output: Output, profile: Profile) -> Non
 def run(arguments: list[str]) -> int:
     parser = command_parser("profile", "Runs a model in ONNX Runtime and tells which lines take the time.", _EPILOG)
     parser.add_argument("model", metavar="MODEL.onnx")
+    add_original(parser)
     parser.add_argument("--runs", type=int, default=10, metavar="N", help="how often to run it (default: 10)")
     parser.add_argument("--inputs", metavar="FILE.npz", help="what to run it on; random numbers by default")
     parser.add_argument("--flame", metavar="FILE.svg", help="write a flame graph")

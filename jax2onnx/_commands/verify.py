@@ -7,7 +7,16 @@ import inspect
 import sys
 from typing import Any
 
-from jax2onnx._commands.command import FAILED, OK, Failure, Output, allowed_sources, command_parser, run_command
+from jax2onnx._commands.command import (
+    FAILED,
+    OK,
+    Failure,
+    Output,
+    add_original,
+    allowed_sources,
+    command_parser,
+    run_command,
+)
 from jax2onnx._commands.explain import print_trace
 from jax2onnx._commands.target import parse_target
 from jax2onnx._compare.feeds import model_feeds, runtime
@@ -32,6 +41,7 @@ def run(arguments: list[str]) -> int:
     parser = command_parser("verify", "Finds the first line where a model and its JAX function part.", _EPILOG)
     parser.add_argument("target", metavar="pkg.module:fn", help="the function or model that was exported")
     parser.add_argument("model", metavar="MODEL.onnx")
+    add_original(parser)
     parser.add_argument("--inputs", metavar="FILE.npz", help="arrays named as the model's inputs, or in their order")
     parser.add_argument("--rtol", type=float, default=1e-4, help="relative tolerance (default: 1e-4)")
     parser.add_argument("--atol", type=float, default=1e-5, help="absolute tolerance (default: 1e-5)")
@@ -45,7 +55,7 @@ def run(arguments: list[str]) -> int:
 
 def _work(options: argparse.Namespace, output: Output) -> int:
     target = parse_target(options.target)
-    origins = read_origins(options.model, allowed_sources(options))
+    origins = read_origins(options.model, allowed_sources(options), options.original)
     with progress_on(sys.stderr):
         stage(f"importing {target.module}")
         import onnx

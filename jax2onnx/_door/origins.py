@@ -146,11 +146,15 @@ def origins_of(content: bytes) -> ModelOrigins:
         return read_origins(file.name)
 
 
-def read_origins(path: str | os.PathLike[str], sources: Sources | None = None) -> ModelOrigins:
-    """``sources`` says which source files may be read; without it those in the working folder."""
+def read_origins(
+    path: str | os.PathLike[str], sources: Sources | None = None, original: str | os.PathLike[str] | None = None
+) -> ModelOrigins:
+    """``sources`` says which source files may be read; without it those in the working folder. ``original`` is the
+    model that a tool made this one of, which says where its nodes came from."""
     path = os.fspath(path)
     sources = sources or Sources()
-    code, output, errors = _core.tool_output(["jax2onnx", "inspect", "--json", "--", path])
+    grafted = [] if original is None else ["--original", os.fspath(original)]
+    code, output, errors = _core.tool_output(["jax2onnx", "inspect", "--json", *grafted, "--", path])
     if code != 0:
         raise ModelError(errors.decode(errors="replace").strip().removeprefix("j2o: "))
     document = json.loads(output.decode(errors="replace"))

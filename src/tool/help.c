@@ -18,12 +18,17 @@ const char tool_help[] =
     "  strip     a copy without provenance\n"
     "  compact   a copy with every trace stored once\n"
     "  expand    a copy of a compact model with the whole traces on its nodes\n"
+    "  graft     a copy of a model that a tool made, with the provenance of the model it was made of\n"
     "\n"
     "Models of any producer can be read; weights are never loaded, so a model of many gigabytes takes no longer than\n"
     "its nodes.\n"
     "\n"
     "exit codes: 0 done, 1 the file cannot be read, is no ONNX model, or holds nothing of what was asked for,\n"
     "            2 the command line is wrong. diff: 0 the same, 1 different, 2 trouble of any kind\n";
+
+#define ORIGINAL_HELP                                                                                               \
+  "  --original MODEL.onnx is a file that a tool made of this one: where nodes came from is taken from there (j2o " \
+  "graft)\n"
 
 #define COMMON_HELP                                      \
   "  --json     one JSON document, for other programs\n" \
@@ -134,6 +139,28 @@ static const char expand_help[] =
     "\n"
     "  --json     say what was done as JSON\n";
 
+static const char graft_help[] =
+    "usage: j2o graft ORIGINAL.onnx PROCESSED.onnx -o OUT.onnx [--json]\n"
+    "       j2o graft ORIGINAL.onnx PROCESSED.onnx --map [--json] [--color=auto|always|never]\n"
+    "\n"
+    "Writes a copy of PROCESSED with the provenance of ORIGINAL, of which a tool made it: a simplifier, a quantiser, "
+    "a\n"
+    "version converter, a runtime that saves what it optimised. Each node says how it was found\n"
+    "(pkg.jax2onnx.grafted):\n"
+    "\n"
+    "  name       the name of the node or of its value\n"
+    "  structure  the same operator on values that were found, from the inputs on or back from the outputs\n"
+    "  region     a new node between values that were found: it has the traces of what stood there\n"
+    "\n"
+    "A node of which nothing is sure says nothing. Everything else is copied byte by byte; weights are not loaded. "
+    "The\n"
+    "result is compact when ORIGINAL is. When PROCESSED was not made of ORIGINAL, nothing is written and the exit "
+    "code\n"
+    "is 1. OUT may be PROCESSED itself, or - for standard output.\n"
+    "\n"
+    "  --map      print of each node of PROCESSED which nodes of ORIGINAL it came from, and write nothing\n"
+    "  --json     say what was done as JSON\n";
+
 static const char stats_help[] =
     "usage: j2o stats MODEL.onnx [--top N] [--json] [--color=auto|always|never]\n"
     "\n"
@@ -156,16 +183,19 @@ static const char report_help[] =
     "  --json     say what was done as JSON\n" ORIGIN_HELP;
 
 const Command tool_commands[] = {
-    {"inspect", run_inspect, inspect_help, OPTION_JSON | OPTION_FULL | OPTION_SUMMARY | OPTION_FILTER | OPTION_COLOR, 1,
-     1},
-    {"blame", run_blame, blame_help, OPTION_JSON | OPTION_COLOR | OPTION_SOURCE, 1, 2},
-    {"locate", run_locate, locate_help, OPTION_JSON | OPTION_FULL | OPTION_COLOR | OPTION_SOURCE, 2, 2},
+    {"inspect", run_inspect, inspect_help,
+     OPTION_ORIGINAL | OPTION_JSON | OPTION_FULL | OPTION_SUMMARY | OPTION_FILTER | OPTION_COLOR, 1, 1},
+    {"blame", run_blame, blame_help, OPTION_ORIGINAL | OPTION_JSON | OPTION_COLOR | OPTION_SOURCE, 1, 2},
+    {"locate", run_locate, locate_help, OPTION_ORIGINAL | OPTION_JSON | OPTION_FULL | OPTION_COLOR | OPTION_SOURCE, 2,
+     2},
     {"diff", run_diff, diff_help, OPTION_JSON | OPTION_COLOR | OPTION_WEIGHTS | OPTION_SOURCE, 2, 2},
-    {"stats", run_stats, stats_help, OPTION_JSON | OPTION_COLOR | OPTION_TOP, 1, 1},
-    {"report", run_report, report_help, OPTION_OUTPUT | OPTION_PAGE | OPTION_JSON | OPTION_SOURCE, 1, 1},
+    {"stats", run_stats, stats_help, OPTION_ORIGINAL | OPTION_JSON | OPTION_COLOR | OPTION_TOP, 1, 1},
+    {"report", run_report, report_help, OPTION_ORIGINAL | OPTION_OUTPUT | OPTION_PAGE | OPTION_JSON | OPTION_SOURCE, 1,
+     1},
     {"text", run_text, text_help, 0, 1, 1},
     {"strip", run_strip, strip_help, OPTION_OUTPUT | OPTION_ALL | OPTION_JSON, 1, 1},
     {"compact", run_compact, compact_help, OPTION_OUTPUT | OPTION_JSON, 1, 1},
     {"expand", run_expand, expand_help, OPTION_OUTPUT | OPTION_JSON, 1, 1},
+    {"graft", run_graft, graft_help, OPTION_OUTPUT | OPTION_JSON | OPTION_MAP | OPTION_COLOR, 2, 2},
     {0},
 };

@@ -25,6 +25,7 @@ Model *job_model(Job *job, int operand) {
   const MappedFile *file = job_file(job, operand);
   Model *model = model_read(&job->context, file->data, file->size);
   model_unfold(model);
+  if (job->original) job_graft(job, model);
   return model;
 }
 
@@ -63,6 +64,7 @@ static int finish_job(Job *job, bool completed, FILE *err) {
     code = job->command->run == run_diff ? EXIT_TROUBLE : EXIT_FILE;
   }
   for (int i = 0; i < MAX_OPERANDS; i++) file_unmap(&job->files[i]);
+  file_unmap(&job->original_file);
   context_release(&job->context);
   return code;
 }
@@ -82,6 +84,7 @@ static const Option options[] = {
     {"--full", OPTION_FULL, false, offsetof(Job, report.full)},
     {"--summary", OPTION_SUMMARY, false, offsetof(Job, summary)},
     {"--all", OPTION_ALL, false, offsetof(Job, all)},
+    {"--map", OPTION_MAP, false, offsetof(Job, map)},
     {"--weights", OPTION_WEIGHTS, false, offsetof(Job, weights)},
     {"--op", OPTION_FILTER, true, offsetof(Job, op)},
     {"--line", OPTION_FILTER, true, offsetof(Job, line)},
@@ -91,6 +94,7 @@ static const Option options[] = {
     {"--top", OPTION_TOP, true, offsetof(Job, top)},
     {"--source", OPTION_SOURCE, true, offsetof(Job, sources.given), offsetof(Job, sources.given_count)},
     {"--source-root", OPTION_SOURCE, true, offsetof(Job, sources.roots), offsetof(Job, sources.root_count)},
+    {"--original", OPTION_ORIGINAL, true, offsetof(Job, original)},
     {"--profile", OPTION_PAGE, true, offsetof(Job, profile)},
     {"--color", OPTION_COLOR, true, offsetof(Job, color)},
 };
@@ -177,10 +181,12 @@ static int read_arguments(Job *job, int argc, char **argv, FILE *out, FILE *err)
   if (job->top && !is_number(job->top)) return usage_error(err, "--top is a number, not ", job->top);
   if (!job->operand_count) return usage_error(err, "which model? Name an .onnx file", "");
   if (job->operand_count < command->least_operands) {
-    const char *needed = command->run == run_diff ? "two models are needed" : "the name of a node or value is needed";
+    bool two = command->run == run_diff || command->run == run_graft;
+    const char *needed = two ? "two models are needed" : "the name of a node or value is needed";
     return usage_error(err, needed, "");
   }
-  if ((command->options & OPTION_OUTPUT) && !job->output) return usage_error(err, "where to? Give -o FILE", "");
+  if ((command->options & OPTION_OUTPUT) && !job->output && !job->map)
+    return usage_error(err, "where to? Give -o FILE", "");
   job->report.color = wants_color(job->color, out) && !job->json;
   return EXIT_OK;
 }

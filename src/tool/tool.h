@@ -27,9 +27,9 @@ struct Job {
   const char *operands[MAX_OPERANDS];
   int operand_count;
   const char *path; /* of the file at hand: errors name it */
-  MappedFile files[MAX_OPERANDS];
-  bool json, summary, all, weights; /* options, as their names say */
-  const char *op, *line, *name, *output, *top, *color, *profile;
+  MappedFile files[MAX_OPERANDS], original_file;
+  bool json, summary, all, weights, map; /* options, as their names say */
+  const char *op, *line, *name, *output, *top, *color, *profile, *original;
   Sources sources;
   int code; /* of a command that ended well */
 };
@@ -57,12 +57,16 @@ enum {
   OPTION_WEIGHTS = 256,
   OPTION_PAGE = 512,
   OPTION_SOURCE = 1024,
+  OPTION_ORIGINAL = 2048,
+  OPTION_MAP = 4096,
 };
 
 /* Maps a file named on the command line; errors that follow name it. */
 const MappedFile *job_file(Job *job, int operand);
-/* Reads it, with a compact model's origins on the nodes. */
+/* Reads it, with a compact model's origins on the nodes, and those of --original. */
 Model *job_model(Job *job, int operand);
+/* Gives a model the provenance of --original; fails when it was not made of that. graft.c */
+void job_graft(Job *job, Model *model);
 
 /* Writes to where -o says. False: that is standard output, to which nothing else may be said. edit.c */
 bool job_write(Job *job, const Segment *segments, size_t count);
@@ -76,6 +80,7 @@ void run_diff(Job *job);
 void run_strip(Job *job);
 void run_compact(Job *job);
 void run_expand(Job *job);
+void run_graft(Job *job);
 void run_stats(Job *job);
 void run_report(Job *job);
 

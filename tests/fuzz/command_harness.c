@@ -42,6 +42,9 @@ static const char *const commands[][MAX_WORDS] = {
     {"report", "@m", "--source", "@s", "-o", "@r"},
     {"report", "@m", "-o", "@r", "--profile", "@o"},
     {"report", "@m", "-o", "-", "--json"},
+    {"graft", "@m", "@o", "-o", "@r"},
+    {"graft", "@m", "@o", "--map", "--json"},
+    {"inspect", "@o", "--original", "@m", "--full"},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 

@@ -70,6 +70,15 @@ def merged() -> onnx.ModelProto:
     return model
 
 
+def fused() -> onnx.ModelProto:
+    """The chain as a tool might leave it: one node for two, a cast in front."""
+    model = chain(0)
+    nodes = [helper.make_node("Cast", ["x"], ["c"], to=10), helper.make_node("SinMul", ["c", "w"], ["y"], domain="d")]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model
+
+
 def nested() -> onnx.ModelProto:
     body = helper.make_graph(
         [annotated(helper.make_node("Neg", ["x"], ["b"], name="inner"), 5, 2)],
@@ -145,6 +154,11 @@ def main(j2o: str, folder: str) -> None:
         ("report_source", 22, ("minimal", "nested"), SOURCE),
         ("report_profile", 23, ("merged",), b'{"n": 12.5, "n\\u00e91": 3e2}'),
         ("report", 24, ("torch", "compact_nested"), b""),
+        ("graft", 25, ("full", "merged", "torch", "compact"), models["plain"]),
+        ("graft_nested", 25, ("nested", "compact_nested"), nested().SerializeToString()),
+        ("graft_fused", 25, ("full",), fused().SerializeToString()),
+        ("graft_map", 26, ("full",), fused().SerializeToString()),
+        ("original", 27, ("merged",), models["plain"]),
     ]
     target = pathlib.Path(folder)
     target.mkdir(parents=True, exist_ok=True)

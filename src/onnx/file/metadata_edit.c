@@ -17,6 +17,7 @@ typedef struct Edit {
   const unsigned char *start, *end; /* what goes */
   const char *text;                 /* what comes instead */
   size_t size;
+  const unsigned char *end_of; /* where the message begins at whose end the text stands; NULL: it is elsewhere */
 } Edit;
 
 typedef enum Message {
@@ -41,8 +42,9 @@ struct Rewriter {
   ARRAY(Edit) edits;
   uint64_t changes;
   StripWhat what;
-  TableWriter *writer;
+  TableWriter *writer; /* of compact and, where asked for, of relabel */
   Table *table;
+  const Model *model; /* of relabel */
 };
 
 /* ---- the messages that hold metadata ---- */
@@ -129,13 +131,16 @@ static void walk(Rewriter *rewriter, Message kind, Wire message, unsigned depth)
   rewriter->visit(rewriter, kind, message);
 }
 
-static void add_edit(Rewriter *rewriter, const unsigned char *start, const unsigned char *end, const Builder *text) {
-  Edit edit = {.start = start, .end = end};
+static void push_edit(Rewriter *rewriter, Edit edit, const Builder *text) {
   if (text && text->length) {
     edit.text = arena_copy(&rewriter->context->arena, text->text, text->length);
     edit.size = text->length;
   }
   array_push(rewriter->context, &rewriter->edits, edit);
+}
+
+static void add_edit(Rewriter *rewriter, const unsigned char *start, const unsigned char *end, const Builder *text) {
+  push_edit(rewriter, (Edit){.start = start, .end = end}, text);
 }
 
 /* ---- entries ---- */
@@ -165,7 +170,7 @@ static Entry read_entry(const Wire *wire, const Field *field) {
     if (part.key != AS_BYTES(parts == 1 ? FIELD_ENTRY_KEY : FIELD_ENTRY_VALUE)) ordered = false;
   }
   size_t usual = 2 + varint_size(entry.key.size) + entry.key.size + varint_size(entry.value.size) + entry.value.size;
-  size_t outside = varint_size(field->key) + varint_size(field->size) + field->size;
+  size_t outside = 1 + varint_size(field->size) + field->size;
   entry.plain = ordered && parts == 2 && field->size == usual && (size_t)(wire->at - field->start) == outside;
   return entry;
 }
@@ -193,35 +198,30 @@ static void add_entry(Builder *out, int field, const char *key, const char *valu
   builder_add_sized(out, value, value_size);
 }
 
+static bool begins_with(const char *key, size_t length, const char *prefix) {
+  size_t size = strlen(prefix);
+  return length >= size && memcmp(key, prefix, size) == 0;
+}
+
+static bool is_ours(const char *key, size_t length) {
+  bool reference = length == strlen(METADATA_REFERENCE) && begins_with(key, length, METADATA_REFERENCE);
+  return reference || begins_with(key, length, METADATA_PREFIX);
+}
+
+bool is_provenance(const char *key, size_t length) {
+  return is_ours(key, length) || begins_with(key, length, TORCH_PREFIX);
+}
+
 /* ---- strip ---- */
-
-static bool is_ours(const Entry *entry) {
-  size_t prefix = strlen(METADATA_PREFIX);
-  return is_key(entry, METADATA_REFERENCE) ||
-         (entry->key.size >= prefix && memcmp(entry->key.data, METADATA_PREFIX, prefix) == 0);
-}
-
-/* Other exporters write a namespace too: it is ours beside entries of ours. */
-static bool has_ours(Wire message, uint64_t metadata) {
-  Field field;
-  while (wire_next(&message, &field)) {
-    if (field.key != metadata) continue;
-    Entry entry = read_entry(&message, &field);
-    if (is_ours(&entry)) return true;
-  }
-  return false;
-}
 
 static void strip_message(Rewriter *rewriter, Message kind, Wire message) {
   Field field;
-  Wire whole_message = message;
   uint64_t metadata = metadata_field(kind), doc_string = doc_string_field(kind);
   while (wire_next(&message, &field)) {
     bool goes = false;
     if (metadata && field.key == metadata) {
       Entry entry = read_entry(&message, &field);
-      goes = rewriter->what == STRIP_ALL || is_ours(&entry) ||
-             (is_key(&entry, METADATA_NAMESPACE) && has_ours(whole_message, metadata));
+      goes = rewriter->what == STRIP_ALL || is_ours((const char *)entry.key.data, entry.key.size);
     } else if (doc_string && field.key == doc_string) {
       goes = rewriter->what == STRIP_ALL;
     }
@@ -233,86 +233,43 @@ static void strip_message(Rewriter *rewriter, Message kind, Wire message) {
 
 /* ---- compact and expand ---- */
 
-/* In the order in which the full level writes them; the first four are always there. */
-enum { CALLSITE, PLUGIN, STACKTRACE, TRACEBACK, MODULE, NAMESPACE, SPAN, MADE_OF, FULL_KEYS, NEEDED_KEYS = MODULE };
-static const char *const full_keys[FULL_KEYS] = {
-    METADATA_PREFIX "callsite", METADATA_PREFIX "plugin", METADATA_PREFIX "stacktrace", METADATA_PREFIX "jax_traceback",
-    METADATA_PREFIX "module",   METADATA_NAMESPACE,       METADATA_PREFIX "span",       METADATA_PREFIX "made_of",
-};
+static const char *const full_keys[] = {METADATA_PREFIX "callsite", METADATA_PREFIX "plugin",
+                                        METADATA_PREFIX "stacktrace", METADATA_PREFIX "jax_traceback"};
+enum { FULL_KEYS = sizeof full_keys / sizeof *full_keys };
 
-static void full_values(Context *context, const OriginTexts *texts, Str values[FULL_KEYS]) {
-  values[CALLSITE] = texts->callsite;
-  values[PLUGIN] = texts->plugin;
-  values[STACKTRACE] = texts->stacktrace;
-  values[TRACEBACK] = texts->traceback;
-  values[MODULE] = texts->module;
-  values[NAMESPACE] = texts->module ? module_namespace(context, texts->module) : NULL;
-  values[SPAN] = texts->span;
-  values[MADE_OF] = texts->made_of;
-}
-
-/* The entries that the full level writes, side by side and in order; false when they are not as it writes them. */
-typedef struct FullEntries {
-  Entry found[FULL_KEYS];
-  bool has[FULL_KEYS];
-  const unsigned char *start, *end;
-} FullEntries;
-
-static bool collect_entries(Wire message, uint64_t metadata, FullEntries *all) {
-  size_t next = 0;
-  Field field;
-  while (wire_next(&message, &field)) {
-    if (field.key != metadata) continue;
-    Entry entry = read_entry(&message, &field);
-    if (is_key(&entry, METADATA_REFERENCE)) return false;
-    size_t which = 0;
-    while (which < FULL_KEYS && !is_key(&entry, full_keys[which])) which++;
-    if (which == FULL_KEYS) continue;
-    if (which < next || (which > next && next < NEEDED_KEYS) || !entry.plain) return false;
-    if (all->end && all->end != entry.start) return false;
-    if (!all->start) all->start = entry.start;
-    all->end = entry.end;
-    all->found[which] = entry;
-    all->has[which] = true;
-    next = which + 1;
-  }
-  return next >= NEEDED_KEYS;
-}
-
-static Str value_text(Rewriter *rewriter, const FullEntries *all, size_t which) {
-  const Entry *entry = &all->found[which];
-  if (!all->has[which]) return NULL;
+static Str value_text(Rewriter *rewriter, const Entry *entry) {
   return str_intern_sized(rewriter->context, (const char *)entry->value.data, entry->value.size);
 }
 
-static bool has_origin(Message kind) { return kind == MESSAGE_NODE || kind == MESSAGE_TENSOR; }
-
-/* They become the number of a row; a node keeps its callsite, which other viewers show. */
-static void compact_message(Rewriter *rewriter, Message kind, Wire message) {
-  FullEntries all = {.start = NULL};
-  if (!has_origin(kind) || !collect_entries(message, metadata_field(kind), &all)) return;
-  OriginTexts texts = {.callsite = value_text(rewriter, &all, CALLSITE),
-                       .plugin = value_text(rewriter, &all, PLUGIN),
-                       .stacktrace = value_text(rewriter, &all, STACKTRACE),
-                       .traceback = value_text(rewriter, &all, TRACEBACK),
-                       .module = value_text(rewriter, &all, MODULE),
-                       .span = value_text(rewriter, &all, SPAN),
-                       .made_of = value_text(rewriter, &all, MADE_OF)};
-  Str values[FULL_KEYS];
-  full_values(rewriter->context, &texts, values);
-  if (values[NAMESPACE] != value_text(rewriter, &all, NAMESPACE)) return;
+/* Exactly the four entries that the full level writes, side by side and in order, become one. */
+static void compact_node(Rewriter *rewriter, Message kind, Wire message) {
+  if (kind != MESSAGE_NODE) return;
+  Entry found[FULL_KEYS];
+  size_t count = 0;
+  Field field;
+  while (wire_next(&message, &field)) {
+    if (field.key != AS_BYTES(FIELD_NODE_METADATA_PROPS)) continue;
+    Entry entry = read_entry(&message, &field);
+    if (is_key(&entry, METADATA_REFERENCE)) return;
+    size_t which = 0;
+    while (which < FULL_KEYS && !is_key(&entry, full_keys[which])) which++;
+    if (which == FULL_KEYS) continue;
+    if (which != count || !entry.plain || (count && found[count - 1].end != entry.start)) return;
+    found[count++] = entry;
+  }
+  if (count != FULL_KEYS) return;
+  OriginTexts texts = {value_text(rewriter, &found[0]), value_text(rewriter, &found[1]),
+                       value_text(rewriter, &found[2]), value_text(rewriter, &found[3])};
   char number[16];
   int length = snprintf(number, sizeof number, "%u", table_add(rewriter->writer, texts));
   Builder text;
   builder_init(&text, rewriter->context);
-  int field = (int)(metadata_field(kind) >> 3);
-  if (kind == MESSAGE_NODE) add_entry(&text, field, full_keys[CALLSITE], texts.callsite, str_length(texts.callsite));
-  add_entry(&text, field, METADATA_REFERENCE, number, (size_t)length);
-  add_edit(rewriter, all.start, all.end, &text);
+  add_entry(&text, FIELD_NODE_METADATA_PROPS, METADATA_REFERENCE, number, (size_t)length);
+  add_edit(rewriter, found[0].start, found[FULL_KEYS - 1].end, &text);
   rewriter->changes++;
 }
 
-/* 0: not a number as compact_message writes it. */
+/* 0: not a number as compact_node writes it. */
 static uint64_t reference_number(const char *text, size_t length) {
   uint64_t number = 0;
   if (length > 10 || length == 0 || text[0] == '0') return 0;
@@ -323,29 +280,24 @@ static uint64_t reference_number(const char *text, size_t length) {
   return number;
 }
 
-static void expand_message(Rewriter *rewriter, Message kind, Wire message) {
-  if (!has_origin(kind)) return;
+static void expand_node(Rewriter *rewriter, Message kind, Wire message) {
+  if (kind != MESSAGE_NODE) return;
   Builder text;
   Field field;
-  Entry before = {.end = NULL};
   while (wire_next(&message, &field)) {
-    if (field.key != metadata_field(kind)) continue;
+    if (field.key != AS_BYTES(FIELD_NODE_METADATA_PROPS)) continue;
     Entry entry = read_entry(&message, &field);
-    if (is_key(&entry, METADATA_REFERENCE)) {
-      OriginTexts texts;
-      uint64_t number = reference_number((const char *)entry.value.data, entry.value.size);
-      if (!table_get(rewriter->table, number, &texts)) wire_fail(&message, field.start, "an unknown origin");
-      Str values[FULL_KEYS];
-      full_values(rewriter->context, &texts, values);
-      builder_init(&text, rewriter->context);
-      for (size_t i = 0; i < FULL_KEYS; i++) {
-        if (values[i]) add_entry(&text, (int)(field.key >> 3), full_keys[i], values[i], str_length(values[i]));
-      }
-      bool doubled = before.end == entry.start && is_key(&before, full_keys[CALLSITE]);
-      add_edit(rewriter, doubled ? before.start : entry.start, entry.end, &text);
-      rewriter->changes++;
+    if (!is_key(&entry, METADATA_REFERENCE)) continue;
+    OriginTexts texts;
+    uint64_t number = reference_number((const char *)entry.value.data, entry.value.size);
+    if (!table_get(rewriter->table, number, &texts)) wire_fail(&message, field.start, "a node with an unknown origin");
+    const Str values[FULL_KEYS] = {texts.callsite, texts.plugin, texts.stacktrace, texts.traceback};
+    builder_init(&text, rewriter->context);
+    for (size_t i = 0; i < FULL_KEYS; i++) {
+      add_entry(&text, FIELD_NODE_METADATA_PROPS, full_keys[i], values[i], str_length(values[i]));
     }
-    before = entry;
+    add_edit(rewriter, field.start, message.at, &text);
+    rewriter->changes++;
   }
 }
 
@@ -372,9 +324,11 @@ static TablePlace find_table(Wire model) {
 
 /* ---- encoding around the edits ---- */
 
+/* Of texts at the ends of messages that end together, the innermost comes first. */
 static int by_position(const void *a, const void *b) {
   const Edit *first = a, *second = b;
-  return (first->start > second->start) - (first->start < second->start);
+  int order = (first->start > second->start) - (first->start < second->start);
+  return order ? order : (first->end_of < second->end_of) - (first->end_of > second->end_of);
 }
 
 typedef struct FieldRange {
@@ -404,13 +358,14 @@ static void put_edited(Rewriter *rewriter, Encoder *encoder, Wire message) {
     FieldRange range = {.start = field.start, .end = message.at, .data = field.data, .number = field.key >> 3};
     array_push(rewriter->context, &fields, range);
   }
+  for (const Edit *edit; (edit = last_edit(rewriter)) && edit->end_of == first;) end = put_edit(rewriter, encoder, end);
   for (size_t i = fields.count; i--;) {
     const FieldRange *range = &fields.items[i];
-    for (const Edit *edit; (edit = last_edit(rewriter)) && edit->start >= range->end && edit->start >= first;) {
+    for (const Edit *edit; (edit = last_edit(rewriter)) && edit->start >= range->end && !edit->end_of;) {
       end = put_edit(rewriter, encoder, end);
     }
     const Edit *edit = last_edit(rewriter);
-    if (!edit || edit->start < range->start) continue;
+    if (!edit || edit->start < range->start || (edit->end_of && edit->start == range->start)) continue;
     if (edit->start == range->start) {
       end = put_edit(rewriter, encoder, end);
       continue;
@@ -449,7 +404,7 @@ Rewritten model_strip(Context *context, const void *bytes, size_t size, StripWha
 }
 
 Rewritten model_compact(Context *context, const void *bytes, size_t size) {
-  Rewriter rewriter = {.context = context, .bytes = bytes, .size = size, .visit = compact_message};
+  Rewriter rewriter = {.context = context, .bytes = bytes, .size = size, .visit = compact_node};
   rewriter.writer = table_writer_new(context);
   TablePlace place = find_table(whole(&rewriter));
   if (!place.found) walk(&rewriter, MESSAGE_MODEL, whole(&rewriter), 0);
@@ -465,13 +420,86 @@ Rewritten model_compact(Context *context, const void *bytes, size_t size) {
 }
 
 Rewritten model_expand(Context *context, const void *bytes, size_t size) {
-  Rewriter rewriter = {.context = context, .bytes = bytes, .size = size, .visit = expand_message};
+  Rewriter rewriter = {.context = context, .bytes = bytes, .size = size, .visit = expand_node};
   TablePlace place = find_table(whole(&rewriter));
   if (place.found) {
     rewriter.table = table_read(context, (const char *)place.entry.value.data, place.entry.value.size);
     walk(&rewriter, MESSAGE_MODEL, whole(&rewriter), 0);
     add_edit(&rewriter, place.entry.start, place.entry.end, NULL);
   }
+  return finish(&rewriter, whole(&rewriter));
+}
+
+/* ---- relabel ---- */
+
+/* What the model in memory says of the thing that this message is; NULL: nothing is known of it. */
+static const MetadataList *list_of(const Rewriter *rewriter, Message kind, const Wire *message) {
+  if (kind == MESSAGE_MODEL) return &rewriter->model->metadata;
+  const void *thing = map_get_pointer(&rewriter->model->messages, message->at);
+  if (!thing) return NULL;
+  if (kind == MESSAGE_NODE) return &((const Node *)thing)->metadata;
+  if (kind == MESSAGE_TENSOR) return &((const Value *)thing)->metadata;
+  return kind == MESSAGE_FUNCTION ? &((const Function *)thing)->metadata : NULL;
+}
+
+/* The four entries of the full level as one. */
+static void add_reference(Rewriter *rewriter, Builder *out, int field, const Str values[FULL_KEYS]) {
+  char number[16];
+  OriginTexts texts = {values[0], values[1], values[2], values[3]};
+  int length = snprintf(number, sizeof number, "%u", table_add(rewriter->writer, texts));
+  add_entry(out, field, METADATA_REFERENCE, number, (size_t)length);
+}
+
+static size_t full_key(const char *key) {
+  size_t which = 0;
+  while (which < FULL_KEYS && strcmp(key, full_keys[which]) != 0) which++;
+  return which;
+}
+
+static void add_provenance(Rewriter *rewriter, Builder *out, int field, const MetadataList *list) {
+  Str values[FULL_KEYS] = {0};
+  size_t found = 0;
+  for (size_t i = 0; rewriter->writer && i < list->count; i++) {
+    size_t which = full_key(list->items[i].key);
+    if (which < FULL_KEYS && !values[which]) values[which] = list->items[i].value, found++;
+  }
+  if (found == FULL_KEYS) add_reference(rewriter, out, field, values);
+  for (size_t i = 0; i < list->count; i++) {
+    const Metadata *entry = &list->items[i];
+    if (!is_provenance(entry->key, str_length(entry->key))) continue;
+    if (found == FULL_KEYS && full_key(entry->key) < FULL_KEYS) continue;
+    add_entry(out, field, entry->key, entry->value, str_length(entry->value));
+  }
+}
+
+static void relabel_message(Rewriter *rewriter, Message kind, Wire message) {
+  const MetadataList *list = list_of(rewriter, kind, &message);
+  uint64_t metadata = metadata_field(kind);
+  if (!list || !metadata) return;
+  const unsigned char *start = message.at;
+  Field field;
+  while (wire_next(&message, &field)) {
+    if (field.key != metadata) continue;
+    Entry entry = read_entry(&message, &field);
+    if (is_provenance((const char *)entry.key.data, entry.key.size)) add_edit(rewriter, field.start, message.at, NULL);
+  }
+  Builder text;
+  builder_init(&text, rewriter->context);
+  add_provenance(rewriter, &text, (int)(metadata >> 3), list);
+  if (kind == MESSAGE_MODEL && rewriter->writer && !table_is_empty(rewriter->writer)) {
+    size_t length;
+    const char *table = table_text(rewriter->writer, &length);
+    add_entry(&text, FIELD_MODEL_METADATA_PROPS, METADATA_TABLE, table, length);
+  }
+  if (!text.length) return;
+  push_edit(rewriter, (Edit){.start = message.end, .end = message.end, .end_of = start}, &text);
+  rewriter->changes += kind == MESSAGE_NODE;
+}
+
+Rewritten model_relabel(Context *context, const void *bytes, size_t size, const Model *model, bool compact) {
+  Rewriter rewriter = {.context = context, .bytes = bytes, .size = size, .visit = relabel_message, .model = model};
+  if (compact) rewriter.writer = table_writer_new(context);
+  walk(&rewriter, MESSAGE_MODEL, whole(&rewriter), 0);
   return finish(&rewriter, whole(&rewriter));
 }
 
@@ -485,19 +513,14 @@ typedef struct Unfolding {
 
 static void unfold(const Unfolding *unfolding, MetadataList *list) {
   for (size_t i = 0; i < list->count; i++) {
+    Metadata *entry = &list->items[i];
     OriginTexts texts;
-    Str reference = list->items[i].value;
-    if (!str_is(list->items[i].key, METADATA_REFERENCE)) continue;
-    if (!table_get(unfolding->table, reference_number(reference, str_length(reference)), &texts)) continue;
-    Str values[FULL_KEYS];
-    full_values(unfolding->context, &texts, values);
-    if (i && list->items[i - 1].key == unfolding->keys[CALLSITE]) i--;
-    list->items[i] = (Metadata){unfolding->keys[CALLSITE], values[CALLSITE]};
-    size_t at = i + 1; /* the next entry that may be written over: the reference behind a callsite */
-    bool is_free = at < list->count && str_is(list->items[at].key, METADATA_REFERENCE);
-    if (is_free) list->items[at] = (Metadata){unfolding->keys[PLUGIN], values[PLUGIN]};
-    for (size_t k = is_free ? STACKTRACE : PLUGIN; k < FULL_KEYS; k++) {
-      if (values[k]) array_push(unfolding->context, list, ((Metadata){unfolding->keys[k], values[k]}));
+    if (!str_is(entry->key, METADATA_REFERENCE)) continue;
+    if (!table_get(unfolding->table, reference_number(entry->value, str_length(entry->value)), &texts)) continue;
+    const Str values[FULL_KEYS] = {texts.callsite, texts.plugin, texts.stacktrace, texts.traceback};
+    *entry = (Metadata){unfolding->keys[0], values[0]};
+    for (size_t k = 1; k < FULL_KEYS; k++) {
+      array_push(unfolding->context, list, ((Metadata){unfolding->keys[k], values[k]}));
     }
     return;
   }

@@ -26,6 +26,10 @@ Rewritten model_strip(Context *context, const void *bytes, size_t size, StripWha
 Rewritten model_compact(Context *context, const void *bytes, size_t size);
 Rewritten model_expand(Context *context, const void *bytes, size_t size);
 
+/* The bytes of a model that was read, with the provenance that its nodes, initializers, functions and itself have now;
+ * `compact`: in the compact form. */
+Rewritten model_relabel(Context *context, const void *bytes, size_t size, const Model *model, bool compact);
+
 /* The same for a model that was read: its nodes and initializers get the entries of the full level. */
 void model_unfold(Model *model);
 

@@ -2,15 +2,22 @@
 #ifndef J2O_ONNX_FILE_METADATA_KEYS_H
 #define J2O_ONNX_FILE_METADATA_KEYS_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #define METADATA_PREFIX "pkg.jax2onnx."
 #define METADATA_TABLE METADATA_PREFIX "provenance" /* of the model: the table of origins (provenance/table.h) */
 #define METADATA_REFERENCE "j2o"                    /* of a node: its row in the table, short because many carry it */
 
-/* What Model Explorer groups nodes by: the module's path as folders. */
-#define METADATA_NAMESPACE "namespace"
+#define METADATA_TRACE \
+  METADATA_PREFIX "jax_traceback"                  /* of a node: traces, innermost frame first, an empty line between */
+#define METADATA_GRAFTED METADATA_PREFIX "grafted" /* of a grafted node: found by name, structure or region */
 
 /* What PyTorch's exporter writes. */
 #define TORCH_PREFIX "pkg.torch.onnx."
 #define TORCH_TRACE TORCH_PREFIX "stack_trace"
+
+/* Does an entry of this key say where something came from? */
+bool is_provenance(const char *key, size_t length);
 
 #endif

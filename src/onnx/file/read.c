@@ -42,6 +42,11 @@ typedef ARRAY(PendingNode) PendingNodes;
 
 static void read_graph(Reader *reader, Wire message, Graph *graph, const Scope *outer);
 
+/* What is read can be found again in the bytes. */
+static void mark(Reader *reader, const Wire *message, void *thing) {
+  *map_slot_pointer(reader->context, &reader->model->messages, message->at) = thing;
+}
+
 static Str text_of(Reader *reader, const Field *field) {
   return str_intern_sized(reader->context, field->size ? (const char *)field->data : "", field->size);
 }
@@ -473,6 +478,7 @@ static void define_node(Reader *reader, Wire message, Graph *graph, PendingNodes
   node->domain = domain;
   if (str_length(domain) || str_length(op) != strlen(op)) node->op = OP_NONE;
   node->name = name;
+  mark(reader, &message, node);
   size_t index = 0;
   for (Wire wire = message; wire_next(&wire, &field);) {
     if (field.key != AS_BYTES(FIELD_NODE_OUTPUT)) continue;
@@ -532,6 +538,7 @@ static Value *add_initializer(Reader *reader, Graph *graph, const Tensor *tensor
 
 static void read_initializer(Reader *reader, Graph *graph, Wire message) {
   Value *value = add_initializer(reader, graph, read_tensor(reader, message));
+  mark(reader, &message, value);
   Field field;
   while (wire_next(&message, &field)) {
     if (field.key != AS_BYTES(FIELD_TENSOR_METADATA_PROPS)) continue;
@@ -617,6 +624,7 @@ static void read_function_field(Reader *reader, Function *function, const Wire *
 
 static void read_function(Reader *reader, Wire message) {
   Function *function = arena_new(&reader->context->arena, Function);
+  mark(reader, &message, function);
   function->name = function->domain = str_intern(reader->context, "");
   function->body = graph_new(reader->model, function->name);
   Scope scope = enter(&message, function->body, NULL);

@@ -33,14 +33,12 @@ struct Use {
 };
 
 struct Value {
-  Str name;              /* unique in the model once names are given (names.c); NULL before, unless fixed */
-  Type type;             /* dtype DTYPE_NONE: unknown */
-  Node *producer;        /* NULL: graph input or initializer */
-  Graph *graph;          /* the graph it is defined in */
-  const Tensor *tensor;  /* an initializer's data, else NULL */
-  const Origin *origin;  /* of a constant that a pass folded; else NULL */
-  const Origin *literal; /* of an initializer that the program holds: the equation that used it first; else NULL */
-  Str made_of;           /* of an initializer that was computed from weights: their names; else NULL */
+  Str name;             /* unique in the model once names are given (names.c); NULL before, unless fixed */
+  Type type;            /* dtype DTYPE_NONE: unknown */
+  Node *producer;       /* NULL: graph input or initializer */
+  Graph *graph;         /* the graph it is defined in */
+  const Tensor *tensor; /* an initializer's data, else NULL */
+  const Origin *origin; /* of a constant that a pass folded; else NULL */
   Use *uses;
   uint32_t output_index; /* which output of its producer */
   bool name_fixed;       /* a graph input, output or parameter: its name is part of the interface */
@@ -130,6 +128,7 @@ struct Model {
   Str no_domain;          /* "" */
   Str op_types[OP_COUNT]; /* names of operators once they were needed */
   Map stored;             /* of a model read from a file: where tensors without plain data have theirs (read.h) */
+  Map messages;           /* likewise: nodes, initializers and functions by where their message begins */
 };
 
 Model *model_new(Context *context, Provenance *provenance, int64_t opset);
