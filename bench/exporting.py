@@ -18,7 +18,8 @@ sys.path.insert(0, str(ROOT))
 
 import jax  # noqa: E402
 
-from jax2onnx import _export, to_onnx  # noqa: E402
+from jax2onnx import to_onnx  # noqa: E402
+from jax2onnx._door import export as _export  # noqa: E402
 
 
 def tracing_time(fn: Callable[..., Any], inputs: list[Any], repeats: int) -> float:

@@ -117,6 +117,7 @@ def to_onnx(
             jaxpr=jaxpr,
             types=core_types(),
             name_parameters=functools.partial(name_parameters, fn),
+            name_modules=lambda parts: [None for _ in parts],
             jax_folders=jax_folders(),
             library_folders=library_folders(),
             model_name=model_name,

@@ -86,8 +86,17 @@ Value *emit_value(Lowering *l, Here here, Op op, Type type, Value *const *inputs
   return emit_node(l, here, op, &type, 1, inputs, count)->outputs[0];
 }
 
+/* A literal of the program says which line holds it; a weight is known by its name. */
+static Value *literal_value(Lowering *l, const Tensor *tensor) {
+  Value *value = constant(l, tensor);
+  if (value->tensor && !tensor->name && !value->literal && l->plugin) {
+    value->literal = origin_new(l->provenance, l->site, *emitter_at(l, ROW_HERE(l)), l->calls);
+  }
+  return value;
+}
+
 static Value *value_of(Lowering *l, const Var *var) {
-  if (var->literal) return constant(l, var->literal);
+  if (var->literal) return literal_value(l, var->literal);
   Value *value = l->values[var->id];
   require(l->context, value);
   return value;

@@ -1,4 +1,7 @@
 /* How each level of detail renders an origin. What many nodes share is rendered once and kept. */
+#include <ctype.h>
+#include <stdio.h>
+
 #include "provenance/trace.h"
 
 static Str rendered(Provenance *provenance, const char *format, const char *first, int line, const char *second) {
@@ -15,7 +18,8 @@ static void set_text(Builder *out, Str text) {
 }
 
 void render_callsite(Provenance *provenance, Builder *out, const Origin *origin) {
-  Frame *frame = (Frame *)(uintptr_t)site_user_frame(provenance, origin->sites[0]);
+  const Frame *user = site_user_frame(provenance, origin->sites[0]);
+  Frame *frame = user ? user->plain : NULL;
   if (frame && !frame->callsite) frame->callsite = rendered(provenance, "%s:%d%s", frame->function, frame->line, "");
   set_text(out, frame ? frame->callsite : str_intern(provenance->context, ""));
 }
@@ -42,19 +46,51 @@ Str frame_traceback_line(Provenance *provenance, Frame *frame) {
   return frame->traceback_line;
 }
 
-/* One block of frames per source, the primary one first; an empty line between blocks. */
-void render_traceback(Provenance *provenance, Builder *out, const Origin *origin) {
-  out->length = 0;
-  for (uint32_t i = 0; i < origin->site_count; i++) {
-    if (i) builder_add(out, "\n");
-    for (const Site *site = origin->sites[i]; site; site = site->caller) {
-      for (const Trace *trace = site->trace; trace; trace = trace->outer) {
-        Str line = frame_traceback_line(provenance, trace->frame);
-        if (out->length) builder_add_sized(out, "\n", 1);
-        builder_add_sized(out, line, str_length(line));
-      }
+static void add_site(Provenance *provenance, Builder *out, const Site *site) {
+  for (; site; site = site->caller) {
+    for (const Trace *trace = site->trace; trace; trace = trace->outer) {
+      Str line = frame_traceback_line(provenance, trace->frame->plain);
+      if (out->length) builder_add_sized(out, "\n", 1);
+      builder_add_sized(out, line, str_length(line));
     }
   }
+}
+
+/* One block of frames per source, the primary one first; an empty line between blocks. Expressions of one line give
+ * the same block, which stands there once. */
+void render_traceback(Provenance *provenance, Builder *out, const Origin *origin) {
+  Map known = {0};
+  out->length = 0;
+  for (uint32_t i = 0; i < origin->site_count; i++) {
+    if (origin->site_count > 1) {
+      void **slot = map_slot_pointer(provenance->context, &known, site_plain(provenance, origin->sites[i]));
+      if (*slot) continue;
+      *slot = provenance;
+    }
+    if (i) builder_add(out, "\n");
+    add_site(provenance, out, origin->sites[i]);
+  }
+}
+
+Str render_span(Provenance *provenance, const Origin *origin) {
+  const Frame *frame = site_user_frame(provenance, origin->sites[0]);
+  if (!frame || !frame->span.line) return NULL;
+  char text[64];
+  Span span = frame->span;
+  int length = snprintf(text, sizeof text, "%d:%d-%d:%d", span.line, span.column, span.end_line, span.end_column);
+  return str_intern_sized(provenance->context, text, (size_t)length);
+}
+
+Str origin_module(const Origin *origin) {
+  const Module *module = origin->sites[0]->module;
+  return module ? module->path : NULL;
+}
+
+Str module_namespace(Context *context, Str path) {
+  Builder out;
+  builder_init(&out, context);
+  for (const char *c = path; *c; c++) builder_add_sized(&out, *c == '.' && !isdigit((unsigned char)c[1]) ? "/" : c, 1);
+  return str_intern_sized(context, builder_text(&out), out.length);
 }
 
 static Str entry_text(Provenance *provenance) {

@@ -1,8 +1,9 @@
 /* A table of origins: every distinct frame, call stack and trace of a model once, as lines of text. A node then needs
- * only the number of its origin. Nothing is lost: the four texts that the full level writes come back byte by byte.
+ * only the number of its origin. Nothing is lost: the texts that the full level writes come back byte by byte.
  *
- * The text begins with "j2o origins 1"; eight sections follow, each with a line "NAME COUNT" and COUNT rows. Rows are
- * counted from 1; 0 stands for none. In files and names a backslash and a line end are written \\ and \n.
+ * The text begins with "j2o origins 2" ("1": without what is marked by *); eight sections follow, each with a line
+ * "NAME COUNT" and COUNT rows. Rows are counted from 1; 0 stands for none. In files and names a backslash and a line
+ * end are written \\ and \n.
  *
  *   files    SHARED REST        a path: the first SHARED bytes of the row before, then REST
  *   names    TEXT               functions, plugins, and whatever has no better place
@@ -14,7 +15,11 @@
  *   ways     INNER CALLS        what many origins share
  *   origins  WAY [OUTER] […]    OUTER, where it is not there, is one more than that of the row before. Then, where
  *                               needed: "cNAME" a callsite that is not the first line of OUTER, "pNAME" a plugin that
- *                               is not the last of CALLS, "+INNER,OUTER" a further trace of merged nodes
+ *                               is not the last of CALLS, "+INNER,OUTER" a further trace of merged nodes,
+ *                               * "mNAME" a module that is not that of the row before, 0 for none
+ *                               * "sCOLUMN-COLUMN" a span on the line of the callsite
+ *                               * "sLINE:COLUMN-LINE:COLUMN" any other, "tNAME" one of another form
+ *                               * "wNAME" what an initializer was made of
  */
 #ifndef J2O_PROVENANCE_TABLE_H
 #define J2O_PROVENANCE_TABLE_H
@@ -23,9 +28,10 @@
 
 #include "base/context.h"
 
-/* What the full level writes on a node. */
+/* What the full level writes on a node or an initializer. */
 typedef struct OriginTexts {
   Str callsite, plugin, stacktrace, traceback;
+  Str module, span, made_of; /* NULL: none */
 } OriginTexts;
 
 /* Making one: the same origins in the same order give the same text. table_write.c */
@@ -42,6 +48,7 @@ typedef struct Table Table;
 Table *table_read(Context *context, const char *text, size_t length); /* fails with ERROR_FORMAT */
 bool table_get(Table *table, uint64_t number, OriginTexts *texts);    /* false when there is no such origin */
 
-#define TABLE_HEADING "j2o origins 1\n"
+#define TABLE_HEADING "j2o origins 2\n"
+#define TABLE_HEADING_BEFORE "j2o origins 1\n"
 
 #endif

@@ -28,6 +28,9 @@ typedef struct Way {
 
 typedef struct TableOrigin {
   uint32_t way, outer, callsite, plugin;
+  uint32_t module, made_of, span_name; /* rows of names; 0: none */
+  uint32_t span[4];                    /* lines 0: that of the callsite */
+  bool has_span;
   const Way *more; /* further traces: calls holds the outer row */
   uint32_t more_count;
   bool rendered;
@@ -38,6 +41,7 @@ struct Table {
   Context *context;
   const char *at, *end;
   const char *start;
+  int version;
   size_t unfolded; /* bytes, so far */
   Builder text;    /* scratch */
   Str *files, *names;
@@ -194,10 +198,40 @@ static void read_outer(Table *table) {
   }
 }
 
-static void read_origin(Table *table, TableOrigin *origin, uint32_t outer) {
+/* COLUMN-COLUMN, or LINE:COLUMN-LINE:COLUMN. */
+static void read_span(Table *table, uint32_t span[4]) {
+  uint32_t first = read_number(table);
+  bool with_lines = accept(table, ':');
+  if (with_lines) span[0] = first;
+  span[1] = with_lines ? read_number(table) : first;
+  expect(table, '-');
+  span[2] = with_lines ? read_number(table) : 0;
+  if (with_lines) expect(table, ':');
+  span[3] = read_number(table);
+}
+
+/* What came with the second version of the table. False: the next letter means something else. */
+static bool read_addition(Table *table, TableOrigin *origin) {
+  if (accept(table, 'm')) {
+    origin->module = read_row(table, 0, table->name_count);
+  } else if (accept(table, 's')) {
+    read_span(table, origin->span);
+    origin->has_span = true;
+  } else if (accept(table, 't')) {
+    origin->span_name = read_row(table, 1, table->name_count);
+  } else if (accept(table, 'w')) {
+    origin->made_of = read_row(table, 1, table->name_count);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+static void read_origin(Table *table, TableOrigin *origin, uint32_t outer, uint32_t module) {
   ARRAY(Way) more = {0};
   origin->way = read_row(table, 1, table->way_count);
   origin->outer = outer;
+  origin->module = module;
   while (accept(table, ' ')) {
     if (accept(table, 'c')) {
       origin->callsite = read_row(table, 1, table->name_count);
@@ -208,7 +242,7 @@ static void read_origin(Table *table, TableOrigin *origin, uint32_t outer) {
       expect(table, ',');
       way.calls = read_row(table, 0, table->outer_count);
       array_push(table->context, &more, way);
-    } else {
+    } else if (!(table->version > 1 && read_addition(table, origin))) {
       origin->outer = read_row(table, 0, table->outer_count);
     }
   }
@@ -225,10 +259,11 @@ static void read_origins(Table *table) {
     table->ways[row].calls = read_row(table, 0, table->call_count);
     expect(table, '\n');
   }
-  uint32_t outer = 0;
+  uint32_t outer = 0, module = 0;
   SECTION(table, "origins", origins, origin_count, TableOrigin) {
-    read_origin(table, &table->origins[row], outer + 1);
+    read_origin(table, &table->origins[row], outer + 1, module);
     outer = table->origins[row].outer;
+    module = table->origins[row].module;
   }
 }
 
@@ -238,7 +273,9 @@ Table *table_read(Context *context, const char *text, size_t length) {
   *table = (Table){.context = context, .at = text, .start = text, .end = text + length};
   builder_init(&table->text, context);
   size_t heading = strlen(TABLE_HEADING);
-  if (length < heading || memcmp(text, TABLE_HEADING, heading) != 0) {
+  if (length >= heading && memcmp(text, TABLE_HEADING, heading) == 0) table->version = 2;
+  if (length >= heading && memcmp(text, TABLE_HEADING_BEFORE, heading) == 0) table->version = 1;
+  if (!table->version) {
     fail(context, ERROR_FORMAT, "the table of origins is of a form that this version does not know");
   }
   table->at += heading;
@@ -300,6 +337,16 @@ static Str place_text(Table *table, Builder *out, uint32_t name, const Link *lin
   return str_intern_sized(table->context, builder_text(out), out->length);
 }
 
+static Str span_text(Table *table, Builder *out, const TableOrigin *origin) {
+  if (origin->span_name) return table->names[origin->span_name];
+  if (!origin->has_span) return NULL;
+  uint32_t line = table->outer[origin->outer].place.line;
+  const uint32_t *span = origin->span;
+  out->length = 0;
+  builder_format(out, "%u:%u-%u:%u", span[0] ? span[0] : line, span[1], span[2] ? span[2] : line, span[3]);
+  return str_intern_sized(table->context, builder_text(out), out->length);
+}
+
 static void render(Table *table, TableOrigin *origin) {
   Context *context = table->context;
   Builder *out = &table->text;
@@ -316,6 +363,9 @@ static void render(Table *table, TableOrigin *origin) {
   origin->texts.stacktrace = str_intern_sized(context, builder_text(out), out->length);
   origin->texts.callsite = place_text(table, out, origin->callsite, &table->outer[origin->outer]);
   origin->texts.plugin = place_text(table, out, origin->plugin, &table->calls[way.calls]);
+  if (origin->module) origin->texts.module = table->names[origin->module];
+  if (origin->made_of) origin->texts.made_of = table->names[origin->made_of];
+  origin->texts.span = span_text(table, out, origin);
   origin->rendered = true;
 }
 

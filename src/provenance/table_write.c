@@ -1,5 +1,6 @@
 /* Making a table of origins. Rows are written the moment they are first needed, so that their order is that of the
  * nodes and nothing else. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/array.h"
@@ -31,10 +32,11 @@ typedef struct Stack {
 struct TableWriter {
   Context *context;
   Section files, names, frames, inner, calls, outer, ways, origins;
-  Map lines; /* (text, form) to Line */
-  Map rows;  /* (key, which section and more) to row number */
-  Map pairs; /* two texts to a number for both */
-  Map lists; /* (list but its last, last frame) to a number for the list */
+  Map lines;  /* (text, form) to Line */
+  Map rows;   /* (key, which section and more) to row number */
+  Map pairs;  /* two texts to a number for both */
+  Map extras; /* the same for numbers of what has more parts */
+  Map lists;  /* (list but its last, last frame) to a number for the list */
   Map stacks;
   Lines scratch;
   Map user_files;
@@ -42,7 +44,7 @@ struct TableWriter {
   struct {
     uint32_t file, line, name, parent;
   } last_outer;
-  uint32_t last_origin_outer;
+  uint32_t last_origin_outer, last_origin_module;
 };
 
 typedef enum LineForm { TRACE_LINE, STACK_LINE } LineForm; /* "path:line (function)", "path:line in function" */
@@ -256,6 +258,7 @@ static size_t find_user_line(TableWriter *writer, const Lines *lines, const Call
 
 typedef struct Block {
   uint32_t inner, outer;
+  uint32_t line; /* of the callsite, when it is at one */
   bool at_callsite;
 } Block;
 
@@ -263,6 +266,7 @@ static Block add_lines(TableWriter *writer, const Lines *lines, const Callsite *
   size_t split = find_user_line(writer, lines, callsite);
   Block block = {.inner = inner_row(writer, lines, split)};
   block.at_callsite = callsite && split < lines->count && is_at(lines->items[split], *callsite);
+  if (block.at_callsite) block.line = callsite->number;
   for (size_t i = lines->count; i-- > split;) block.outer = outer_row(writer, lines->items[i], block.outer);
   return block;
 }
@@ -300,6 +304,9 @@ static const char *block_end(const char *text, const char *end) {
 typedef struct OriginParts {
   uint32_t way, outer;
   uint32_t callsite, plugin; /* 0: as the trace and the stack say */
+  uint32_t line;             /* of the callsite that the trace says */
+  uint32_t module, made_of;  /* 0: none */
+  Str span;                  /* NULL: none */
 } OriginParts;
 
 static OriginParts origin_parts(TableWriter *writer, OriginTexts texts, Block first, const Stack *stack) {
@@ -308,7 +315,27 @@ static OriginParts origin_parts(TableWriter *writer, OriginTexts texts, Block fi
   return (OriginParts){.way = way_row(writer, first.inner, stack->calls),
                        .outer = first.outer,
                        .callsite = first.at_callsite ? 0 : name_row(writer, texts.callsite),
-                       .plugin = same ? 0 : name_row(writer, texts.plugin)};
+                       .plugin = same ? 0 : name_row(writer, texts.plugin),
+                       .line = first.line,
+                       .module = texts.module ? name_row(writer, texts.module) : 0,
+                       .made_of = texts.made_of ? name_row(writer, texts.made_of) : 0,
+                       .span = texts.span};
+}
+
+/* Four numbers written in the one usual way; lines are counted from 1. */
+static bool parse_span(Str text, unsigned span[4]) {
+  char again[64];
+  if (sscanf(text, "%9u:%9u-%9u:%9u", &span[0], &span[1], &span[2], &span[3]) != 4) return false;
+  if (!span[0] || !span[2]) return false;
+  snprintf(again, sizeof again, "%u:%u-%u:%u", span[0], span[1], span[2], span[3]);
+  return strcmp(again, text) == 0;
+}
+
+static void write_span(TableWriter *writer, Builder *row, OriginParts parts) {
+  unsigned span[4];
+  if (!parse_span(parts.span, span)) builder_format(row, " t%u", name_row(writer, parts.span));
+  else if (span[0] == parts.line && span[2] == parts.line) builder_format(row, " s%u-%u", span[1], span[3]);
+  else builder_format(row, " s%s", parts.span);
 }
 
 /* All but the line end: more may follow. */
@@ -319,12 +346,24 @@ static void write_origin(TableWriter *writer, OriginParts parts) {
   writer->last_origin_outer = parts.outer;
   if (parts.callsite) builder_format(row, " c%u", parts.callsite);
   if (parts.plugin) builder_format(row, " p%u", parts.plugin);
+  if (parts.module != writer->last_origin_module) builder_format(row, " m%u", parts.module);
+  writer->last_origin_module = parts.module;
+  if (parts.span) write_span(writer, row, parts);
+  if (parts.made_of) builder_format(row, " w%u", parts.made_of);
+}
+
+static uint64_t number_of(TableWriter *writer, Map *map, uint64_t first, uint64_t second) {
+  void **slot = map_slot(writer->context, map, first, second);
+  if (!*slot) *slot = (void *)(uintptr_t)map->count;
+  return (uint64_t)(uintptr_t)*slot;
 }
 
 /* One with a single trace is known by its parts. */
 static uint32_t add_single(TableWriter *writer, OriginParts parts) {
-  void **slot = row_slot(writer, ROW_PARTS, (uint64_t)parts.way << 32 | parts.outer,
-                         (uint64_t)parts.callsite << 28 | parts.plugin);
+  uint64_t more =
+      number_of(writer, &writer->extras, (uint64_t)parts.module << 32 | parts.made_of, (uint64_t)(uintptr_t)parts.span);
+  uint64_t place = number_of(writer, &writer->extras, (uint64_t)parts.callsite << 32 | parts.plugin, more);
+  void **slot = row_slot(writer, ROW_PARTS, (uint64_t)parts.way << 32 | parts.outer, place);
   if (*slot) return (uint32_t)(uintptr_t)*slot;
   write_origin(writer, parts);
   builder_add(&writer->origins.rows, "\n");
@@ -343,23 +382,26 @@ static uint32_t add_merged(TableWriter *writer, OriginParts parts, const char *s
   return ++writer->origins.count;
 }
 
-/* A number for two texts, so that four need no larger key. */
+/* A number for two texts, so that many need no larger key. */
 static uint64_t pair(TableWriter *writer, Str first, Str second) {
-  void **slot = map_slot(writer->context, &writer->pairs, (uint64_t)(uintptr_t)first, (uint64_t)(uintptr_t)second);
-  if (!*slot) *slot = (void *)(uintptr_t)writer->pairs.count;
-  return (uint64_t)(uintptr_t)*slot;
+  return number_of(writer, &writer->pairs, (uint64_t)(uintptr_t)first, (uint64_t)(uintptr_t)second);
+}
+
+static void **origin_slot(TableWriter *writer, OriginTexts texts) {
+  uint64_t place = pair(writer, texts.callsite, texts.plugin), trace = pair(writer, texts.stacktrace, texts.traceback);
+  uint64_t more = pair(writer, texts.module, texts.span), made_of = pair(writer, texts.made_of, NULL);
+  return row_slot(writer, ROW_ORIGIN, place << 32 | trace, more << 28 | made_of);
 }
 
 uint32_t table_add(TableWriter *writer, OriginTexts texts) {
-  uint64_t place = pair(writer, texts.callsite, texts.plugin), trace = pair(writer, texts.stacktrace, texts.traceback);
-  uint32_t number = (uint32_t)(uintptr_t)*row_slot(writer, ROW_ORIGIN, place, trace);
+  uint32_t number = (uint32_t)(uintptr_t)*origin_slot(writer, texts);
   if (number) return number;
   const char *text = texts.traceback, *end = text + str_length(text), *stop = block_end(text, end);
   Callsite callsite = parse_callsite(writer, texts.callsite);
   Block first = add_block(writer, text, stop, &callsite);
   OriginParts parts = origin_parts(writer, texts, first, stack_of(writer, texts.stacktrace));
   number = stop == end ? add_single(writer, parts) : add_merged(writer, parts, stop, end);
-  *row_slot(writer, ROW_ORIGIN, place, trace) = (void *)(uintptr_t)number;
+  *origin_slot(writer, texts) = (void *)(uintptr_t)number;
   return number;
 }
 

@@ -9,21 +9,46 @@ Provenance *provenance_new(Context *context) {
   return provenance;
 }
 
+/* A number for a pair that is part of a longer key: its own address. */
+static uint64_t pair_key(Provenance *provenance, uint64_t first, uint64_t second) {
+  void **slot = map_slot(provenance->context, &provenance->frames, first, second);
+  if (!*slot) *slot = arena_alloc(&provenance->context->arena, 1);
+  return (uint64_t)(uintptr_t)*slot;
+}
+
+/* Every key begins with an address that no other kind of key begins with, so one map holds them all. */
 Frame *frame_intern(Provenance *provenance, Str file, Str function, int line, FrameKind kind) {
-  Context *context = provenance->context;
-  /* Function and line in one word, without loss: interned text is 16-byte aligned in a 47-bit address space. */
-  uint64_t number = (uint64_t)(uint32_t)line;
-  uint64_t place = (uint64_t)(uintptr_t)function ^ ((number & 0x1FFFF) << 47) ^ ((number >> 17) & 0xF);
-  void **slot = map_slot(context, &provenance->frames, (uint64_t)(uintptr_t)file, place);
+  uint64_t code = pair_key(provenance, (uint64_t)(uintptr_t)file, (uint64_t)(uintptr_t)function);
+  void **slot = map_slot(provenance->context, &provenance->frames, code, (uint64_t)(uint32_t)line);
   if (!*slot) {
-    Frame *frame = arena_new(&context->arena, Frame);
-    *frame = (Frame){.file = file, .function = function, .line = line, .kind = kind};
+    Frame *frame = arena_new(&provenance->context->arena, Frame);
+    *frame = (Frame){.file = file, .function = function, .line = line, .kind = kind, .plain = frame};
+    *slot = frame;
+  }
+  return *slot;
+}
+
+static uint64_t two_numbers(int first, int second) { return (uint64_t)(uint32_t)first << 32 | (uint32_t)second; }
+
+Frame *frame_with_span(Provenance *provenance, Frame *plain, Span span) {
+  uint64_t lines = pair_key(provenance, (uint64_t)(uintptr_t)plain, two_numbers(span.line, span.end_line));
+  uint64_t columns = two_numbers(span.column, span.end_column);
+  void **slot = map_slot(provenance->context, &provenance->frames, lines, columns);
+  if (!*slot) {
+    Frame *frame = arena_copy(&provenance->context->arena, plain, sizeof *plain);
+    frame->span = span;
     *slot = frame;
   }
   return *slot;
 }
 
 static const void *or_else(const void *first, const void *second) { return first ? first : second; }
+
+static const Trace *plain_trace(Provenance *provenance, const Trace *trace) {
+  const Trace *outer = trace->outer ? trace->outer->plain : NULL;
+  if (trace->frame->plain == trace->frame && outer == trace->outer) return trace;
+  return trace_intern(provenance, trace->frame->plain, outer);
+}
 
 const Trace *trace_intern(Provenance *provenance, Frame *frame, const Trace *outer) {
   Context *context = provenance->context;
@@ -35,8 +60,42 @@ const Trace *trace_intern(Provenance *provenance, Frame *frame, const Trace *out
     trace->user = frame->kind == FRAME_USER ? frame : outer ? outer->user : NULL;
     trace->library = frame->kind != FRAME_JAX ? frame : outer ? outer->library : NULL;
     *slot = trace;
+    trace->plain = plain_trace(provenance, trace);
+    return trace;
   }
   return *slot;
+}
+
+const Trace *trace_in_module(Provenance *provenance, const Trace *trace, const Module *module) {
+  if (!trace || !module) return trace;
+  Context *context = provenance->context;
+  void **slot = map_slot(context, &provenance->traces, (uint64_t)(uintptr_t)trace, (uint64_t)(uintptr_t)module);
+  if (!*slot) {
+    Trace *placed = arena_copy(&context->arena, trace, sizeof *trace);
+    placed->module = module;
+    *slot = placed;
+  }
+  return *slot;
+}
+
+const Module *module_of_scopes(Provenance *provenance, Str path) {
+  void **slot = map_slot_pointer(provenance->context, &provenance->scopes, path);
+  if (!*slot) {
+    Module *module = arena_new(&provenance->context->arena, Module);
+    module->path = path;
+    *slot = module;
+  }
+  return *slot;
+}
+
+/* A part of the model knows its whole path. A scope is known to its caller only by its own name, and what a part does
+ * under it belongs to the part. */
+static const Module *joined_module(Provenance *provenance, const Module *own, const Module *caller) {
+  if (!own || !own->path) return caller;
+  if (own->class_name || !caller) return own;
+  if (caller->class_name) return caller;
+  const char *path = arena_format(&provenance->context->arena, "%s.%s", caller->path, own->path);
+  return module_of_scopes(provenance, str_intern(provenance->context, path));
 }
 
 const Site *site_intern(Provenance *provenance, const Trace *trace, const Site *caller) {
@@ -48,9 +107,18 @@ const Site *site_intern(Provenance *provenance, const Trace *trace, const Site *
     site->caller = caller;
     site->user = or_else(trace ? trace->user : NULL, caller ? caller->user : NULL);
     site->library = or_else(trace ? trace->library : NULL, caller ? caller->library : NULL);
+    site->module = joined_module(provenance, trace ? trace->module : NULL, caller ? caller->module : NULL);
     *slot = site;
   }
   return *slot;
+}
+
+const Site *site_plain(Provenance *provenance, const Site *site) {
+  if (!site || site->plain) return site ? site->plain : NULL;
+  const Trace *trace = site->trace ? site->trace->plain : NULL;
+  const Site *plain = site_intern(provenance, trace, site_plain(provenance, site->caller));
+  ((Site *)(uintptr_t)site)->plain = plain;
+  return plain;
 }
 
 const Frame *site_user_frame(const Provenance *provenance, const Site *site) {

@@ -1,8 +1,10 @@
-/* Where things come from: frames, traces, sites, origins.
+/* Where things come from: frames, modules, traces, sites, origins.
  *
- * Frame   one line of one function, interned.
+ * Frame   one expression on one line of one function, interned. Its plain frame is the line alone.
+ * Module  a part of the model, or a scope that the user named.
  * Trace   frames innermost first, a chain of (frame, outer) interned so that shared callers are stored once.
- *         An equation's own trace ends where JAX cuts it: at the call that the equation is nested in.
+ *         An equation's own trace ends where JAX cuts it: at the call that the equation is nested in. It knows the
+ *         module that was running. Its plain trace has the same lines and knows neither columns nor a module.
  * Site    a trace and the site of the call it is inlined at. The frames of a site, read outwards, are the joined
  *         trace. Interned, so that sites compare by address.
  * Origin  what a graph node carries: an ordered set of sites (first: the primary one), the emitter, and the lowering
@@ -23,13 +25,26 @@ typedef enum FrameKind {
   FRAME_JAX,     /* JAX or this package: never the user's */
 } FrameKind;
 
-typedef struct Frame {
+/* Of an expression: lines from 1, columns from 0 in bytes of UTF-8, the end exclusive. All 0: not known. */
+typedef struct Span {
+  int line, column, end_line, end_column;
+} Span;
+
+typedef struct Frame Frame;
+struct Frame {
   Str file, function;
   int line;
   FrameKind kind;
+  Span span;
+  Frame *plain;       /* the same line without a span; this one when it has none */
   Str traceback_line; /* "path:line (function)", rendered once, on demand */
   Str callsite;       /* "function:line", likewise */
-} Frame;
+};
+
+typedef struct Module {
+  Str path;       /* "blocks.0.attn", "" of the root; NULL: what was running is no part of the model */
+  Str class_name; /* of a part; NULL of scopes that the user named */
+} Module;
 
 typedef struct Trace Trace;
 struct Trace {
@@ -37,6 +52,8 @@ struct Trace {
   const Trace *outer;
   const Frame *user;    /* innermost user frame from here outwards, or NULL */
   const Frame *library; /* innermost library frame from here outwards, or NULL */
+  const Module *module; /* of an equation's trace: what was running, or NULL: what the caller's trace says */
+  const Trace *plain;   /* itself when it is plain */
 };
 
 typedef struct Site Site;
@@ -44,6 +61,8 @@ struct Site {
   const Trace *trace;          /* may be NULL: an equation without a traceback */
   const Site *caller;          /* the call this is inlined at, or NULL */
   const Frame *user, *library; /* as in Trace, over the joined trace */
+  const Module *module;        /* likewise; NULL: none is known */
+  const Site *plain;           /* found on demand: site_plain */
 };
 
 /* A call on the lowering stack: which plugin lowered the enclosing call equation, and where. */
@@ -73,6 +92,7 @@ typedef struct Origin {
 typedef struct Provenance {
   Context *context;
   Map frames, traces, sites, unions;
+  Map scopes;                 /* path -> Module */
   Frame *const *entry_frames; /* the user's frames that called to_onnx, outermost first */
   size_t entry_count;
   const Frame *definition; /* of the traced function, or NULL */
@@ -81,8 +101,16 @@ typedef struct Provenance {
 
 Provenance *provenance_new(Context *context);
 Frame *frame_intern(Provenance *provenance, Str file, Str function, int line, FrameKind kind);
+/* The same line with the columns of an expression on it. */
+Frame *frame_with_span(Provenance *provenance, Frame *plain, Span span);
 const Trace *trace_intern(Provenance *provenance, Frame *frame, const Trace *outer);
+/* The trace of an equation that this module was running for. */
+const Trace *trace_in_module(Provenance *provenance, const Trace *trace, const Module *module);
+/* Scopes that the user named, inside one another. */
+const Module *module_of_scopes(Provenance *provenance, Str path);
 const Site *site_intern(Provenance *provenance, const Trace *trace, const Site *caller);
+/* The site of the plain traces: equal for sites that render to the same lines. */
+const Site *site_plain(Provenance *provenance, const Site *site);
 
 /* The frame that stands for the user's line: the innermost of the user's, else of a library's, else (a function of
  * JAX's own was exported) the definition of the traced function. NULL when even that is unknown. */
@@ -106,5 +134,10 @@ void render_plugin(Builder *out, const Origin *origin);                         
 void render_traceback(Provenance *provenance, Builder *out, const Origin *origin);  /* innermost first */
 Str frame_traceback_line(Provenance *provenance, Frame *frame);                     /* one line of it */
 void render_stacktrace(Provenance *provenance, Builder *out, const Origin *origin); /* outermost first */
+/* Of the primary site, "line:column-line:column" and the module's path. NULL when it is not known. */
+Str render_span(Provenance *provenance, const Origin *origin);
+Str origin_module(const Origin *origin);
+/* A module's path as folders: "blocks.0.attn" is "blocks.0/attn". */
+Str module_namespace(Context *context, Str path);
 
 #endif

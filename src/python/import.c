@@ -249,6 +249,12 @@ static Frame *import_code_frame(Importer *in, Provenance *provenance, PyObject *
   Str function = import_text(in, attribute(in, code, in->names[NAME_co_qualname]));
   int line = PyCode_Addr2Line((PyCodeObject *)code, offset);
   Frame *frame = frame_intern(provenance, file, function, line, file_kind(in, file));
+  Span span;
+  if (in->request.spans && frame->kind != FRAME_JAX &&
+      PyCode_Addr2Location((PyCodeObject *)code, offset, &span.line, &span.column, &span.end_line, &span.end_column) &&
+      span.line > 0 && span.end_line >= span.line && span.column >= 0 && span.end_column >= 0) {
+    frame = frame_with_span(provenance, frame, span);
+  }
   *map_slot(in->context, &in->frames, (uint64_t)(uintptr_t)code, (uint64_t)offset) = frame;
   return frame;
 }
@@ -290,6 +296,51 @@ static const Trace *import_trace(Importer *in, PyObject *source_info) {
   return trace;
 }
 
+/* The path of scopes that the user named: "encoder.layer_0". Transformations of JAX's stand between them. */
+static const Module *import_scopes(Importer *in, PyObject *stack) {
+  Builder path;
+  builder_init(&path, in->context);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(stack); i++) {
+    PyObject *scope = PyTuple_GET_ITEM(stack, i);
+    if (Py_TYPE(scope) != (PyTypeObject *)in->scope_class) continue;
+    PyObject *name = attribute(in, scope, in->names[NAME_name]);
+    if (!PyUnicode_Check(name)) continue;
+    if (path.length) builder_add(&path, ".");
+    builder_add(&path, import_text(in, name));
+  }
+  for (size_t i = 0; i < path.length; i++) {
+    if (path.text[i] == '/') path.text[i] = '.';
+  }
+  if (!path.length) return NULL;
+  return module_of_scopes(in->program->provenance, str_intern_sized(in->context, builder_text(&path), path.length));
+}
+
+/* Its path is known when the parameters' names are (name_modules). */
+static const Module *import_part(Importer *in, PyObject *part) {
+  void **slot = map_slot_pointer(in->context, &in->modules, part);
+  if (!*slot) {
+    *slot = arena_new(&in->context->arena, Module);
+    if (PyList_Append(in->parts, part) != 0) import_fail(in);
+  }
+  return *slot;
+}
+
+/* What was running when the equation was recorded: the innermost part of the model, else scopes. */
+static const Module *import_module(Importer *in, PyObject *source_info) {
+  PyObject *names = attribute(in, source_info, in->names[NAME_name_stack]);
+  if (names == in->last_names) return in->last_module;
+  PyObject *stack = attribute(in, names, in->names[NAME_stack]);
+  const Module *module = NULL;
+  if (PyTuple_Check(stack) && PyTuple_GET_SIZE(stack)) {
+    Py_ssize_t last = PyTuple_GET_SIZE(stack);
+    while (last-- && Py_TYPE(PyTuple_GET_ITEM(stack, last)) != (PyTypeObject *)in->part_class) continue;
+    module = last < 0 ? import_scopes(in, stack) : import_part(in, PyTuple_GET_ITEM(stack, last));
+  }
+  in->last_names = names; /* the equation keeps it */
+  in->last_module = module;
+  return module;
+}
+
 static Str import_primitive(Importer *in, PyObject *primitive) {
   Str known = map_get_pointer(&in->primitives, primitive);
   if (known) return known;
@@ -323,7 +374,9 @@ static Equation *import_equation(Importer *in, PyObject *object, uint64_t scope)
   equation->primitive = import_primitive(in, attribute(in, object, in->names[NAME_primitive]));
   equation->inputs = import_atoms(in, attribute(in, object, in->names[NAME_invars]), scope, &equation->input_count);
   equation->outputs = import_atoms(in, attribute(in, object, in->names[NAME_outvars]), scope, &equation->output_count);
-  equation->trace = import_trace(in, attribute(in, object, in->names[NAME_source_info]));
+  PyObject *source_info = attribute(in, object, in->names[NAME_source_info]);
+  const Module *module = import_module(in, source_info);
+  equation->trace = trace_in_module(in->program->provenance, import_trace(in, source_info), module);
   PyObject *params = attribute(in, object, in->names[NAME_params]);
   if (!PyDict_Check(params)) fail(in->context, ERROR_INTERNAL, "an equation's parameters are not a dict");
   equation->params = import_fields(in, params, &equation->param_count);
@@ -431,7 +484,8 @@ static void prepare(Importer *in) {
   }
   in->kept = PyList_New(0);
   in->arrays = PyList_New(0);
-  if (!in->kept || !in->arrays) import_fail(in);
+  in->parts = PyList_New(0);
+  if (!in->kept || !in->arrays || !in->parts) import_fail(in);
   in->literal_class = class_named(in, "Literal");
   in->jaxpr_class = class_named(in, "Jaxpr");
   in->closed_jaxpr_class = class_named(in, "ClosedJaxpr");
@@ -443,6 +497,8 @@ static void prepare(Importer *in) {
   in->typed_array_class = class_named(in, "TypedNdArray");
   in->ascontiguous = class_named(in, "contiguous");
   in->as_array = class_named(in, "asarray");
+  in->scope_class = class_named(in, "Scope");
+  in->part_class = class_named(in, "Part");
   in->expand_code = PyObject_GetAttr(in->request.expand, in->names[NAME_code]);
   if (!in->expand_code) import_fail(in);
   Py_DECREF(in->expand_code); /* the function keeps it */
@@ -465,11 +521,31 @@ static void name_tensors(Importer *in) {
   disown_to(in, 0);
 }
 
+/* Parts of the model by the path on which their parameters are found, and their classes. */
+static void name_modules(Importer *in) {
+  Py_ssize_t count = PyList_GET_SIZE(in->parts);
+  if (!count) return;
+  PyObject *named = own(in, PyObject_CallOneArg(in->request.name_modules, in->parts));
+  if (!PyList_Check(named) || PyList_GET_SIZE(named) != count) {
+    PyErr_SetString(PyExc_TypeError, "name_modules must return one pair per part");
+    import_fail(in);
+  }
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject *pair = PyList_GET_ITEM(named, i);
+    Module *module = map_get_pointer(&in->modules, PyList_GET_ITEM(in->parts, i));
+    if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) continue; /* no part of this model */
+    module->path = import_text(in, PyTuple_GET_ITEM(pair, 0));
+    module->class_name = import_text(in, PyTuple_GET_ITEM(pair, 1));
+  }
+  disown_to(in, 0);
+}
+
 Program *importer_run(Importer *in, Provenance *provenance) {
   prepare(in);
   in->program = program_new(in->context, provenance);
   in->program->main = import_jaxpr(in, in->request.jaxpr);
   name_tensors(in);
+  name_modules(in);
   return in->program;
 }
 
@@ -480,4 +556,5 @@ void importer_release(Importer *in) {
   for (int i = 0; i < NAME_COUNT; i++) Py_CLEAR(in->names[i]);
   Py_CLEAR(in->kept);
   Py_CLEAR(in->arrays);
+  Py_CLEAR(in->parts);
 }

@@ -14,11 +14,13 @@ typedef struct ImportRequest {
   PyObject *jaxpr;           /* a ClosedJaxpr */
   PyObject *types;           /* the classes to know: dict of name -> class, see jax2onnx/_jax_types.py */
   PyObject *name_parameters; /* called once with the list of closed-over arrays; gives a name or None for each */
+  PyObject *name_modules;    /* called once, after that, with the list of parts; gives (path, class) or None for each */
   PyObject *jax_folders;     /* tuple of str: frames under these are JAX's or ours */
   PyObject *library_folders; /* tuple of str: frames under these are a library's */
   PyObject *lowered;         /* the names of the primitives that have a lowering: anything with `in` */
   PyObject *custom;          /* tuple of str: the primitives that plugins of the user's lower */
   PyObject *expand;          /* a function, called with an equation of another primitive; gives a jaxpr or None */
+  bool spans;                /* whether the columns of expressions are wanted */
 } ImportRequest;
 
 /* Owned references that keep the tensors' memory alive; release with importer_release when the model is written. */

@@ -21,13 +21,17 @@ struct Importer {
   } owned;                     /* references of the import in progress, a stack */
   PyObject *kept;              /* list: what must live until the model is written */
   PyObject *arrays;            /* list: the closed-over arrays, in order of first sight */
+  PyObject *parts;             /* list: the parts of the model that were running, likewise */
   PyObject *names[NAME_COUNT]; /* interned attribute names */
   PyObject *literal_class, *jaxpr_class, *closed_jaxpr_class, *dim_class, *enum_class, *dtype_class, *array_class,
       *typed_array_class, *integer_class;
-  PyObject *ascontiguous, *as_array;
+  PyObject *ascontiguous, *as_array, *scope_class, *part_class;
   PyObject *expand_code; /* of request.expand: what it traces starts behind its frame */
   Map vars;              /* (Var object, scope) -> Var */
   Map jaxprs, dtypes, frames, traces, file_kinds, primitives, unlowered, custom, tensors, type_kinds;
+  Map modules;          /* part -> Module */
+  PyObject *last_names; /* the name stack of the last equation, and what it says */
+  const Module *last_module;
   uint64_t scope_count; /* each imported jaxpr is a scope of variables */
   int depth;
 };

@@ -214,6 +214,7 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
   static char *names[] = {"jaxpr",
                           "types",
                           "name_parameters",
+                          "name_modules",
                           "jax_folders",
                           "library_folders",
                           "model_name",
@@ -244,9 +245,9 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
   int metadata, single_file, check_passes = 0, normalization = NORMALIZATION_AUTO, sequential_bits = 0;
   Py_ssize_t threshold;
   if (!PyArg_ParseTupleAndKeywords(
-          arguments, keywords, "$OO!OO!O!sLO!O!OOizznpO!O!O!pzipOOO!O", names, &c.request.jaxpr, &PyDict_Type,
-          &c.request.types, &c.request.name_parameters, &PyTuple_Type, &c.request.jax_folders, &PyTuple_Type,
-          &c.request.library_folders, &c.model_name, &opset, &PyList_Type, &c.input_names, &PyList_Type,
+          arguments, keywords, "$OO!OOO!O!sLO!O!OOizznpO!O!O!pzipOOO!O", names, &c.request.jaxpr, &PyDict_Type,
+          &c.request.types, &c.request.name_parameters, &c.request.name_modules, &PyTuple_Type, &c.request.jax_folders,
+          &PyTuple_Type, &c.request.library_folders, &c.model_name, &opset, &PyList_Type, &c.input_names, &PyList_Type,
           &c.output_names, &c.input_nchw, &c.output_nchw, &metadata, &c.path, &c.options.record, &threshold,
           &single_file, &PyTuple_Type, &c.root, &PyList_Type, &c.entry_frames, &PyList_Type, &c.disabled_passes,
           &check_passes, &c.options.passes.dump_folder, &normalization, &sequential_bits, &c.request.lowered,
@@ -254,6 +255,7 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
     return NULL;
   }
   c.options.lower.opset = opset;
+  c.request.spans = metadata == METADATA_FULL || metadata == METADATA_COMPACT;
   c.options.passes.check = check_passes;
   c.options.passes.normalization = (NormalizationMode)normalization;
   c.options.lower.sequential_bits = sequential_bits;

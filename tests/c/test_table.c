@@ -106,7 +106,7 @@ static void damaged_tables_are_told(void) {
       TABLE_HEADING "files 0\nnames 1\nf\nframes 0\ninner 0\ncalls 0\nouter 1\n0 0 1 1\nways 0\norigins 0\n",
       TABLE_HEADING "files 0\nnames 0\nframes 1\n0 0 1\ninner 0\ncalls 0\nouter 0\nways 0\norigins 0\n",
       TABLE_HEADING "files 2000000000\n",
-      "j2o origins 2\n",
+      "j2o origins 3\n",
   };
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) CHECK(error_of(wrong[i], strlen(wrong[i])) == ERROR_FORMAT);
 }
@@ -195,7 +195,7 @@ static void check_rewriting(Context *context, bool function_first) {
   CHECK(same(&stripped, &plain) && result.changes == 4 * nodes);
   result = model_compact(context, full.text, full.length);
   Bytes compact = joined(&result);
-  CHECK(result.changes == nodes && compact.length < full.length);
+  CHECK(result.changes == nodes && memmem(compact.text, compact.length, "j2o", 3));
   result = model_expand(context, compact.text, compact.length);
   Bytes expanded = joined(&result);
   CHECK(same(&expanded, &full));

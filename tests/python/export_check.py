@@ -123,15 +123,24 @@ def _nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
                 yield from _nodes(graph.node)
 
 
-def metadata(node: onnx.NodeProto) -> dict[str, str]:
-    return {entry.key: entry.value for entry in node.metadata_props}
+def all_initializers(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every initializer: of the graph and of subgraphs."""
+    yield from model.graph.initializer
+    for node in all_nodes(model):
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from graph.initializer
+
+
+def metadata(item: onnx.NodeProto | onnx.TensorProto | onnx.ModelProto) -> dict[str, str]:
+    return {entry.key: entry.value for entry in item.metadata_props}
 
 
 def stripped(model: onnx.ModelProto) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    for node in all_nodes(copy):
-        del node.metadata_props[:]
+    for item in (copy, *all_nodes(copy), *all_initializers(copy)):
+        del item.metadata_props[:]
     return copy
 
 

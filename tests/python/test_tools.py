@@ -118,7 +118,8 @@ def test_models_without_full_provenance_are_copied(tool, exports, tmp_path):
 def test_compact_models_are_valid(exports):
     model = onnx.load(exports / "compact.onnx")
     onnx.checker.check_model(model, full_check=True)
-    assert all([entry.key for entry in node.metadata_props] == ["j2o"] for node in model.graph.node)
+    keys = ["pkg.jax2onnx.callsite", "j2o"]  # a line that any viewer shows, and the row of the table
+    assert all([entry.key for entry in node.metadata_props] == keys for node in model.graph.node)
 
 
 def test_a_result_may_replace_its_source_or_go_to_standard_output(exports, tmp_path):
@@ -155,7 +156,7 @@ def test_the_levels_can_be_chosen_by_the_environment(exports, tmp_path, monkeypa
     monkeypatch.setenv("JAX2ONNX_STACKTRACE_DETAIL", "compact")
     model = to_onnx(Wave(), [("B", 3)])
     assert model.metadata_props[-1].key == "pkg.jax2onnx.provenance"
-    assert model.metadata_props[-1].value.startswith("j2o origins 1\n")
+    assert model.metadata_props[-1].value.startswith("j2o origins 2\n")
 
 
 def straight_program(count):
@@ -167,14 +168,14 @@ def straight_program(count):
     return space["program"]
 
 
-def test_compact_costs_less_than_a_third_of_the_graph(tmp_path):
+def test_compact_costs_less_than_the_graph_itself(tmp_path):
     program = straight_program(4000)
     sizes = {}
     for level in ("off", "compact", "full"):
         path = tmp_path / f"{level}.onnx"
         to_onnx(program, [("B", 128)], stacktrace_metadata=level, return_mode="file", output_path=path)
         sizes[level] = path.stat().st_size
-    assert sizes["compact"] <= 1.3 * sizes["off"], sizes
+    assert sizes["compact"] <= 1.9 * sizes["off"], sizes
 
 
 # ---- inspect ----
@@ -213,6 +214,7 @@ def test_filters(tool, exports):
 
 def test_metadata_of_initializers_are_shown(tool, exports, tmp_path):
     model = onnx.load(exports / "compact.onnx")
+    del model.graph.initializer[0].metadata_props[:]
     model.graph.initializer[0].metadata_props.add(key="j2o", value="1")
     onnx.save(model, tmp_path / "model.onnx")
     shown = tool.json("inspect", tmp_path / "model.onnx")["graph"]

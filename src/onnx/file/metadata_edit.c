@@ -170,7 +170,7 @@ static Entry read_entry(const Wire *wire, const Field *field) {
     if (part.key != AS_BYTES(parts == 1 ? FIELD_ENTRY_KEY : FIELD_ENTRY_VALUE)) ordered = false;
   }
   size_t usual = 2 + varint_size(entry.key.size) + entry.key.size + varint_size(entry.value.size) + entry.value.size;
-  size_t outside = 1 + varint_size(field->size) + field->size;
+  size_t outside = varint_size(field->key) + varint_size(field->size) + field->size;
   entry.plain = ordered && parts == 2 && field->size == usual && (size_t)(wire->at - field->start) == outside;
   return entry;
 }
@@ -214,14 +214,29 @@ bool is_provenance(const char *key, size_t length) {
 
 /* ---- strip ---- */
 
+static bool is_entry_of_ours(const Entry *entry) { return is_ours((const char *)entry->key.data, entry->key.size); }
+
+/* Other exporters write a namespace too: it is ours beside entries of ours. */
+static bool has_ours(Wire message, uint64_t metadata) {
+  Field field;
+  while (wire_next(&message, &field)) {
+    if (field.key != metadata) continue;
+    Entry entry = read_entry(&message, &field);
+    if (is_entry_of_ours(&entry)) return true;
+  }
+  return false;
+}
+
 static void strip_message(Rewriter *rewriter, Message kind, Wire message) {
   Field field;
+  Wire whole_message = message;
   uint64_t metadata = metadata_field(kind), doc_string = doc_string_field(kind);
   while (wire_next(&message, &field)) {
     bool goes = false;
     if (metadata && field.key == metadata) {
       Entry entry = read_entry(&message, &field);
-      goes = rewriter->what == STRIP_ALL || is_ours((const char *)entry.key.data, entry.key.size);
+      goes = rewriter->what == STRIP_ALL || is_entry_of_ours(&entry) ||
+             (is_key(&entry, METADATA_NAMESPACE) && has_ours(whole_message, metadata));
     } else if (doc_string && field.key == doc_string) {
       goes = rewriter->what == STRIP_ALL;
     }
@@ -233,43 +248,86 @@ static void strip_message(Rewriter *rewriter, Message kind, Wire message) {
 
 /* ---- compact and expand ---- */
 
-static const char *const full_keys[] = {METADATA_PREFIX "callsite", METADATA_PREFIX "plugin",
-                                        METADATA_PREFIX "stacktrace", METADATA_PREFIX "jax_traceback"};
-enum { FULL_KEYS = sizeof full_keys / sizeof *full_keys };
+/* In the order in which the full level writes them; the first four are always there. */
+enum { CALLSITE, PLUGIN, STACKTRACE, TRACEBACK, MODULE, NAMESPACE, SPAN, MADE_OF, FULL_KEYS, NEEDED_KEYS = MODULE };
+static const char *const full_keys[FULL_KEYS] = {
+    METADATA_PREFIX "callsite", METADATA_PREFIX "plugin", METADATA_PREFIX "stacktrace", METADATA_PREFIX "jax_traceback",
+    METADATA_PREFIX "module",   METADATA_NAMESPACE,       METADATA_PREFIX "span",       METADATA_PREFIX "made_of",
+};
 
-static Str value_text(Rewriter *rewriter, const Entry *entry) {
-  return str_intern_sized(rewriter->context, (const char *)entry->value.data, entry->value.size);
+static void full_values(Context *context, const OriginTexts *texts, Str values[FULL_KEYS]) {
+  values[CALLSITE] = texts->callsite;
+  values[PLUGIN] = texts->plugin;
+  values[STACKTRACE] = texts->stacktrace;
+  values[TRACEBACK] = texts->traceback;
+  values[MODULE] = texts->module;
+  values[NAMESPACE] = texts->module ? module_namespace(context, texts->module) : NULL;
+  values[SPAN] = texts->span;
+  values[MADE_OF] = texts->made_of;
 }
 
-/* Exactly the four entries that the full level writes, side by side and in order, become one. */
-static void compact_node(Rewriter *rewriter, Message kind, Wire message) {
-  if (kind != MESSAGE_NODE) return;
+/* The entries that the full level writes, side by side and in order; false when they are not as it writes them. */
+typedef struct FullEntries {
   Entry found[FULL_KEYS];
-  size_t count = 0;
+  bool has[FULL_KEYS];
+  const unsigned char *start, *end;
+} FullEntries;
+
+static bool collect_entries(Wire message, uint64_t metadata, FullEntries *all) {
+  size_t next = 0;
   Field field;
   while (wire_next(&message, &field)) {
-    if (field.key != AS_BYTES(FIELD_NODE_METADATA_PROPS)) continue;
+    if (field.key != metadata) continue;
     Entry entry = read_entry(&message, &field);
-    if (is_key(&entry, METADATA_REFERENCE)) return;
+    if (is_key(&entry, METADATA_REFERENCE)) return false;
     size_t which = 0;
     while (which < FULL_KEYS && !is_key(&entry, full_keys[which])) which++;
     if (which == FULL_KEYS) continue;
-    if (which != count || !entry.plain || (count && found[count - 1].end != entry.start)) return;
-    found[count++] = entry;
+    if (which < next || (which > next && next < NEEDED_KEYS) || !entry.plain) return false;
+    if (all->end && all->end != entry.start) return false;
+    if (!all->start) all->start = entry.start;
+    all->end = entry.end;
+    all->found[which] = entry;
+    all->has[which] = true;
+    next = which + 1;
   }
-  if (count != FULL_KEYS) return;
-  OriginTexts texts = {value_text(rewriter, &found[0]), value_text(rewriter, &found[1]),
-                       value_text(rewriter, &found[2]), value_text(rewriter, &found[3])};
+  return next >= NEEDED_KEYS;
+}
+
+static Str value_text(Rewriter *rewriter, const FullEntries *all, size_t which) {
+  const Entry *entry = &all->found[which];
+  if (!all->has[which]) return NULL;
+  return str_intern_sized(rewriter->context, (const char *)entry->value.data, entry->value.size);
+}
+
+static bool has_origin(Message kind) { return kind == MESSAGE_NODE || kind == MESSAGE_TENSOR; }
+
+/* They become the number of a row; a node keeps its callsite, which other viewers show. */
+static void compact_message(Rewriter *rewriter, Message kind, Wire message) {
+  FullEntries all = {.start = NULL};
+  if (!has_origin(kind) || !collect_entries(message, metadata_field(kind), &all)) return;
+  OriginTexts texts = {.callsite = value_text(rewriter, &all, CALLSITE),
+                       .plugin = value_text(rewriter, &all, PLUGIN),
+                       .stacktrace = value_text(rewriter, &all, STACKTRACE),
+                       .traceback = value_text(rewriter, &all, TRACEBACK),
+                       .module = value_text(rewriter, &all, MODULE),
+                       .span = value_text(rewriter, &all, SPAN),
+                       .made_of = value_text(rewriter, &all, MADE_OF)};
+  Str values[FULL_KEYS];
+  full_values(rewriter->context, &texts, values);
+  if (values[NAMESPACE] != value_text(rewriter, &all, NAMESPACE)) return;
   char number[16];
   int length = snprintf(number, sizeof number, "%u", table_add(rewriter->writer, texts));
   Builder text;
   builder_init(&text, rewriter->context);
-  add_entry(&text, FIELD_NODE_METADATA_PROPS, METADATA_REFERENCE, number, (size_t)length);
-  add_edit(rewriter, found[0].start, found[FULL_KEYS - 1].end, &text);
+  int field = (int)(metadata_field(kind) >> 3);
+  if (kind == MESSAGE_NODE) add_entry(&text, field, full_keys[CALLSITE], texts.callsite, str_length(texts.callsite));
+  add_entry(&text, field, METADATA_REFERENCE, number, (size_t)length);
+  add_edit(rewriter, all.start, all.end, &text);
   rewriter->changes++;
 }
 
-/* 0: not a number as compact_node writes it. */
+/* 0: not a number as compact_message writes it. */
 static uint64_t reference_number(const char *text, size_t length) {
   uint64_t number = 0;
   if (length > 10 || length == 0 || text[0] == '0') return 0;
@@ -280,24 +338,29 @@ static uint64_t reference_number(const char *text, size_t length) {
   return number;
 }
 
-static void expand_node(Rewriter *rewriter, Message kind, Wire message) {
-  if (kind != MESSAGE_NODE) return;
+static void expand_message(Rewriter *rewriter, Message kind, Wire message) {
+  if (!has_origin(kind)) return;
   Builder text;
   Field field;
+  Entry before = {.end = NULL};
   while (wire_next(&message, &field)) {
-    if (field.key != AS_BYTES(FIELD_NODE_METADATA_PROPS)) continue;
+    if (field.key != metadata_field(kind)) continue;
     Entry entry = read_entry(&message, &field);
-    if (!is_key(&entry, METADATA_REFERENCE)) continue;
-    OriginTexts texts;
-    uint64_t number = reference_number((const char *)entry.value.data, entry.value.size);
-    if (!table_get(rewriter->table, number, &texts)) wire_fail(&message, field.start, "a node with an unknown origin");
-    const Str values[FULL_KEYS] = {texts.callsite, texts.plugin, texts.stacktrace, texts.traceback};
-    builder_init(&text, rewriter->context);
-    for (size_t i = 0; i < FULL_KEYS; i++) {
-      add_entry(&text, FIELD_NODE_METADATA_PROPS, full_keys[i], values[i], str_length(values[i]));
+    if (is_key(&entry, METADATA_REFERENCE)) {
+      OriginTexts texts;
+      uint64_t number = reference_number((const char *)entry.value.data, entry.value.size);
+      if (!table_get(rewriter->table, number, &texts)) wire_fail(&message, field.start, "an unknown origin");
+      Str values[FULL_KEYS];
+      full_values(rewriter->context, &texts, values);
+      builder_init(&text, rewriter->context);
+      for (size_t i = 0; i < FULL_KEYS; i++) {
+        if (values[i]) add_entry(&text, (int)(field.key >> 3), full_keys[i], values[i], str_length(values[i]));
+      }
+      bool doubled = before.end == entry.start && is_key(&before, full_keys[CALLSITE]);
+      add_edit(rewriter, doubled ? before.start : entry.start, entry.end, &text);
+      rewriter->changes++;
     }
-    add_edit(rewriter, field.start, message.at, &text);
-    rewriter->changes++;
+    before = entry;
   }
 }
 
@@ -404,7 +467,7 @@ Rewritten model_strip(Context *context, const void *bytes, size_t size, StripWha
 }
 
 Rewritten model_compact(Context *context, const void *bytes, size_t size) {
-  Rewriter rewriter = {.context = context, .bytes = bytes, .size = size, .visit = compact_node};
+  Rewriter rewriter = {.context = context, .bytes = bytes, .size = size, .visit = compact_message};
   rewriter.writer = table_writer_new(context);
   TablePlace place = find_table(whole(&rewriter));
   if (!place.found) walk(&rewriter, MESSAGE_MODEL, whole(&rewriter), 0);
@@ -420,7 +483,7 @@ Rewritten model_compact(Context *context, const void *bytes, size_t size) {
 }
 
 Rewritten model_expand(Context *context, const void *bytes, size_t size) {
-  Rewriter rewriter = {.context = context, .bytes = bytes, .size = size, .visit = expand_node};
+  Rewriter rewriter = {.context = context, .bytes = bytes, .size = size, .visit = expand_message};
   TablePlace place = find_table(whole(&rewriter));
   if (place.found) {
     rewriter.table = table_read(context, (const char *)place.entry.value.data, place.entry.value.size);
@@ -513,14 +576,19 @@ typedef struct Unfolding {
 
 static void unfold(const Unfolding *unfolding, MetadataList *list) {
   for (size_t i = 0; i < list->count; i++) {
-    Metadata *entry = &list->items[i];
     OriginTexts texts;
-    if (!str_is(entry->key, METADATA_REFERENCE)) continue;
-    if (!table_get(unfolding->table, reference_number(entry->value, str_length(entry->value)), &texts)) continue;
-    const Str values[FULL_KEYS] = {texts.callsite, texts.plugin, texts.stacktrace, texts.traceback};
-    *entry = (Metadata){unfolding->keys[0], values[0]};
-    for (size_t k = 1; k < FULL_KEYS; k++) {
-      array_push(unfolding->context, list, ((Metadata){unfolding->keys[k], values[k]}));
+    Str reference = list->items[i].value;
+    if (!str_is(list->items[i].key, METADATA_REFERENCE)) continue;
+    if (!table_get(unfolding->table, reference_number(reference, str_length(reference)), &texts)) continue;
+    Str values[FULL_KEYS];
+    full_values(unfolding->context, &texts, values);
+    if (i && list->items[i - 1].key == unfolding->keys[CALLSITE]) i--;
+    list->items[i] = (Metadata){unfolding->keys[CALLSITE], values[CALLSITE]};
+    size_t at = i + 1; /* the next entry that may be written over: the reference behind a callsite */
+    bool is_free = at < list->count && str_is(list->items[at].key, METADATA_REFERENCE);
+    if (is_free) list->items[at] = (Metadata){unfolding->keys[PLUGIN], values[PLUGIN]};
+    for (size_t k = is_free ? STACKTRACE : PLUGIN; k < FULL_KEYS; k++) {
+      if (values[k]) array_push(unfolding->context, list, ((Metadata){unfolding->keys[k], values[k]}));
     }
     return;
   }

@@ -9,6 +9,9 @@
 #define METADATA_TABLE METADATA_PREFIX "provenance" /* of the model: the table of origins (provenance/table.h) */
 #define METADATA_REFERENCE "j2o"                    /* of a node: its row in the table, short because many carry it */
 
+/* What Model Explorer groups nodes by: the module's path as folders. */
+#define METADATA_NAMESPACE "namespace"
+
 #define METADATA_TRACE \
   METADATA_PREFIX "jax_traceback"                  /* of a node: traces, innermost frame first, an empty line between */
 #define METADATA_GRAFTED METADATA_PREFIX "grafted" /* of a grafted node: found by name, structure or region */

@@ -13,8 +13,7 @@
 
 #include "onnx/facts/schema.h"
 #include "onnx/facts/schema_fields.h"
-#include "onnx/file/metadata_keys.h"
-#include "provenance/table.h"
+#include "onnx/file/provenance_write.h"
 #include "types/moved.h"
 
 typedef struct External {
@@ -25,140 +24,15 @@ typedef struct External {
 typedef struct Writer {
   Encoder encoder;
   Context *context;
-  Provenance *provenance;
-  const WriteOptions *options;
+  ProvenanceWriter provenance;
   size_t threshold;            /* tensors of this size or more are external; SIZE_MAX: none */
   const char *location;        /* file name of the external data, without directory */
   Map offsets;                 /* tensor -> External */
   ARRAY(External *) externals; /* in file order */
-  Builder text;                /* scratch for metadata */
-  TableWriter *table;          /* of the compact level; else NULL */
-  Map emitters, references;    /* what its origins are made of, so that equal ones are rendered once */
-  ARRAY(Str) lines;            /* scratch */
 } Writer;
-
-static void put_entry(Encoder *encoder, int field, const char *key, const char *value) {
-  uint64_t mark = encoder->total;
-  put_text(encoder, FIELD_ENTRY_VALUE, value);
-  put_text(encoder, FIELD_ENTRY_KEY, key);
-  put_message(encoder, field, mark);
-}
 
 static void put_stored_metadata(Encoder *encoder, int field, const Metadata *items, size_t count) {
   while (count--) put_entry(encoder, field, items[count].key, items[count].value);
-}
-
-static void put_node_metadata(Writer *writer, const Node *node) {
-  Encoder *encoder = &writer->encoder;
-  put_stored_metadata(encoder, FIELD_NODE_METADATA_PROPS, node->metadata.items, node->metadata.count);
-  if (!node->origin || writer->options->metadata == METADATA_OFF) return;
-  Builder *text = &writer->text;
-  if (writer->table) {
-    text->length = 0;
-    builder_format(text, "%" PRIuPTR, (uintptr_t)node->scratch);
-    put_entry(encoder, FIELD_NODE_METADATA_PROPS, METADATA_REFERENCE, builder_text(text));
-    return;
-  }
-  if (writer->options->metadata == METADATA_FULL) {
-    render_traceback(writer->provenance, text, node->origin);
-    put_entry(encoder, FIELD_NODE_METADATA_PROPS, METADATA_PREFIX "jax_traceback", builder_text(text));
-    render_stacktrace(writer->provenance, text, node->origin);
-    put_entry(encoder, FIELD_NODE_METADATA_PROPS, METADATA_PREFIX "stacktrace", builder_text(text));
-  }
-  render_plugin(text, node->origin);
-  put_entry(encoder, FIELD_NODE_METADATA_PROPS, METADATA_PREFIX "plugin", builder_text(text));
-  render_callsite(writer->provenance, text, node->origin);
-  put_entry(encoder, FIELD_NODE_METADATA_PROPS, METADATA_PREFIX "callsite", builder_text(text));
-}
-
-/* ---- the compact level ---- */
-
-static Str rendered(Writer *writer) {
-  return str_intern_sized(writer->context, builder_text(&writer->text), writer->text.length);
-}
-
-/* What the origins of one emitter in one place of the lowering share. */
-typedef struct EmitterTexts {
-  Str plugin, stacktrace;
-} EmitterTexts;
-
-static EmitterTexts *emitter_texts(Writer *writer, const Origin *origin) {
-  EmitterTexts *texts = arena_new(&writer->context->arena, EmitterTexts);
-  render_plugin(&writer->text, origin);
-  texts->plugin = rendered(writer);
-  render_stacktrace(writer->provenance, &writer->text, origin);
-  texts->stacktrace = rendered(writer);
-  return texts;
-}
-
-static uint32_t add_merged_origin(Writer *writer, const Origin *origin) {
-  const EmitterTexts *shared = emitter_texts(writer, origin);
-  OriginTexts texts = {.plugin = shared->plugin, .stacktrace = shared->stacktrace};
-  render_callsite(writer->provenance, &writer->text, origin);
-  texts.callsite = rendered(writer);
-  render_traceback(writer->provenance, &writer->text, origin);
-  texts.traceback = rendered(writer);
-  return table_add(writer->table, texts);
-}
-
-static uint32_t add_origin(Writer *writer, const Origin *origin, const EmitterTexts *shared) {
-  OriginTexts texts = {.plugin = shared->plugin, .stacktrace = shared->stacktrace};
-  writer->lines.count = 0;
-  for (const Site *site = origin->sites[0]; site; site = site->caller) {
-    for (const Trace *trace = site->trace; trace; trace = trace->outer) {
-      Str line = frame_traceback_line(writer->provenance, trace->frame);
-      /* A name with a line end in it: only the whole text tells how it will be read. */
-      if (memchr(line, '\n', str_length(line))) return add_merged_origin(writer, origin);
-      array_push(writer->context, &writer->lines, line);
-    }
-  }
-  render_callsite(writer->provenance, &writer->text, origin);
-  texts.callsite = rendered(writer);
-  return table_add_trace(writer->table, texts, writer->lines.items, writer->lines.count);
-}
-
-/* Origins of one site whose emitter and calls are the same are one. */
-static uint32_t reference_of(Writer *writer, const Origin *origin) {
-  if (origin->site_count != 1 || !origin->emitter.frame) return add_merged_origin(writer, origin);
-  uint64_t frame = (uint64_t)(uintptr_t)origin->emitter.frame, calls = (uint64_t)(uintptr_t)origin->calls;
-  void *shared = map_get(&writer->emitters, frame, calls);
-  if (!shared) {
-    shared = emitter_texts(writer, origin);
-    *map_slot(writer->context, &writer->emitters, frame, calls) = shared;
-  }
-  uint64_t site = (uint64_t)(uintptr_t)origin->sites[0], by = (uint64_t)(uintptr_t)shared;
-  uint32_t known = (uint32_t)(uintptr_t)map_get(&writer->references, site, by);
-  if (known) return known;
-  uint32_t number = add_origin(writer, origin, shared);
-  *map_slot(writer->context, &writer->references, site, by) = (void *)(uintptr_t)number;
-  return number;
-}
-
-/* In the order in which nodes end in the file, bodies before the node that holds them: what j2o compact meets too. */
-static void number_origins(Writer *writer, const Graph *graph) {
-  FOR_EACH_NODE(node, graph) {
-    for (size_t i = 0; i < node->attributes.count; i++) {
-      if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) number_origins(writer, node->attributes.items[i].graph);
-    }
-    if (node->origin) node->scratch = (void *)(uintptr_t)reference_of(writer, node->origin);
-  }
-}
-
-static void make_table(Writer *writer, const Model *model) {
-  writer->table = table_writer_new(writer->context);
-  number_origins(writer, model->graph);
-  for (size_t i = 0; i < model->functions.count; i++) number_origins(writer, model->functions.items[i]->body);
-}
-
-static void put_table(Writer *writer) {
-  if (!writer->table || table_is_empty(writer->table)) return;
-  Encoder *encoder = &writer->encoder;
-  uint64_t mark = encoder->total;
-  size_t length;
-  const char *text = table_text(writer->table, &length);
-  put_bytes(encoder, FIELD_ENTRY_VALUE, text, length);
-  put_text(encoder, FIELD_ENTRY_KEY, METADATA_TABLE);
-  put_message(encoder, FIELD_MODEL_METADATA_PROPS, mark);
 }
 
 static void put_external(Writer *writer, const Tensor *tensor) {
@@ -173,13 +47,15 @@ static void put_external(Writer *writer, const Tensor *tensor) {
   put_entry(encoder, FIELD_TENSOR_EXTERNAL_DATA, "location", writer->location);
 }
 
-static void put_tensor(Writer *writer, int field, const Tensor *tensor, const char *name) {
+/* A tensor of a graph is an initializer; one of an attribute has no value. */
+static void put_tensor(Writer *writer, int field, const Tensor *tensor, const Value *initializer) {
   Encoder *encoder = &writer->encoder;
   uint64_t mark = encoder->total;
+  if (initializer) put_initializer_provenance(&writer->provenance, encoder, initializer);
   bool external = map_get_pointer(&writer->offsets, tensor) != NULL;
   if (external) put_external(writer, tensor);
   else put_segment(encoder, FIELD_TENSOR_RAW_DATA, tensor_segment(tensor));
-  if (name) put_text(encoder, FIELD_TENSOR_NAME, name);
+  if (initializer) put_text(encoder, FIELD_TENSOR_NAME, initializer->name);
   put_int(encoder, FIELD_TENSOR_DATA_TYPE, onnx_dtype(tensor->dtype));
   for (uint32_t i = tensor->rank; i--;) put_int(encoder, FIELD_TENSOR_DIMS, tensor->dims[i]);
   put_message(encoder, field, mark);
@@ -249,7 +125,8 @@ static void put_attribute(Writer *writer, const Attribute *attribute) {
 static void put_node(Writer *writer, int field, const Node *node) {
   Encoder *encoder = &writer->encoder;
   uint64_t mark = encoder->total;
-  put_node_metadata(writer, node);
+  put_node_provenance(&writer->provenance, encoder, node);
+  put_stored_metadata(encoder, FIELD_NODE_METADATA_PROPS, node->metadata.items, node->metadata.count);
   if (node->domain[0]) put_text(encoder, FIELD_NODE_DOMAIN, node->domain);
   for (size_t i = node->attributes.count; i--;) put_attribute(writer, &node->attributes.items[i]);
   put_text(encoder, FIELD_NODE_OP_TYPE, node->op_type);
@@ -282,7 +159,7 @@ static void put_graph(Writer *writer, int field, const Graph *graph) {
   for (size_t i = graph->inputs.count; i--;) put_value_info(writer, FIELD_GRAPH_INPUT, graph->inputs.items[i]);
   for (size_t i = graph->initializers.count; i--;) {
     const Value *value = graph->initializers.items[i];
-    put_tensor(writer, FIELD_GRAPH_INITIALIZER, value->tensor, value->name);
+    put_tensor(writer, FIELD_GRAPH_INITIALIZER, value->tensor, value);
   }
   put_text(encoder, FIELD_GRAPH_NAME, graph->name);
   for (const Node *node = graph->last; node; node = node->previous) put_node(writer, FIELD_GRAPH_NODE, node);
@@ -332,7 +209,7 @@ static void put_function(Writer *writer, const Model *model, const Function *fun
 static void put_model(Writer *writer, const Model *model) {
   Encoder *encoder = &writer->encoder;
   for (size_t i = model->functions.count; i--;) put_function(writer, model, model->functions.items[i]);
-  put_table(writer);
+  put_model_provenance(&writer->provenance, encoder);
   put_stored_metadata(encoder, FIELD_MODEL_METADATA_PROPS, model->metadata.items, model->metadata.count);
   for (size_t i = model->opsets.count; i--;) put_opset(encoder, FIELD_MODEL_OPSET_IMPORT, &model->opsets.items[i]);
   put_graph(writer, FIELD_MODEL_GRAPH, model->graph);
@@ -362,15 +239,10 @@ static void place_external(Graph *graph, void *data) {
 
 static const Segment *encode(Writer *writer, Model *model, const WriteOptions *options, size_t *count) {
   Context *context = model->context;
-  *writer = (Writer){.context = context,
-                     .provenance = model->provenance,
-                     .options = options,
-                     .threshold = writer->threshold,
-                     .location = writer->location};
+  *writer = (Writer){.context = context, .threshold = writer->threshold, .location = writer->location};
   encoder_init(&writer->encoder, context);
-  builder_init(&writer->text, context);
+  provenance_writer_init(&writer->provenance, model, options->metadata);
   if (writer->threshold != SIZE_MAX) model_each_graph(model, place_external, writer);
-  if (options->metadata == METADATA_COMPACT) make_table(writer, model);
   put_model(writer, model);
   return encoder_finish(&writer->encoder, count);
 }

@@ -3,9 +3,8 @@
 #define J2O_ONNX_FILE_WRITE_H
 
 #include "onnx/file/encode.h"
+#include "onnx/file/provenance_write.h"
 #include "onnx/graph/graph.h"
-
-typedef enum MetadataLevel { METADATA_OFF, METADATA_MINIMAL, METADATA_FULL, METADATA_COMPACT } MetadataLevel;
 
 typedef struct WriteOptions {
   MetadataLevel metadata;

@@ -33,12 +33,14 @@ struct Use {
 };
 
 struct Value {
-  Str name;             /* unique in the model once names are given (names.c); NULL before, unless fixed */
-  Type type;            /* dtype DTYPE_NONE: unknown */
-  Node *producer;       /* NULL: graph input or initializer */
-  Graph *graph;         /* the graph it is defined in */
-  const Tensor *tensor; /* an initializer's data, else NULL */
-  const Origin *origin; /* of a constant that a pass folded; else NULL */
+  Str name;              /* unique in the model once names are given (names.c); NULL before, unless fixed */
+  Type type;             /* dtype DTYPE_NONE: unknown */
+  Node *producer;        /* NULL: graph input or initializer */
+  Graph *graph;          /* the graph it is defined in */
+  const Tensor *tensor;  /* an initializer's data, else NULL */
+  const Origin *origin;  /* of a constant that a pass folded; else NULL */
+  const Origin *literal; /* of an initializer that the program holds: the equation that used it first; else NULL */
+  Str made_of;           /* of an initializer that was computed from weights: their names; else NULL */
   Use *uses;
   uint32_t output_index; /* which output of its producer */
   bool name_fixed;       /* a graph input, output or parameter: its name is part of the interface */

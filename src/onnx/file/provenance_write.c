@@ -1,0 +1,174 @@
+/* Entries of nodes, initializers and the model, at each level. Back to front, so each function reads from its last
+ * entry up. */
+#include "onnx/file/provenance_write.h"
+
+#include <inttypes.h>
+
+#include "onnx/facts/schema_fields.h"
+#include "onnx/file/metadata_keys.h"
+
+void put_entry(Encoder *encoder, int field, const char *key, const char *value) {
+  uint64_t mark = encoder->total;
+  put_text(encoder, FIELD_ENTRY_VALUE, value);
+  put_text(encoder, FIELD_ENTRY_KEY, key);
+  put_message(encoder, field, mark);
+}
+
+static Str rendered(ProvenanceWriter *writer) {
+  return str_intern_sized(writer->context, builder_text(&writer->text), writer->text.length);
+}
+
+static void put_optional(Encoder *encoder, int field, const char *key, Str value) {
+  if (value) put_entry(encoder, field, key, value);
+}
+
+/* What an initializer says about where it came from: what computed it, else the line whose literal it is. */
+static const Origin *initializer_origin(const Value *value) { return value->origin ? value->origin : value->literal; }
+
+static void put_origin(ProvenanceWriter *writer, Encoder *encoder, int field, const Origin *origin, Str made_of) {
+  Builder *text = &writer->text;
+  if (writer->level == METADATA_FULL) {
+    Str module = origin_module(origin);
+    put_optional(encoder, field, METADATA_PREFIX "made_of", made_of);
+    put_optional(encoder, field, METADATA_PREFIX "span", render_span(writer->provenance, origin));
+    put_optional(encoder, field, METADATA_NAMESPACE, module ? module_namespace(writer->context, module) : NULL);
+    put_optional(encoder, field, METADATA_PREFIX "module", module);
+    render_traceback(writer->provenance, text, origin);
+    put_entry(encoder, field, METADATA_PREFIX "jax_traceback", builder_text(text));
+    render_stacktrace(writer->provenance, text, origin);
+    put_entry(encoder, field, METADATA_PREFIX "stacktrace", builder_text(text));
+  }
+  render_plugin(text, origin);
+  put_entry(encoder, field, METADATA_PREFIX "plugin", builder_text(text));
+  render_callsite(writer->provenance, text, origin);
+  put_entry(encoder, field, METADATA_PREFIX "callsite", builder_text(text));
+}
+
+static void put_reference(ProvenanceWriter *writer, Encoder *encoder, int field, const void *number) {
+  writer->text.length = 0;
+  builder_format(&writer->text, "%" PRIuPTR, (uintptr_t)number);
+  put_entry(encoder, field, METADATA_REFERENCE, builder_text(&writer->text));
+}
+
+void put_node_provenance(ProvenanceWriter *writer, Encoder *encoder, const Node *node) {
+  if (!node->origin || writer->level == METADATA_OFF) return;
+  if (!writer->table) {
+    put_origin(writer, encoder, FIELD_NODE_METADATA_PROPS, node->origin, NULL);
+    return;
+  }
+  put_reference(writer, encoder, FIELD_NODE_METADATA_PROPS, node->scratch);
+  render_callsite(writer->provenance, &writer->text, node->origin);
+  put_entry(encoder, FIELD_NODE_METADATA_PROPS, METADATA_PREFIX "callsite", builder_text(&writer->text));
+}
+
+void put_initializer_provenance(ProvenanceWriter *writer, Encoder *encoder, const Value *value) {
+  const Origin *origin = initializer_origin(value);
+  if (!origin || writer->level == METADATA_OFF) return;
+  if (writer->table) put_reference(writer, encoder, FIELD_TENSOR_METADATA_PROPS, value->scratch);
+  else put_origin(writer, encoder, FIELD_TENSOR_METADATA_PROPS, origin, value->made_of);
+}
+
+/* ---- the compact level ---- */
+
+/* What the origins of one emitter in one place of the lowering share. */
+typedef struct EmitterTexts {
+  Str plugin, stacktrace;
+} EmitterTexts;
+
+static EmitterTexts *emitter_texts(ProvenanceWriter *writer, const Origin *origin) {
+  EmitterTexts *texts = arena_new(&writer->context->arena, EmitterTexts);
+  render_plugin(&writer->text, origin);
+  texts->plugin = rendered(writer);
+  render_stacktrace(writer->provenance, &writer->text, origin);
+  texts->stacktrace = rendered(writer);
+  return texts;
+}
+
+static OriginTexts texts_but_trace(ProvenanceWriter *writer, const Origin *origin, const EmitterTexts *shared) {
+  OriginTexts texts = {.plugin = shared->plugin, .stacktrace = shared->stacktrace};
+  render_callsite(writer->provenance, &writer->text, origin);
+  texts.callsite = rendered(writer);
+  texts.module = origin_module(origin);
+  texts.span = render_span(writer->provenance, origin);
+  return texts;
+}
+
+static uint32_t add_merged_origin(ProvenanceWriter *writer, const Origin *origin, Str made_of) {
+  OriginTexts texts = texts_but_trace(writer, origin, emitter_texts(writer, origin));
+  render_traceback(writer->provenance, &writer->text, origin);
+  texts.traceback = rendered(writer);
+  texts.made_of = made_of;
+  return table_add(writer->table, texts);
+}
+
+static uint32_t add_origin(ProvenanceWriter *writer, const Origin *origin, const EmitterTexts *shared) {
+  writer->lines.count = 0;
+  for (const Site *site = origin->sites[0]; site; site = site->caller) {
+    for (const Trace *trace = site->trace; trace; trace = trace->outer) {
+      Str line = frame_traceback_line(writer->provenance, trace->frame->plain);
+      /* A name with a line end in it: only the whole text tells how it will be read. */
+      if (memchr(line, '\n', str_length(line))) return add_merged_origin(writer, origin, NULL);
+      array_push(writer->context, &writer->lines, line);
+    }
+  }
+  OriginTexts texts = texts_but_trace(writer, origin, shared);
+  return table_add_trace(writer->table, texts, writer->lines.items, writer->lines.count);
+}
+
+/* Origins of one site whose emitter and calls are the same are one. */
+static uint32_t reference_of(ProvenanceWriter *writer, const Origin *origin, Str made_of) {
+  if (origin->site_count != 1 || !origin->emitter.frame || made_of) return add_merged_origin(writer, origin, made_of);
+  uint64_t frame = (uint64_t)(uintptr_t)origin->emitter.frame, calls = (uint64_t)(uintptr_t)origin->calls;
+  void *shared = map_get(&writer->emitters, frame, calls);
+  if (!shared) {
+    shared = emitter_texts(writer, origin);
+    *map_slot(writer->context, &writer->emitters, frame, calls) = shared;
+  }
+  uint64_t site = (uint64_t)(uintptr_t)origin->sites[0], by = (uint64_t)(uintptr_t)shared;
+  uint32_t known = (uint32_t)(uintptr_t)map_get(&writer->references, site, by);
+  if (known) return known;
+  uint32_t number = add_origin(writer, origin, shared);
+  *map_slot(writer->context, &writer->references, site, by) = (void *)(uintptr_t)number;
+  return number;
+}
+
+/* In the order in which nodes end in the file, bodies before the node that holds them, and a graph's initializers
+ * after its nodes: what j2o compact meets too. */
+static void number_origins(ProvenanceWriter *writer, const Graph *graph) {
+  FOR_EACH_NODE(node, graph) {
+    for (size_t i = 0; i < node->attributes.count; i++) {
+      if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) number_origins(writer, node->attributes.items[i].graph);
+    }
+    if (node->origin) node->scratch = (void *)(uintptr_t)reference_of(writer, node->origin, NULL);
+  }
+  for (size_t i = 0; i < graph->initializers.count; i++) {
+    Value *value = graph->initializers.items[i];
+    const Origin *origin = initializer_origin(value);
+    if (origin) value->scratch = (void *)(uintptr_t)reference_of(writer, origin, value->made_of);
+  }
+}
+
+void provenance_writer_init(ProvenanceWriter *writer, Model *model, MetadataLevel level) {
+  *writer =
+      (ProvenanceWriter){.context = model->context, .provenance = model->provenance, .model = model, .level = level};
+  builder_init(&writer->text, model->context);
+  if (level != METADATA_COMPACT) return;
+  writer->table = table_writer_new(model->context);
+  number_origins(writer, model->graph);
+  for (size_t i = 0; i < model->functions.count; i++) number_origins(writer, model->functions.items[i]->body);
+}
+
+/* ---- the model's own ---- */
+
+static void put_table(ProvenanceWriter *writer, Encoder *encoder) {
+  uint64_t mark = encoder->total;
+  size_t length;
+  const char *text = table_text(writer->table, &length);
+  put_bytes(encoder, FIELD_ENTRY_VALUE, text, length);
+  put_text(encoder, FIELD_ENTRY_KEY, METADATA_TABLE);
+  put_message(encoder, FIELD_MODEL_METADATA_PROPS, mark);
+}
+
+void put_model_provenance(ProvenanceWriter *writer, Encoder *encoder) {
+  if (writer->table && !table_is_empty(writer->table)) put_table(writer, encoder);
+}
