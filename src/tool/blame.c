@@ -1,112 +1,111 @@
-/* j2o blame: source lines with the nodes they became. */
+/* j2o blame: source lines with what they became. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "tool/nodes.h"
+#include "tool/index.h"
 #include "tool/source.h"
-
-/* A line that became nodes. */
-typedef struct Blamed {
-  Str file; /* NULL: the model does not say */
-  Str function;
-  uint32_t line;
-  size_t count;
-  Tallies operators;
-} Blamed;
+#include "tool/tally.h"
 
 typedef struct Listing {
-  Map known;
-  ARRAY(Blamed *) lines;
+  Job *job;
+  const Index *index;
+  Question question;
+  Answer answer; /* what counts: everything, or a module's */
+  ARRAY(const IndexLine *) lines;
 } Listing;
 
-static Blamed *blamed_line(Context *context, Listing *listing, Place place) {
-  /* Function names are kept apart: without files they are all there is, and with files a line has few. */
-  uint64_t where = (uint64_t)(uintptr_t)place.file ^ ((uint64_t)place.line << 48);
-  uint64_t who = (uint64_t)(uintptr_t)place.function ^ ((uint64_t)(place.line >> 16) << 48);
-  void **slot = map_slot(context, &listing->known, where, who);
-  if (!*slot) {
-    Blamed *blamed = arena_new(&context->arena, Blamed);
-    *blamed = (Blamed){.file = place.file, .function = place.function, .line = place.line};
-    *slot = blamed;
-    array_push(context, &listing->lines, blamed);
-  }
-  return *slot;
-}
-
 static int by_place(const void *a, const void *b) {
-  const Blamed *first = *(Blamed *const *)a, *second = *(Blamed *const *)b;
+  const IndexLine *first = *(const IndexLine *const *)a, *second = *(const IndexLine *const *)b;
   bool both = first->file && second->file;
   int order = both ? str_compare(first->file, second->file) : (first->file != NULL) - (second->file != NULL);
-  if (order) return order;
-  if (!first->file) order = str_compare(first->function, second->function);
-  if (order) return order;
-  if (first->line != second->line) return first->line < second->line ? -1 : 1;
-  return str_compare(first->function, second->function);
+  if (!order && !first->file) order = str_compare(first->functions.items[0], second->functions.items[0]);
+  if (!order && first->number != second->number) order = first->number < second->number ? -1 : 1;
+  return order ? order : str_compare(first->functions.items[0], second->functions.items[0]);
 }
 
-static Listing list_lines(Context *context, const NodeList *nodes) {
-  Listing listing = {0};
-  for (size_t i = 0; i < nodes->nodes.count; i++) {
-    const PlacedNode *placed = &nodes->nodes.items[i];
-    if (!placed->place.function) continue;
-    Blamed *blamed = blamed_line(context, &listing, placed->place);
-    blamed->count++;
-    tally_count(context, &blamed->operators, operator_name(context, placed->node), 0);
+static bool any(const size_t counts[INDEX_KINDS]) {
+  return counts[INDEX_NODE] || counts[INDEX_INITIALIZER] || counts[INDEX_REMOVED];
+}
+
+/* Of libraries only the lines that something came from, unless the file or line was asked for. */
+static bool is_listed(const Listing *listing, const IndexLine *line, Str file) {
+  if (!line_is_asked(listing->job, line, &listing->question)) return false;
+  LineCounts counts = line_counts(&listing->answer, line);
+  if (file) return line->file == file && any(counts.inclusive);
+  bool all = !line->is_library || listing->question.where;
+  return any(all ? counts.inclusive : counts.self);
+}
+
+/* Of one file, or of all when that is NULL. */
+static void list_lines(Listing *listing, Str file) {
+  const Index *index = listing->index;
+  for (size_t i = 0; i < index->lines.count; i++) {
+    const IndexLine *line = &index->lines.items[i];
+    if (is_listed(listing, line, file)) array_push(&listing->job->context, &listing->lines, line);
   }
-  if (listing.lines.count) qsort(listing.lines.items, listing.lines.count, sizeof(Blamed *), by_place);
-  return listing;
+  if (listing->lines.count) qsort(listing->lines.items, listing->lines.count, sizeof(IndexLine *), by_place);
 }
 
-/* ---- one file ---- */
+/* ---- what a line became ---- */
 
-/* The model's name for the file: the one whose end has most in common with what was given; NULL: there is none. */
-static Str file_in_model(const Listing *listing, const char *given) {
-  Str best = NULL;
-  size_t most = 0;
-  for (size_t i = 0; i < listing->lines.count; i++) {
-    Str file = listing->lines.items[i]->file;
-    size_t parts = file ? path_common_parts(file, given) : 0;
-    if (parts > most) {
-      most = parts;
-      best = file;
+/* Several lines where functions without a file share a number. */
+typedef struct Became {
+  LineCounts counts;
+  Tallies operators, reasons;
+} Became;
+
+static void add_item(Context *context, Became *became, const Item *item) {
+  if (item->kind == INDEX_NODE) tally_count(context, &became->operators, operator_name(context, item->node), 0);
+  else if (item->kind == INDEX_REMOVED) tally_count(context, &became->reasons, item_reason(context, item), 0);
+}
+
+static void add_line(const Listing *listing, Became *became, const IndexLine *line) {
+  Context *context = &listing->job->context;
+  LineCounts counts = line_counts(&listing->answer, line);
+  for (ItemKind kind = 0; kind < INDEX_KINDS; kind++) {
+    became->counts.self[kind] += counts.self[kind];
+    became->counts.fused[kind] += counts.fused[kind];
+    became->counts.inclusive[kind] += counts.inclusive[kind];
+  }
+  for (size_t i = 0; i < line->passages.count; i++) {
+    const Passage *passage = &line->passages.items[i];
+    if (passage->relation < RELATION_FUSED) continue;
+    const IndexOrigin *origin = &listing->index->origins.items[passage->origin];
+    for (size_t k = 0; k < origin->items.count; k++) {
+      uint32_t row = origin->items.items[k];
+      if (listing->answer.relations[row]) add_item(context, became, &listing->index->items.items[row]);
     }
   }
-  return best;
+  tallies_sort(&became->operators);
+  tallies_sort(&became->reasons);
 }
 
-static int by_line(const void *a, const void *b) {
-  const Blamed *first = *(Blamed *const *)a, *second = *(Blamed *const *)b;
-  if (first->line != second->line) return first->line < second->line ? -1 : 1;
-  return str_compare(first->function, second->function);
+/* ---- for people ---- */
+
+enum { OPERATOR_COLUMN = 44, MOST_OPERATORS = 4 };
+
+static void add_count(Report *report, size_t count) {
+  if (count) builder_format(&report->line, "%6zu", count);
+  else report_add(report, "      ");
 }
 
-static Listing of_file(Job *job, const Listing *all, const Source *source, const char *given) {
-  Listing chosen = {0};
-  Str file = file_in_model(all, given);
-  for (size_t i = 0; i < all->lines.count; i++) {
-    Blamed *blamed = all->lines.items[i];
-    bool here = blamed->file ? blamed->file == file : source_defines(source, blamed->function, blamed->line);
-    if (here) array_push(&job->context, &chosen.lines, blamed);
+static void add_annotation(Report *report, Became *became) {
+  size_t start = report->line.length;
+  const size_t *self = became->counts.self;
+  add_count(report, self[INDEX_NODE]);
+  add_count(report, became->counts.inclusive[INDEX_NODE]);
+  report_add(report, "  ");
+  report_operators(report, &became->operators, MOST_OPERATORS);
+  const char *between = became->operators.items.count ? ", " : "";
+  if (self[INDEX_INITIALIZER]) {
+    const char *word = self[INDEX_INITIALIZER] == 1 ? "constant" : "constants";
+    builder_format(&report->line, "%s%zu %s", between, self[INDEX_INITIALIZER], word);
+    between = ", ";
   }
-  if (chosen.lines.count) qsort(chosen.lines.items, chosen.lines.count, sizeof(Blamed *), by_line);
-  return chosen;
-}
-
-enum { OPERATOR_COLUMN = 36, MOST_OPERATORS = 4 };
-
-/* What one source line became, from several functions where they share it (lambdas). */
-static void add_annotation(Report *report, const Blamed *const *blamed, size_t count) {
-  size_t start = report->line.length, nodes = 0;
-  Tallies operators = {0};
-  for (size_t i = 0; i < count; i++) {
-    nodes += blamed[i]->count;
-    for (size_t k = 0; k < blamed[i]->operators.items.count; k++) {
-      const Tally *tally = blamed[i]->operators.items.items[k];
-      tally_count(report->context, &operators, tally->key, 0)->count += tally->count - 1;
-    }
+  for (size_t i = 0; i < became->reasons.items.count; i++, between = ", ") {
+    report_add(report, between);
+    report_colored(report, COLOR_FAINT, became->reasons.items.items[i]->key);
   }
-  if (count) builder_format(&report->line, "%6zu  ", nodes);
-  report_operators(report, &operators, MOST_OPERATORS);
   report_columns(report, start, OPERATOR_COLUMN);
 }
 
@@ -122,106 +121,143 @@ static void add_source(Report *report, uint32_t number, const SourceLine *line) 
   report_flush(report);
 }
 
-static size_t same_line(const Listing *listing, size_t at) {
-  size_t end = at;
-  while (end < listing->lines.count && listing->lines.items[end]->line == listing->lines.items[at]->line &&
-         listing->lines.items[end]->file == listing->lines.items[at]->file) {
-    end++;
-  }
-  return end;
+static void add_heading(Report *report) {
+  report_color(report, COLOR_FAINT);
+  report_add(report, "  self incl.");
+  report_color(report, COLOR_PLAIN);
+  report_add(report, "\n");
 }
 
-static void list_source(Job *job, const Listing *listing, const Source *source) {
+/* A whole file; with --line its lines alone. */
+static void list_source(const Listing *listing, const Source *source) {
+  Report *report = &listing->job->report;
+  const Question *question = &listing->question;
   size_t at = 0;
+  add_heading(report);
   for (uint32_t number = 1; number <= source->lines.count; number++) {
-    while (at < listing->lines.count && listing->lines.items[at]->line < number) at++;
-    bool hit = at < listing->lines.count && listing->lines.items[at]->line == number;
-    size_t end = at;
-    while (hit && end < listing->lines.count && listing->lines.items[end]->line == number) end++;
-    add_annotation(&job->report, (const Blamed *const *)listing->lines.items + at, end - at);
-    add_source(&job->report, number, source_line(source, number));
-    at = end;
+    Became became = {0};
+    while (at < listing->lines.count && listing->lines.items[at]->number < number) at++;
+    for (; at < listing->lines.count && listing->lines.items[at]->number == number; at++) {
+      add_line(listing, &became, listing->lines.items[at]);
+    }
+    if (question->where && (number < question->first || number > question->last)) continue;
+    add_annotation(report, &became);
+    add_source(report, number, source_line(source, number));
   }
 }
 
-/* ---- the model alone ---- */
+static void add_file(Listing *listing, Str file) {
+  Report *report = &listing->job->report;
+  if (file) {
+    report_color(report, COLOR_HEAD);
+    report_path(report, file);
+    report_color(report, COLOR_PLAIN);
+  } else {
+    report_heading(report, "lines of functions (the model does not name their files)");
+  }
+  report_add(report, "\n");
+  add_heading(report);
+}
 
-static void list_lines_of_model(Job *job, const Listing *listing) {
-  Report *report = &job->report;
-  Str file = NULL;
-  bool begun = false;
-  for (size_t at = 0, end; at < listing->lines.count; at = end) {
-    const Blamed *blamed = listing->lines.items[at];
-    if (!begun || blamed->file != file) {
-      if (begun) report_add(report, "\n");
-      if (blamed->file) report_colored(report, COLOR_HEAD, blamed->file);
-      else report_heading(report, "lines of functions (the model does not name their files)");
-      report_add(report, "\n");
-      file = blamed->file;
-      begun = true;
+static void list_lines_of_model(Listing *listing) {
+  Report *report = &listing->job->report;
+  for (size_t i = 0; i < listing->lines.count; i++) {
+    const IndexLine *line = listing->lines.items[i];
+    if (!i || line->file != listing->lines.items[i - 1]->file) {
+      if (i) report_add(report, "\n");
+      add_file(listing, line->file);
     }
-    const Source *source = file ? source_open(job, file) : NULL;
-    end = source ? same_line(listing, at) : at + 1;
-    add_annotation(report, (const Blamed *const *)listing->lines.items + at, end - at);
+    Became became = {0};
+    add_line(listing, &became, line);
+    add_annotation(report, &became);
+    const Source *source = line->file ? source_open(listing->job, line->file) : NULL;
     if (source) {
-      add_source(report, blamed->line, source_line(source, blamed->line));
+      add_source(report, line->number, source_line(source, line->number));
       continue;
     }
     report_color(report, COLOR_ORIGIN);
-    report_name(report, blamed->function);
-    builder_format(&report->line, ":%u", blamed->line);
+    report_name(report, line->functions.items[0]);
+    builder_format(&report->line, ":%u", line->number);
     report_color(report, COLOR_PLAIN);
     report_add(report, "\n");
     report_flush(report);
   }
 }
 
-static void list_json(Job *job, const Listing *listing, const Source *given) {
-  Report *report = &job->report;
-  report_add(report, "{\"model\": ");
-  json_text(report, job->path, strlen(job->path));
-  report_add(report, ", \"lines\": [");
-  for (size_t i = 0; i < listing->lines.count; i++) {
-    const Blamed *blamed = listing->lines.items[i];
-    report_add(report, i ? ",\n{\"file\": " : "\n{\"file\": ");
-    json_name(report, blamed->file);
-    json_key(report, "function");
-    json_name(report, blamed->function);
-    json_count(report, "line", blamed->line);
-    const Source *source = given ? given : blamed->file ? source_open(job, blamed->file) : NULL;
-    const SourceLine *line = source ? source_line(source, blamed->line) : NULL;
-    json_key(report, "source");
-    if (line) json_text(report, line->text, line->length);
-    else report_add(report, "null");
-    json_count(report, "nodes", blamed->count);
-    json_key(report, "operators");
-    json_tallies(report, &blamed->operators, "operator", false);
-    report_add(report, "}");
-    report_flush(report);
+/* ---- for programs ---- */
+
+static void json_line(const Listing *listing, const IndexLine *line, const Source *given) {
+  Report *report = &listing->job->report;
+  Became became = {0};
+  add_line(listing, &became, line);
+  report_add(report, "{\"file\": ");
+  json_name(report, line->file);
+  json_key(report, "function");
+  json_name(report, line->functions.items[0]);
+  json_key(report, "functions");
+  report_add(report, "[");
+  for (size_t i = 0; i < line->functions.count; i++) {
+    if (i) report_add(report, ", ");
+    json_name(report, line->functions.items[i]);
   }
   report_add(report, "]");
-  json_sources(job);
+  json_count(report, "line", line->number);
+  const Source *source = given ? given : line->file ? source_open(listing->job, line->file) : NULL;
+  const SourceLine *text = source ? source_line(source, line->number) : NULL;
+  json_key(report, "source");
+  if (text) json_text(report, text->text, text->length);
+  else report_add(report, "null");
+  json_count(report, "nodes", became.counts.self[INDEX_NODE]);
+  json_count(report, "fused_nodes", became.counts.fused[INDEX_NODE]);
+  json_count(report, "inclusive_nodes", became.counts.inclusive[INDEX_NODE]);
+  json_count(report, "initializers", became.counts.self[INDEX_INITIALIZER]);
+  json_count(report, "removed", became.counts.self[INDEX_REMOVED]);
+  json_key(report, "operators");
+  json_tallies(report, &became.operators, "operator", false);
+  report_add(report, "}");
+  report_flush(report);
+}
+
+static void list_json(const Listing *listing, const Source *given) {
+  Report *report = &listing->job->report;
+  report_add(report, "{\"model\": ");
+  json_text(report, listing->job->path, strlen(listing->job->path));
+  report_add(report, ", \"lines\": [");
+  for (size_t i = 0; i < listing->lines.count; i++) {
+    report_add(report, i ? ",\n" : "\n");
+    json_line(listing, listing->lines.items[i], given);
+  }
+  report_add(report, "]");
+  json_sources(listing->job);
   report_add(report, "}\n");
 }
 
 void run_blame(Job *job) {
-  const NodeList *nodes = model_nodes(&job->context, job_model(job, 0));
-  require_places(job, nodes);
-  match_sources(job, nodes);
-  Listing listing = list_lines(&job->context, nodes);
+  Index *index = model_index(&job->context, job_model(job, 0));
+  require_places(job, index);
+  index_sources(job, index);
+  Listing listing = {.job = job, .index = index, .question = job_question(job)};
+  Question of_module = listing.question;
+  of_module.where = NULL;
+  listing.answer = index_answer(job, index, &of_module);
   const Source *source = NULL;
+  Str file = NULL;
   if (job->operand_count > 1) {
     const char *given = job->sources.named = job->operands[1];
     source = source_open(job, given);
     if (!source) fail(&job->context, ERROR_IO, "%s: cannot be read, is empty, or is not a .py file", given);
-    listing = of_file(job, &listing, source, given);
-    if (!listing.lines.count) {
-      fail(&job->context, ERROR_VALUE, "%s: no node of %s came from this file; j2o inspect --summary lists the files",
-           given, job->path);
-    }
+    index_adopt(job, index, given);
+    file = index_file(index, given);
   }
-  if (job->json) list_json(job, &listing, source);
-  else if (source) list_source(job, &listing, source);
-  else list_lines_of_model(job, &listing);
+  if (!source || file) list_lines(&listing, file);
+  if (!listing.lines.count && source && !asks_anything(&listing.question)) {
+    fail(&job->context, ERROR_VALUE, "%s: nothing in %s comes from this file; j2o inspect --summary lists the files",
+         job->operands[1], job->path);
+  }
+  if (!listing.lines.count) job->code = EXIT_FILE;
+  if (job->json) list_json(&listing, source);
+  else if (!listing.lines.count) report_nothing(&job->report, job, &listing.question);
+  else if (source) list_source(&listing, source);
+  else list_lines_of_model(&listing);
   if (!job->json) report_left_out(job);
 }

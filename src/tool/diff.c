@@ -91,8 +91,8 @@ static void forget(Graph *graph, void *data) {
 
 static Side make_side(Job *job, Model *model, const char *path) {
   Context *context = &job->context;
-  Side side = {.path = path, .model = model, .nodes = model_nodes(context, model)};
-  size_t count = side.nodes->nodes.count;
+  Side side = {.path = path, .model = model, .index = model_index(context, model)};
+  size_t count = side.count = side.index->counts[INDEX_NODE];
   side.deep = arena_new_array(&context->arena, count, uint64_t);
   side.local = arena_new_array(&context->arena, count, uint64_t);
   side.match = arena_new_array(&context->arena, count, size_t);
@@ -115,7 +115,7 @@ typedef enum Likeness {
 } Likeness;
 
 static uint64_t likeness_key(const Side *side, size_t index, Likeness likeness) {
-  const PlacedNode *placed = &side->nodes->nodes.items[index];
+  const Item *placed = &side->index->items.items[index];
   uint64_t function = placed->place.function ? str_hash(placed->place.function) : 0;
   uint64_t line = hash_mix(function, placed->place.line);
   uint64_t op = mix_text(str_hash(placed->node->op_type), placed->node->domain);
@@ -137,7 +137,7 @@ typedef struct Waiting {
 /* Nodes with the same key are matched in order. */
 static void match_like(Context *context, Side *a, Side *b, Likeness likeness) {
   Map queues = {0};
-  for (size_t i = 0; i < b->nodes->nodes.count; i++) {
+  for (size_t i = 0; i < b->count; i++) {
     if (b->match[i]) continue;
     Waiting *waiting = arena_new(&context->arena, Waiting);
     waiting->index = i;
@@ -147,7 +147,7 @@ static void match_like(Context *context, Side *a, Side *b, Likeness likeness) {
     if (head) head->last->next = waiting, head->last = waiting;
     else *slot = waiting;
   }
-  for (size_t i = 0; i < a->nodes->nodes.count; i++) {
+  for (size_t i = 0; i < a->count; i++) {
     if (a->match[i]) continue;
     Waiting *head = map_get(&queues, likeness_key(a, i, likeness), 0);
     if (!head || head->index == SIZE_MAX) continue;

@@ -2,14 +2,15 @@
 #ifndef J2O_TOOL_DIFF_H
 #define J2O_TOOL_DIFF_H
 
-#include "tool/nodes.h"
+#include "tool/index.h"
 
 enum { UNMATCHED = 0 };
 
 typedef struct Side {
   const char *path;
   Model *model;
-  NodeList *nodes;
+  Index *index;
+  size_t count;    /* of nodes, the first items of the index */
   uint64_t *deep;  /* what a node computes, from the graph's inputs on */
   uint64_t *local; /* operator, attributes, types */
   size_t *match;   /* index in the other side + 1, or UNMATCHED */

@@ -5,6 +5,7 @@
 
 #include "tool/diff.h"
 #include "tool/source.h"
+#include "tool/traces.h"
 
 typedef enum ChangeKind { CHANGE_REMOVED, CHANGE_ADDED, CHANGE_ALTERED } ChangeKind;
 
@@ -109,21 +110,32 @@ static int by_place(const void *a, const void *b) {
   return order;
 }
 
-static Changes collect(Diff *diff) {
+/* What of a side was asked for. */
+static Answer asked(Diff *diff, const Side *side, const Question *question) {
+  return index_answer(diff->job, side->index, question);
+}
+
+static Changes collect(Diff *diff, const Question *question) {
   Context *context = &diff->job->context;
   Changes changes = {0};
-  const NodeList *a = diff->a.nodes, *b = diff->b.nodes;
-  for (size_t i = 0; i < a->nodes.count; i++) {
-    if (diff->a.match[i]) continue;
-    Change change = {.kind = CHANGE_REMOVED, .a = a->nodes.items[i].node, .place = a->nodes.items[i].place, .order = i};
+  const Item *a = diff->a.index->items.items, *b = diff->b.index->items.items;
+  Answer of_a = asked(diff, &diff->a, question), of_b = asked(diff, &diff->b, question);
+  if (asks_anything(question) && !answer_holds(&of_a) && !answer_holds(&of_b)) {
+    const char *what = question->where ? diff->job->line : question->module;
+    fail(context, ERROR_VALUE, "nothing in %s or %s comes from %s", diff->a.path, diff->b.path, what);
+  }
+  for (size_t i = 0; i < diff->a.count; i++) {
+    if (diff->a.match[i] || !of_a.relations[i]) continue;
+    Change change = {.kind = CHANGE_REMOVED, .a = a[i].node, .place = a[i].place, .order = i};
     array_push(context, &changes, change);
   }
-  for (size_t i = 0; i < b->nodes.count; i++) {
-    const PlacedNode *placed = &b->nodes.items[i];
-    Change change = {.kind = CHANGE_ADDED, .b = placed->node, .place = placed->place, .order = i};
-    if (diff->b.match[i]) {
+  for (size_t i = 0; i < diff->b.count; i++) {
+    size_t match = diff->b.match[i];
+    Change change = {.kind = CHANGE_ADDED, .b = b[i].node, .place = b[i].place, .order = i};
+    if (!of_b.relations[i] && !(match && of_a.relations[match - 1])) continue;
+    if (match) {
       change.kind = CHANGE_ALTERED;
-      change.a = a->nodes.items[diff->b.match[i] - 1].node;
+      change.a = a[match - 1].node;
       compare_attributes(diff, &change);
       compare_values(diff, &change);
       if (!change.details.count) continue;
@@ -184,7 +196,7 @@ static void add_place(Diff *diff, Place place) {
     report_color(report, COLOR_PLAIN);
     if (place.file) {
       report_add(report, "  ");
-      report_name(report, place.file);
+      report_path(report, place.file);
     }
   }
   report_add(report, "\n");
@@ -244,8 +256,8 @@ static void add_counts(Report *report, const Diff *diff, const size_t counts[3])
   report_text(report, diff->a.path, strlen(diff->a.path));
   report_add(report, " -> ");
   report_text(report, diff->b.path, strlen(diff->b.path));
-  builder_format(&report->line, ": %zu -> %zu nodes, %zu removed, %zu added, %zu changed\n", diff->a.nodes->nodes.count,
-                 diff->b.nodes->nodes.count, counts[CHANGE_REMOVED], counts[CHANGE_ADDED], counts[CHANGE_ALTERED]);
+  builder_format(&report->line, ": %zu -> %zu nodes, %zu removed, %zu added, %zu changed\n", diff->a.count,
+                 diff->b.count, counts[CHANGE_REMOVED], counts[CHANGE_ADDED], counts[CHANGE_ALTERED]);
 }
 
 /* ---- for programs ---- */
@@ -261,6 +273,13 @@ static void json_node(Report *report, const char *key, const Node *node) {
   json_key(report, "op_type");
   json_name(report, node->op_type);
   report_add(report, "}");
+}
+
+/* Every line that the change is about, with how. */
+static void json_change_lines(Diff *diff, const Change *change) {
+  const Side *side = change->b ? &diff->b : &diff->a;
+  json_key(&diff->job->report, "lines");
+  json_lines(diff->job, side->index, node_item(side->index, change->b ? change->b : change->a));
 }
 
 static void json_details(Report *report, const Change *change) {
@@ -293,6 +312,7 @@ static void json_diff(Diff *diff, const Change *model, const Changes *changes, c
     json_key(report, "function");
     json_name(report, change->place.function);
     json_count(report, "line", change->place.line);
+    json_change_lines(diff, change);
     json_node(report, "a", change->a);
     json_node(report, "b", change->b);
     json_key(report, "details");
@@ -306,10 +326,11 @@ static void json_diff(Diff *diff, const Change *model, const Changes *changes, c
 void run_diff(Job *job) {
   Model *first = job_model(job, 0), *second = job_model(job, 1);
   Diff diff = diff_align(job, first, second);
-  match_sources(job, diff.a.nodes);
-  match_sources(job, diff.b.nodes);
-  Changes changes = collect(&diff);
-  Change model = model_changes(&diff);
+  index_sources(job, diff.a.index);
+  index_sources(job, diff.b.index);
+  Question question = job_question(job);
+  Changes changes = collect(&diff, &question);
+  Change model = asks_anything(&question) ? (Change){0} : model_changes(&diff);
   size_t counts[3] = {0};
   for (size_t i = 0; i < changes.count; i++) counts[changes.items[i].kind]++;
   job->code = changes.count || model.details.count ? EXIT_DIFFERENT : EXIT_OK;
@@ -319,7 +340,7 @@ void run_diff(Job *job) {
     return;
   }
   if (job->code == EXIT_OK) {
-    builder_format(&report->line, "the same: %zu nodes\n", diff.a.nodes->nodes.count);
+    builder_format(&report->line, "the same: %zu nodes\n", diff.a.count);
     return;
   }
   add_counts(report, &diff, counts);

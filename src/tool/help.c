@@ -34,11 +34,16 @@ const char tool_help[] =
   "  --json     one JSON document, for other programs\n" \
   "  --color    auto (the default) colours the output on a terminal, unless NO_COLOR is set; always; never\n"
 
-#define ORIGIN_HELP                                                                                                    \
-  "\n"                                                                                                                 \
-  "A node has an origin when the model was exported with JAX2ONNX_ENABLE_STACKTRACE_METADATA=1 in the environment.\n"  \
-  "JAX2ONNX_STACKTRACE_DETAIL=full (or compact, which takes less room) writes whole traces, with file names. Traces\n" \
-  "that PyTorch's exporter writes (pkg.torch.onnx.stack_trace) are understood too.\n"
+#define ASK_HELP                                                                                                    \
+  "  --line     only what this line became: model.py:42, model.py:40-50, or by function: Block.__call__:72. Nodes " \
+  "that\n"                                                                                                          \
+  "             were fused from several lines belong to each of them; initializers that the line computed and\n"    \
+  "             operations of it that were removed are listed too\n"                                                \
+  "  --module   only what this module and those inside it became: blocks.0.attn\n"                                  \
+  "  --self     with --line, only what came from the line itself; with --module, not the modules inside\n"          \
+  "  --inclusive  also what the line called. Without either option a line from which nothing came itself is "       \
+  "answered\n"                                                                                                      \
+  "             by what it called\n"
 
 #define SOURCE_HELP                                                                                                 \
   "  --source   a file of the program, where it is not where the model says, or the model does not say; may be "    \
@@ -48,9 +53,15 @@ const char tool_help[] =
   "the\n"                                                                                                           \
   "             working folder alone: a model may name any file of this machine\n"
 
+#define ORIGIN_HELP                                                                                                    \
+  "\n"                                                                                                                 \
+  "A node has an origin when the model was exported with JAX2ONNX_ENABLE_STACKTRACE_METADATA=1 in the environment.\n"  \
+  "JAX2ONNX_STACKTRACE_DETAIL=full (or compact, which takes less room) writes whole traces, with file names. Traces\n" \
+  "that PyTorch's exporter writes (pkg.torch.onnx.stack_trace) are understood too.\n"
+
 static const char inspect_help[] =
-    "usage: j2o inspect MODEL.onnx [--summary] [--op NAME] [--line PLACE] [--name NAME] [--full] [--json]\n"
-    "                              [--color=auto|always|never]\n"
+    "usage: j2o inspect MODEL.onnx [--summary] [--line PLACE] [--module PATH] [--self|--inclusive] [--op NAME]\n"
+    "                              [--name NAME] [--full] [--json] [--color=auto|always|never]\n"
     "\n"
     "Prints the model's version, inputs and outputs, then its nodes in order: name, operator, inputs and outputs with\n"
     "their types, and where the node came from:\n"
@@ -60,9 +71,8 @@ static const char inspect_help[] =
     "\n"
     "The bodies of If, Loop and Scan stand indented below their node, functions at the end.\n"
     "\n"
-    "  --summary  how many nodes there are by operator, by function and by file\n"
+    "  --summary  how many nodes there are by operator, function, file and module\n" ASK_HELP
     "  --op       only nodes of this operator; * and ? stand for any letters, as in --op 'Reduce*'\n"
-    "  --line     only nodes from this line: model.py:42, model.py:40-50, or by function: Block.__call__:72\n"
     "  --name     only nodes of this name, or that make a value of this name; * and ? as above\n"
     "  --full     also the converter's call stack (outermost first) and the JAX traceback (innermost "
     "first)\n" COMMON_HELP ORIGIN_HELP;
@@ -76,38 +86,41 @@ static const char text_help[] =
     "of nodes, for which it has no place, are comments above the node.\n";
 
 static const char blame_help[] =
-    "usage: j2o blame MODEL.onnx [FILE.py] [--source FILE.py]... [--source-root FOLDER]... [--json]\n"
-    "                 [--color=auto|always|never]\n"
+    "usage: j2o blame MODEL.onnx [FILE.py] [--line PLACE] [--module PATH] [--source FILE.py]...\n"
+    "                 [--source-root FOLDER]... [--json] [--color=auto|always|never]\n"
     "\n"
-    "Prints the program's source with the nodes that each line became: how many, and which operators. With FILE.py\n"
-    "the whole file is listed; without, only the lines that became nodes, of every file. Where a source file cannot\n"
-    "be read, the functions and lines are listed without their text.\n"
+    "Prints the program's source with what each line became: how many nodes of its own (a node that was fused from\n"
+    "several lines counts for each), how many with those of the code that it called, which operators; constants that\n"
+    "were computed at export; and what was removed, with the reason. With FILE.py the whole file is listed; without,\n"
+    "the lines that became something, of every file. Where a source file cannot be read, the functions and lines are\n"
+    "listed without their text.\n"
     "\n"
     "A model with minimal provenance names functions and lines, but no files: FILE.py is then matched by the\n"
     "functions that it defines.\n"
-    "\n" SOURCE_HELP COMMON_HELP ORIGIN_HELP;
+    "\n" ASK_HELP SOURCE_HELP COMMON_HELP ORIGIN_HELP;
 
 static const char locate_help[] =
     "usage: j2o locate MODEL.onnx NODE|VALUE [--full] [--source FILE.py]... [--source-root FOLDER]... [--json]\n"
     "                  [--color=auto|always|never]\n"
+    "       j2o locate MODEL.onnx --line PLACE|--module PATH [--self|--inclusive] ...\n"
     "\n"
     "Prints a node, found by its name or by the name of a value that it makes: its attributes and types, the trace\n"
     "that led to it with the source text where the files can be read, what makes its inputs and what reads its\n"
     "outputs. A graph input or initializer is shown with what reads it. Exits with 1 when there is nothing of that\n"
-    "name.\n"
-    "\n"
+    "name. With --line or --module, everything that came from there is shown.\n"
+    "\n" ASK_HELP
     "  --full     also the converter's call stack, and frames inside libraries\n" SOURCE_HELP COMMON_HELP ORIGIN_HELP;
 
 static const char diff_help[] =
-    "usage: j2o diff A.onnx B.onnx [--weights] [--source FILE.py]... [--source-root FOLDER]... [--json]\n"
-    "                [--color=auto|always|never]\n"
+    "usage: j2o diff A.onnx B.onnx [--line PLACE] [--module PATH] [--self|--inclusive] [--weights]\n"
+    "                [--source FILE.py]... [--source-root FOLDER]... [--json] [--color=auto|always|never]\n"
     "\n"
     "Prints what changed from A to B, grouped by source line: nodes that are gone (-), new (+), or changed (~), and\n"
     "the same for inputs, outputs and initializers. Nodes are matched by what they compute, then by the line they\n"
     "came from, so names may change freely. Provenance itself is not compared: a line that moved is no difference.\n"
     "\n"
     "  --weights  compare the contents of all initializers; without it, of those up to 4 KiB, and only the types and\n"
-    "             shapes of larger ones\n" SOURCE_HELP COMMON_HELP
+    "             shapes of larger ones\n" ASK_HELP SOURCE_HELP COMMON_HELP
     "\n"
     "exit codes: 0 the models are the same, 1 they differ, 2 a file cannot be read or the command line is wrong\n";
 
@@ -184,11 +197,11 @@ static const char report_help[] =
 
 const Command tool_commands[] = {
     {"inspect", run_inspect, inspect_help,
-     OPTION_ORIGINAL | OPTION_JSON | OPTION_FULL | OPTION_SUMMARY | OPTION_FILTER | OPTION_COLOR, 1, 1},
-    {"blame", run_blame, blame_help, OPTION_ORIGINAL | OPTION_JSON | OPTION_COLOR | OPTION_SOURCE, 1, 2},
-    {"locate", run_locate, locate_help, OPTION_ORIGINAL | OPTION_JSON | OPTION_FULL | OPTION_COLOR | OPTION_SOURCE, 2,
-     2},
-    {"diff", run_diff, diff_help, OPTION_JSON | OPTION_COLOR | OPTION_WEIGHTS | OPTION_SOURCE, 2, 2},
+     OPTION_ORIGINAL | OPTION_JSON | OPTION_FULL | OPTION_SUMMARY | OPTION_ASK | OPTION_FILTER | OPTION_COLOR, 1, 1},
+    {"blame", run_blame, blame_help, OPTION_ORIGINAL | OPTION_JSON | OPTION_ASK | OPTION_COLOR | OPTION_SOURCE, 1, 2},
+    {"locate", run_locate, locate_help,
+     OPTION_ORIGINAL | OPTION_JSON | OPTION_FULL | OPTION_ASK | OPTION_COLOR | OPTION_SOURCE, 1, 2},
+    {"diff", run_diff, diff_help, OPTION_JSON | OPTION_ASK | OPTION_COLOR | OPTION_WEIGHTS | OPTION_SOURCE, 2, 2},
     {"stats", run_stats, stats_help, OPTION_ORIGINAL | OPTION_JSON | OPTION_COLOR | OPTION_TOP, 1, 1},
     {"report", run_report, report_help, OPTION_ORIGINAL | OPTION_OUTPUT | OPTION_PAGE | OPTION_JSON | OPTION_SOURCE, 1,
      1},

@@ -2,14 +2,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "tool/nodes.h"
+#include "tool/index.h"
 
 typedef struct Inspector {
   Report *report;
-  const Model *model;
+  const Index *index;
   int depth;
-  bool has_origin; /* some node says where it came from */
-  bool flat;       /* without the bodies of nodes */
+  bool flat; /* without the bodies of nodes */
 } Inspector;
 
 static void indent(Inspector *inspector, int more) {
@@ -44,56 +43,57 @@ static void add_block(Inspector *inspector, const char *title, Str text) {
   report_color(report, COLOR_PLAIN);
 }
 
-/* What PyTorch's exporter writes: the way through the modules, and a trace. */
-static void add_torch(Inspector *inspector, const Node *node) {
+enum { MOST_LINES = 8 };
+
+/* The lines whose work the item does besides that of its own. */
+static void add_fused(Inspector *inspector, const Item *item) {
   Report *report = inspector->report;
-  Str scopes = node_metadata(node, TORCH_PREFIX "name_scopes");
-  TraceCursor cursor = node_trace(node);
-  TraceFrame frame, last = {0};
-  while (cursor.is_torch && trace_next(&cursor, &frame)) {
-    if (!last.file || !is_library_file(frame.file, frame.file_length)) last = frame;
+  const Index *index = inspector->index;
+  const IndexOrigin *origin = &index->origins.items[item->origin];
+  size_t shown = 0;
+  for (size_t i = 0; i < origin->passed.count && shown <= MOST_LINES; i++) {
+    if (origin->passed.items[i].relation != RELATION_FUSED) continue;
+    const IndexFrame *frame = &index->frames.items[origin->passed.items[i].frame];
+    if (!shown) indent(inspector, 6);
+    report_add(report, shown ? ", " : "with ");
+    if (shown++ == MOST_LINES) report_add(report, "…");
+    else report_place(report, (Place){.function = frame->function, .line = index->lines.items[frame->line].number});
   }
-  if (!scopes && !last.file) return;
-  indent(inspector, 6);
-  if (last.file) {
-    report_add(report, "at ");
-    report_color(report, COLOR_ORIGIN);
-    report_text(report, last.function, last.function_length);
-    builder_format(&report->line, ":%u", last.line);
-    report_color(report, COLOR_PLAIN);
-  }
-  if (scopes) {
-    report_add(report, last.file ? ", in " : "in ");
-    report_colored(report, COLOR_FAINT, scopes);
-  }
-  report_add(report, "\n");
+  if (shown) report_add(report, "\n");
 }
 
-static void add_origin(Inspector *inspector, const Node *node) {
-  Report *report = inspector->report;
-  Str callsite = node_metadata(node, METADATA_PREFIX "callsite");
-  Str plugin = node_metadata(node, METADATA_PREFIX "plugin");
-  Str torch = node_metadata(node, TORCH_TRACE);
-  inspector->has_origin = inspector->has_origin || callsite || torch;
-  if (callsite || plugin) {
-    indent(inspector, 6);
-    if (callsite) {
-      report_add(report, "at ");
-      report_colored(report, COLOR_ORIGIN, callsite);
-    }
-    if (plugin) {
-      report_add(report, callsite ? ", by " : "by ");
-      report_colored(report, COLOR_FAINT, plugin);
-    }
-    report_add(report, "\n");
-  }
-  add_torch(inspector, node);
-  if (!report->full) return;
-  Str stacktrace = node_metadata(node, METADATA_PREFIX "stacktrace");
-  Str traceback = node_metadata(node, METADATA_PREFIX "jax_traceback");
+static void add_texts(Inspector *inspector, const MetadataList *metadata) {
+  Str stacktrace = metadata_get(metadata, METADATA_PREFIX "stacktrace");
+  Str traceback = metadata_get(metadata, METADATA_PREFIX "jax_traceback");
+  Str torch = metadata_get(metadata, TORCH_TRACE);
   if (stacktrace) add_block(inspector, "stacktrace, outermost first", stacktrace);
   if (traceback) add_block(inspector, "JAX traceback, innermost first", traceback);
   if (torch) add_block(inspector, "PyTorch stack trace, innermost last", torch);
+}
+
+static void add_origin(Inspector *inspector, const Item *item) {
+  Report *report = inspector->report;
+  Str plugin = metadata_get(item->metadata, METADATA_PREFIX "plugin");
+  const char *between = "";
+  if (!item->place.function && !plugin && !item->module) return;
+  indent(inspector, 6);
+  if (item->place.function) {
+    report_add(report, "at ");
+    report_place(report, item->place);
+    between = ", ";
+  }
+  if (plugin) {
+    builder_format(&report->line, "%sby ", between);
+    report_colored(report, COLOR_FAINT, plugin);
+    between = ", ";
+  }
+  if (item->module && *item->module) {
+    builder_format(&report->line, "%sin ", between);
+    report_colored(report, COLOR_FAINT, item->module);
+  }
+  report_add(report, "\n");
+  if (item->origin != NO_ROW) add_fused(inspector, item);
+  if (report->full) add_texts(inspector, item->metadata);
 }
 
 static void add_values(Report *report, const Node *node) {
@@ -130,7 +130,7 @@ static void add_node(Inspector *inspector, const Node *node) {
   report_operator(report, node);
   add_values(report, node);
   report_add(report, "\n");
-  add_origin(inspector, node);
+  add_origin(inspector, node_item(inspector->index, node));
   report_flush(report);
   for (size_t i = 0; i < node->attributes.count && !inspector->flat; i++) {
     const Attribute *attribute = &node->attributes.items[i];
@@ -143,9 +143,35 @@ static void add_node(Inspector *inspector, const Node *node) {
   }
 }
 
-void inspect_node(Report *report, const Node *node) {
-  Inspector inspector = {.report = report, .flat = true};
-  add_node(&inspector, node);
+static void add_initializer(Inspector *inspector, const Item *item) {
+  Report *report = inspector->report;
+  indent(inspector, 2);
+  report_colored(report, COLOR_HEAD, item->value->name);
+  report_add(report, " ");
+  report_type(report, item->value->type);
+  report_add(report, ", an initializer of ");
+  report_size(report, item->value->tensor->size);
+  report_add(report, "\n");
+  add_origin(inspector, item);
+}
+
+static void add_removed(Inspector *inspector, const Item *item) {
+  Report *report = inspector->report;
+  indent(inspector, 2);
+  report_name(report, item_reason(report->context, item));
+  if (item->pass) {
+    report_add(report, ", by ");
+    report_name(report, item->pass);
+  }
+  report_add(report, "\n");
+  add_origin(inspector, item);
+}
+
+void inspect_item(Report *report, const Index *index, const Item *item) {
+  Inspector inspector = {.report = report, .index = index, .flat = true};
+  if (item->kind == INDEX_NODE) add_node(&inspector, item->node);
+  else if (item->kind == INDEX_INITIALIZER) add_initializer(&inspector, item);
+  else add_removed(&inspector, item);
 }
 
 /* ---- graphs ---- */
@@ -198,7 +224,7 @@ static void add_weights(Report *report, const Graph *graph) {
 
 static void inspect_head(Inspector *inspector, const char *path) {
   Report *report = inspector->report;
-  const Model *model = inspector->model;
+  const Model *model = inspector->index->model;
   report_color(report, COLOR_HEAD);
   report_text(report, path, strlen(path));
   report_color(report, COLOR_PLAIN);
@@ -248,8 +274,9 @@ static void inspect_function(Inspector *inspector, const Function *function) {
   inspect_graph(inspector, function->body);
 }
 
-void inspect_text(Report *report, const char *path, const Model *model) {
-  Inspector inspector = {.report = report, .model = model};
+void inspect_text(Report *report, const char *path, const Index *index) {
+  Inspector inspector = {.report = report, .index = index};
+  const Model *model = index->model;
   inspect_head(&inspector, path);
   add_heading(&inspector, "inputs");
   for (size_t i = 0; i < model->graph->inputs.count; i++) inspect_value(&inspector, model->graph->inputs.items[i]);
@@ -260,7 +287,7 @@ void inspect_text(Report *report, const char *path, const Model *model) {
   add_heading(&inspector, "nodes");
   FOR_EACH_NODE(node, model->graph) add_node(&inspector, node);
   for (size_t i = 0; i < model->functions.count; i++) inspect_function(&inspector, model->functions.items[i]);
-  if (!inspector.has_origin) {
+  if (!index->placed_count) {
     builder_format(&report->line, "\nN%s\n", no_places_help + 1);
   }
   report_flush(report);

@@ -2,13 +2,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "tool/nodes.h"
+#include "tool/index.h"
 #include "tool/source.h"
+#include "tool/traces.h"
 
 typedef struct Found {
   const Node *node;   /* by its name, or the maker of the value */
   const Value *value; /* the value of that name; NULL: it was a node's name */
-  const NodeList *nodes;
+  const Index *index;
 } Found;
 
 static const Value *named_value(const Graph *graph, Str name) {
@@ -22,10 +23,10 @@ static const Value *named_value(const Graph *graph, Str name) {
 }
 
 /* Node names first, then what nodes make, then inputs and initializers of any graph. */
-static Found find(Job *job, Model *model, Str name) {
-  Found found = {.nodes = model_nodes(&job->context, model)};
-  const PlacedNode *items = found.nodes->nodes.items;
-  size_t count = found.nodes->nodes.count;
+static Found find(const Index *index, Str name) {
+  Found found = {.index = index};
+  const Item *items = index->items.items;
+  size_t count = index->counts[INDEX_NODE];
   for (size_t i = 0; i < count && !found.node; i++) {
     if (items[i].node->name == name) found.node = items[i].node;
   }
@@ -38,7 +39,7 @@ static Found find(Job *job, Model *model, Str name) {
     }
   }
   if (found.node) return found;
-  found.value = named_value(model->graph, name);
+  found.value = named_value(index->model->graph, name);
   const Graph *last = NULL;
   for (size_t i = 0; i < count && !found.value; i++) {
     if (items[i].node->graph != last) found.value = named_value(items[i].node->graph, name);
@@ -48,19 +49,24 @@ static Found find(Job *job, Model *model, Str name) {
 }
 
 /* Some names that hold what was asked for. */
-static _Noreturn void fail_unknown(Job *job, const NodeList *nodes, const char *name) {
+static _Noreturn void fail_unknown(Job *job, const Index *index, const char *name) {
   Builder text;
   builder_init(&text, &job->context);
   size_t shown = 0;
-  for (size_t i = 0; i < nodes->nodes.count && shown < 5; i++) {
-    const Node *node = nodes->nodes.items[i].node;
+  for (size_t i = 0; i < index->counts[INDEX_NODE] && shown < 5; i++) {
+    const Node *node = index->items.items[i].node;
     if (!*node->name || !strcasestr(node->name, name)) continue;
     builder_format(&text, "%s%s", shown++ ? ", " : "; there are ", node->name);
   }
   fail(&job->context, ERROR_VALUE, "%s: no node or value is called %s%s", job->path, name, builder_text(&text));
 }
 
-static Place place_of(const NodeList *nodes, const Node *node) { return nodes->nodes.items[node_index(node)].place; }
+static Place place_of(const Index *index, const Node *node) { return node_item(index, node)->place; }
+
+/* Of the node, or of an initializer; NULL for an input. */
+static const Item *found_item(const Found *found) {
+  return found->node ? node_item(found->index, found->node) : value_item(found->index, found->value);
+}
 
 /* ---- for people ---- */
 
@@ -76,13 +82,10 @@ static void add_neighbour(Report *report, const Found *found, const Node *node) 
     report_add(report, " ");
     report_name(report, node->name);
   }
-  Place place = place_of(found->nodes, node);
+  Place place = place_of(found->index, node);
   if (!place.function) return;
   report_add(report, "  at ");
-  report_color(report, COLOR_ORIGIN);
-  report_name(report, place.function);
-  builder_format(&report->line, ":%u", place.line);
-  report_color(report, COLOR_PLAIN);
+  report_place(report, place);
 }
 
 static void add_source_of(Report *report, const Found *found, const Value *value) {
@@ -128,53 +131,6 @@ static void add_readers(Report *report, const Found *found, const Value *value) 
   }
 }
 
-static void add_frame(Job *job, const TraceFrame *frame) {
-  Report *report = &job->report;
-  bool library = is_library_file(frame->file, frame->file_length);
-  report_add(report, "  ");
-  report_color(report, library ? COLOR_FAINT : COLOR_ORIGIN);
-  report_text(report, frame->file, frame->file_length);
-  builder_format(&report->line, ":%u", frame->line);
-  report_color(report, COLOR_PLAIN);
-  report_add(report, " in ");
-  report_text(report, frame->function, frame->function_length);
-  report_add(report, "\n");
-  Str path = str_intern_sized(&job->context, frame->file, frame->file_length);
-  const Source *source = source_open(job, path);
-  if (!source || !source_line(source, frame->line)) return;
-  report_add(report, "      ");
-  report_source_line(job, path, frame->line);
-  report_add(report, "\n");
-}
-
-/* Frames of libraries are left out unless asked for, or nothing else is there. */
-static void add_trace(Job *job, const Node *node) {
-  Report *report = &job->report;
-  TraceCursor cursor = node_trace(node);
-  TraceFrame frame;
-  size_t count = 0, own = 0, hidden = 0, shown = 0;
-  for (TraceCursor counter = cursor; trace_next(&counter, &frame); count++) {
-    own += !is_library_file(frame.file, frame.file_length);
-  }
-  if (!count) return;
-  report_add(report, "\n");
-  report_heading(report, cursor.is_torch ? "trace, innermost last" : "trace, innermost first");
-  report_add(report, "\n");
-  bool another = false;
-  while (trace_next(&cursor, &frame)) {
-    if (frame.begins_block && shown) another = true;
-    if (!report->full && own && is_library_file(frame.file, frame.file_length)) {
-      hidden++;
-      continue;
-    }
-    if (another) report_add(report, "  and\n");
-    another = false;
-    add_frame(job, &frame);
-    shown++;
-  }
-  if (hidden) builder_format(&report->line, "  (%zu frames inside libraries: --full)\n", hidden);
-}
-
 static void add_attributes(Report *report, const Node *node) {
   for (size_t i = 0; i < node->attributes.count; i++) {
     const Attribute *attribute = &node->attributes.items[i];
@@ -186,32 +142,9 @@ static void add_attributes(Report *report, const Node *node) {
   }
 }
 
-static void add_origin(Job *job, const Found *found) {
-  Report *report = &job->report;
-  const Node *node = found->node;
-  Place place = place_of(found->nodes, node);
-  Str plugin = node_metadata(node, METADATA_PREFIX "plugin");
-  if (place.function) {
-    report_add(report, "  at ");
-    report_color(report, COLOR_ORIGIN);
-    report_name(report, place.function);
-    builder_format(&report->line, ":%u", place.line);
-    report_color(report, COLOR_PLAIN);
-    if (place.file) {
-      report_add(report, " in ");
-      report_name(report, place.file);
-    }
-    report_add(report, "\n");
-  } else {
-    builder_format(&report->line, "  N%s\n", no_places_help + 1);
-  }
-  if (plugin) {
-    report_add(report, "  by ");
-    report_colored(report, COLOR_FAINT, plugin);
-    report_add(report, "\n");
-  }
-  for (size_t i = 0; i < node->metadata.count; i++) {
-    const Metadata *entry = &node->metadata.items[i];
+static void add_other_metadata(Report *report, const MetadataList *metadata) {
+  for (size_t i = 0; i < metadata->count; i++) {
+    const Metadata *entry = &metadata->items[i];
     if (str_begins(entry->key, METADATA_PREFIX) || str_is(entry->key, TORCH_TRACE)) continue;
     report_add(report, "  ");
     report_name(report, entry->key);
@@ -221,8 +154,35 @@ static void add_origin(Job *job, const Found *found) {
   }
 }
 
-static void add_stack(Report *report, const Node *node) {
-  Str stack = node_metadata(node, METADATA_PREFIX "stacktrace");
+static void add_fact(Report *report, const char *words, Str text) {
+  if (!text || !*text) return;
+  report_add(report, words);
+  report_colored(report, COLOR_FAINT, text);
+  report_add(report, "\n");
+}
+
+static void add_origin(Job *job, const Item *item) {
+  Report *report = &job->report;
+  if (item->place.function) {
+    report_add(report, "  at ");
+    report_place(report, item->place);
+    if (item->place.file) {
+      report_add(report, " in ");
+      report_path(report, item->place.file);
+    }
+    report_add(report, "\n");
+  } else if (item->kind == INDEX_NODE) {
+    builder_format(&report->line, "  N%s\n", no_places_help + 1);
+  }
+  add_fact(report, "  in module ", item->module);
+  add_fact(report, "  expression ", metadata_get(item->metadata, METADATA_PREFIX "span"));
+  add_fact(report, "  by ", metadata_get(item->metadata, METADATA_PREFIX "plugin"));
+  add_fact(report, "  made of ", metadata_get(item->metadata, METADATA_PREFIX "made_of"));
+  add_other_metadata(report, item->metadata);
+}
+
+static void add_stack(Report *report, const Item *item) {
+  Str stack = metadata_get(item->metadata, METADATA_PREFIX "stacktrace");
   if (!stack || !report->full) return;
   report_add(report, "\n");
   report_heading(report, "the converter's calls, outermost first");
@@ -245,15 +205,16 @@ static void add_node(Job *job, const Found *found) {
   report_add(report, ": ");
   report_operator(report, node);
   report_add(report, "\n");
-  add_origin(job, found);
+  const Item *item = found_item(found);
+  add_origin(job, item);
   for (const Node *owner = node->graph->owner; owner; owner = owner->graph->owner) {
     report_add(report, "  inside ");
     add_neighbour(report, found, owner);
     report_add(report, "\n");
   }
   add_attributes(report, node);
-  add_trace(job, node);
-  add_stack(report, node);
+  report_traces(job, found->index, item);
+  add_stack(report, item);
   report_add(report, "\n");
   report_heading(report, "inputs");
   report_add(report, "\n");
@@ -278,19 +239,25 @@ static void add_node(Job *job, const Found *found) {
   }
 }
 
-static void add_lone_value(Report *report, const Found *found) {
+static void add_lone_value(Job *job, const Found *found) {
+  Report *report = &job->report;
   const Value *value = found->value;
+  const Item *item = found_item(found);
   report_colored(report, COLOR_HEAD, value->name);
   report_add(report, " ");
   report_type(report, value->type);
   add_source_of(report, found, value);
+  if (item && item->origin != NO_ROW) add_origin(job, item);
   add_readers(report, found, value);
+  if (!item) return;
+  report_traces(job, found->index, item);
+  add_stack(report, item);
 }
 
 /* ---- for programs ---- */
 
 static void json_neighbour(Report *report, const Found *found, const Node *node) {
-  Place place = place_of(found->nodes, node);
+  Place place = place_of(found->index, node);
   report_add(report, "{\"name\": ");
   json_name(report, node->name);
   json_key(report, "op_type");
@@ -333,52 +300,29 @@ static void json_value(Report *report, const Found *found, const Value *value, b
   report_add(report, "}");
 }
 
-static void json_trace(Job *job, const Node *node) {
+static void json_origin(Job *job, const Found *found, const Item *item) {
   Report *report = &job->report;
-  TraceCursor cursor = node_trace(node);
-  TraceFrame frame;
-  bool first = true;
-  report_add(report, "[");
-  while (trace_next(&cursor, &frame)) {
-    Str path = str_intern_sized(&job->context, frame.file, frame.file_length);
-    report_add(report, first ? "{\"file\": " : ",\n{\"file\": ");
-    json_name(report, path);
-    json_count(report, "line", frame.line);
-    json_key(report, "function");
-    json_text(report, frame.function, frame.function_length);
-    const Source *source = source_open(job, path);
-    const SourceLine *line = source ? source_line(source, frame.line) : NULL;
-    json_key(report, "source");
-    if (line) json_text(report, line->text, line->length);
-    else report_add(report, "null");
-    report_add(report, frame.begins_block ? ", \"begins_trace\": true}" : ", \"begins_trace\": false}");
-    first = false;
-  }
-  report_add(report, "]");
-}
-
-static void json_found(Job *job, const Found *found) {
-  Report *report = &job->report;
-  report_add(report, "{\"file\": ");
-  json_text(report, job->path, strlen(job->path));
-  if (!found->node) {
-    json_key(report, "value");
-    json_value(report, found, found->value, true);
-    report_add(report, "}\n");
-    return;
-  }
-  const Node *node = found->node;
-  Place place = place_of(found->nodes, node);
-  json_key(report, "node");
-  inspect_json_node(report, node);
   json_key(report, "place");
   report_add(report, "{\"function\": ");
-  json_name(report, place.function);
+  json_name(report, item->place.function);
   json_key(report, "source_file");
-  json_name(report, place.file);
-  json_count(report, "line", place.line);
-  report_add(report, "}, \"trace\": ");
-  json_trace(job, node);
+  json_name(report, item->place.file);
+  json_count(report, "line", item->place.line);
+  report_add(report, "}, \"module\": ");
+  json_name(report, item->module);
+  report_add(report, ", \"lines\": ");
+  json_lines(job, found->index, item);
+  report_add(report, ", \"trace\": ");
+  json_traces(job, found->index, item);
+}
+
+static void json_node(Job *job, const Found *found) {
+  Report *report = &job->report;
+  const Node *node = found->node;
+  const Item *item = found_item(found);
+  json_key(report, "node");
+  inspect_json_item(report, found->index, item, NULL);
+  json_origin(job, found, item);
   report_add(report, ", \"inputs\": [");
   for (uint32_t i = 0; i < node->input_count; i++) {
     report_add(report, i ? ",\n" : "\n");
@@ -390,28 +334,82 @@ static void json_found(Job *job, const Found *found) {
     json_value(report, found, node->outputs[i], true);
   }
   report_add(report, "]");
-  json_sources(job);
-  report_add(report, "}\n");
 }
 
-/* The files of the node's own trace are what --source can stand for. */
-static void match_frames(Job *job, const Node *node) {
-  Context *context = &job->context;
-  ARRAY(Str) names = {0};
-  TraceCursor cursor = node_trace(node);
-  for (TraceFrame frame; trace_next(&cursor, &frame);) {
-    array_push(context, &names, str_intern_sized(context, frame.file, frame.file_length));
+static void json_found(Job *job, const Found *found) {
+  Report *report = &job->report;
+  report_add(report, "{\"file\": ");
+  json_text(report, job->path, strlen(job->path));
+  if (found->node) {
+    json_node(job, found);
+  } else if (found->value) {
+    const Item *item = found_item(found);
+    json_key(report, "value");
+    json_value(report, found, found->value, true);
+    if (item) json_origin(job, found, item);
   }
-  sources_match(context, &job->sources, names.items, names.count);
+  if (job->operand_count > 1) json_sources(job);
+  report_add(report, "}");
+}
+
+/* ---- one by its name, or all of a line or module ---- */
+
+static void show(Job *job, const Found *found) {
+  if (job->json) json_found(job, found);
+  else if (found->node) add_node(job, found);
+  else add_lone_value(job, found);
+}
+
+static void show_removed(Job *job, const Index *index, const Item *item) {
+  if (!job->json) {
+    inspect_item(&job->report, index, item);
+    report_traces(job, index, item);
+    return;
+  }
+  report_add(&job->report, "{\"removed\": ");
+  inspect_json_item(&job->report, index, item, NULL);
+  json_origin(job, &(Found){.index = index}, item);
+  report_add(&job->report, "}");
+}
+
+static void locate_asked(Job *job, const Index *index) {
+  Report *report = &job->report;
+  Question question = job_question(job);
+  require_places(job, index);
+  Answer answer = index_answer(job, index, &question);
+  size_t shown = 0;
+  if (job->json) report_add(report, "{\"found\": [");
+  for (size_t i = 0; i < index->items.count; i++) {
+    const Item *item = &index->items.items[i];
+    if (!answer.relations[i]) continue;
+    if (shown++) report_add(report, job->json ? ",\n" : "\n\n");
+    Found found = {.node = item->node, .value = item->value, .index = index};
+    if (item->kind == INDEX_REMOVED) show_removed(job, index, item);
+    else show(job, &found);
+    report_flush(report);
+  }
+  if (job->json) {
+    report_add(report, "]");
+    json_sources(job);
+    report_add(report, "}\n");
+  } else if (!shown) {
+    report_nothing(report, job, &question);
+  }
+  if (!job->json) report_left_out(job);
+  job->code = shown ? EXIT_OK : EXIT_FILE;
 }
 
 void run_locate(Job *job) {
-  Model *model = job_model(job, 0);
+  Index *index = model_index(&job->context, job_model(job, 0));
+  index_sources(job, index);
+  if (job->operand_count < 2) {
+    locate_asked(job, index);
+    return;
+  }
   const char *name = job->operands[1];
-  Found found = find(job, model, str_intern(&job->context, name));
-  if (!found.node && !found.value) fail_unknown(job, found.nodes, name);
-  if (found.node) match_frames(job, found.node);
-  if (job->json) json_found(job, &found);
-  else if (found.node) add_node(job, &found), report_left_out(job);
-  else add_lone_value(&job->report, &found);
+  Found found = find(index, str_intern(&job->context, name));
+  if (!found.node && !found.value) fail_unknown(job, index, name);
+  show(job, &found);
+  if (job->json) report_add(&job->report, "\n");
+  else report_left_out(job);
 }

@@ -44,6 +44,13 @@ void report_text(Report *report, const char *text, size_t length) {
 
 void report_name(Report *report, Str name) { report_text(report, name, str_length(name)); }
 
+void report_path(Report *report, Str path) {
+  size_t length = report->folder ? strlen(report->folder) : 0;
+  bool inside = length > 1 && strncmp(path, report->folder, length) == 0 && path[length] == '/' && path[length + 1];
+  size_t from = inside ? length + 1 : 0;
+  report_text(report, path + from, str_length(path) - from);
+}
+
 void report_colored(Report *report, Color color, Str name) {
   report_color(report, color);
   report_name(report, name);

@@ -13,7 +13,8 @@ typedef struct Report {
   Builder line;
   bool color;
   bool full;
-  bool pipe_closed; /* the reader of our output is gone: not an error */
+  const char *folder; /* paths inside it are shown without it; NULL: all are shown whole */
+  bool pipe_closed;   /* the reader of our output is gone: not an error */
 } Report;
 
 /* Hands on what was added. A failing write unwinds with ERROR_IO. */
@@ -36,6 +37,7 @@ void report_color(Report *report, Color color);
 void report_add(Report *report, const char *words);                /* our own: printed as they are */
 void report_text(Report *report, const char *text, size_t length); /* from a file: safe for a terminal */
 void report_name(Report *report, Str name);
+void report_path(Report *report, Str path); /* of a file on disk */
 void report_colored(Report *report, Color color, Str name);
 void report_heading(Report *report, const char *words);
 void report_operator(Report *report, const Node *node);            /* "Sin", "domain.Op" */

@@ -7,7 +7,8 @@
 #include <unistd.h>
 
 #include "base/beneath.h"
-#include "tool/nodes.h"
+#include "tool/tool.h"
+#include "tool/trace_text.h"
 
 enum { MAX_SOURCE = 16 << 20, MAX_TOTAL = 64 << 20, MAX_NESTING = 64 };
 

@@ -5,7 +5,8 @@
 
 #include "onnx/facts/schema_fields.h"
 #include "onnx/file/wire.h"
-#include "tool/nodes.h"
+#include "tool/tally.h"
+#include "tool/tool.h"
 
 enum { DEFAULT_TOP = 10, MAX_GRAPH_DEPTH = 64 };
 

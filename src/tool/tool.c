@@ -10,6 +10,7 @@
 #include "base/spelling.h"
 #include "onnx/file/metadata_edit.h"
 #include "onnx/file/print.h"
+#include "tool/index.h"
 
 #ifndef J2O_VERSION
 #define J2O_VERSION "0.0.0"
@@ -30,11 +31,11 @@ Model *job_model(Job *job, int operand) {
 }
 
 void run_inspect(Job *job) {
-  Model *model = job_model(job, 0);
-  if (job->summary) inspect_summary(job, model);
-  else if (job->op || job->line || job->name) inspect_selected(job, model);
-  else if (job->json) inspect_json(&job->report, job->path, model);
-  else inspect_text(&job->report, job->path, model);
+  const Index *index = model_index(&job->context, job_model(job, 0));
+  if (job->summary) inspect_summary(job, index);
+  else if (job->op || job->line || job->module || job->name) inspect_selected(job, index);
+  else if (job->json) inspect_json(&job->report, job->path, index);
+  else inspect_text(&job->report, job->path, index);
 }
 
 void run_text(Job *job) {
@@ -87,7 +88,11 @@ static const Option options[] = {
     {"--map", OPTION_MAP, false, offsetof(Job, map)},
     {"--weights", OPTION_WEIGHTS, false, offsetof(Job, weights)},
     {"--op", OPTION_FILTER, true, offsetof(Job, op)},
-    {"--line", OPTION_FILTER, true, offsetof(Job, line)},
+    {"--line", OPTION_ASK, true, offsetof(Job, line)},
+    {"--module", OPTION_ASK, true, offsetof(Job, module)},
+    {"--self", OPTION_ASK, false, offsetof(Job, self)},
+    {"--inclusive", OPTION_ASK, false, offsetof(Job, inclusive)},
+    {"--provenance", OPTION_PROVENANCE, false, offsetof(Job, provenance)},
     {"--name", OPTION_FILTER, true, offsetof(Job, name)},
     {"--output", OPTION_OUTPUT, true, offsetof(Job, output)},
     {"-o", OPTION_OUTPUT, true, offsetof(Job, output)},
@@ -179,11 +184,13 @@ static int read_arguments(Job *job, int argc, char **argv, FILE *out, FILE *err)
   }
   if (!is_color_setting(job->color)) return usage_error(err, "--color is auto, always or never, not ", job->color);
   if (job->top && !is_number(job->top)) return usage_error(err, "--top is a number, not ", job->top);
+  if (job->self && job->inclusive) return usage_error(err, "--self and --inclusive exclude each other", "");
   if (!job->operand_count) return usage_error(err, "which model? Name an .onnx file", "");
   if (job->operand_count < command->least_operands) {
-    bool two = command->run == run_diff || command->run == run_graft;
-    const char *needed = two ? "two models are needed" : "the name of a node or value is needed";
-    return usage_error(err, needed, "");
+    return usage_error(err, "two models are needed", "");
+  }
+  if (command->run == run_locate && job->operand_count == 1 && !job->line && !job->module) {
+    return usage_error(err, "which node or value? Give its name, or --line or --module", "");
   }
   if ((command->options & OPTION_OUTPUT) && !job->output && !job->map)
     return usage_error(err, "where to? Give -o FILE", "");
@@ -221,6 +228,7 @@ int j2o_tool_main(int argc, char **argv, FILE *out, FILE *err) {
   job.path = job.operands[0];
   job.report.context = &job.context;
   job.report.stream = out;
+  if (getcwd(job.folder, sizeof job.folder)) job.report.folder = job.folder;
   bool completed = context_protect(&job.context, run_job, &job);
   return finish_job(&job, completed, err);
 }

@@ -2,6 +2,7 @@
 #ifndef J2O_TOOL_TOOL_H
 #define J2O_TOOL_TOOL_H
 
+#include <limits.h>
 #include <stdio.h>
 
 #include "onnx/file/encode.h"
@@ -28,10 +29,11 @@ struct Job {
   int operand_count;
   const char *path; /* of the file at hand: errors name it */
   MappedFile files[MAX_OPERANDS], original_file;
-  bool json, summary, all, weights, map; /* options, as their names say */
-  const char *op, *line, *name, *output, *top, *color, *profile, *original;
+  bool json, summary, all, weights, map, self, inclusive, provenance; /* options, as their names say */
+  const char *op, *line, *module, *name, *output, *top, *color, *profile, *original;
   Sources sources;
-  int code; /* of a command that ended well */
+  char folder[PATH_MAX]; /* the working folder, or "" */
+  int code;              /* of a command that ended well */
 };
 
 struct Command {
@@ -59,6 +61,8 @@ enum {
   OPTION_SOURCE = 1024,
   OPTION_ORIGINAL = 2048,
   OPTION_MAP = 4096,
+  OPTION_ASK = 8192,
+  OPTION_PROVENANCE = 16384,
 };
 
 /* Maps a file named on the command line; errors that follow name it. */
@@ -85,11 +89,13 @@ void run_stats(Job *job);
 void run_report(Job *job);
 
 /* What j2o inspect prints. inspect.c, inspect_json.c, summary.c */
-void inspect_text(Report *report, const char *path, const Model *model);
-void inspect_json(Report *report, const char *path, const Model *model);
-void inspect_node(Report *report, const Node *node);
-void inspect_json_node(Report *report, const Node *node);
-void inspect_selected(Job *job, Model *model);
-void inspect_summary(Job *job, Model *model);
+typedef struct Item Item;
+typedef struct Index Index;
+void inspect_text(Report *report, const char *path, const Index *index);
+void inspect_json(Report *report, const char *path, const Index *index);
+void inspect_item(Report *report, const Index *index, const Item *item);
+void inspect_json_item(Report *report, const Index *index, const Item *item, const char *relation);
+void inspect_selected(Job *job, const Index *index);
+void inspect_summary(Job *job, const Index *index);
 
 #endif

@@ -45,6 +45,12 @@ static const char *const commands[][MAX_WORDS] = {
     {"graft", "@m", "@o", "-o", "@r"},
     {"graft", "@m", "@o", "--map", "--json"},
     {"inspect", "@o", "--original", "@m", "--full"},
+    {"inspect", "@m", "--line", "model.py:3-9", "--inclusive", "--json"},
+    {"inspect", "@m", "--module", "a", "--self"},
+    {"locate", "@m", "--line", "f:3", "--full"},
+    {"locate", "@m", "--module", "a", "--json"},
+    {"blame", "@m", "--module", "a", "--inclusive"},
+    {"diff", "@m", "@o", "--line", "model.py:3"},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 

@@ -18,6 +18,8 @@ from onnx import TensorProto, helper
 
 from jax2onnx import _core, to_onnx
 
+SHOWN_FILE = os.path.relpath(__file__)  # paths in the working folder are shown without it
+
 LEVELS = ("off", "minimal", "full", "compact")
 
 
@@ -206,10 +208,47 @@ def test_filters(tool, exports):
     assert names(f"--line=Wave.__call__:{line}") == ["Sin"]
     assert names("--op", "Mul", "--line", f"halve:{line_of(halve, '0.5')}") == ["Mul", "Mul"]
     assert names("--name", "Sin_0") == ["Sin"]
-    assert "no node is like that" in tool("inspect", model, "--op", "Conv", code=1)
+    assert tool("inspect", model, "--op", "Conv", code=1) == "no node is a Conv\n"
+    assert tool("inspect", model, "--line", "test_tools.py:1", code=1) == "no node comes from test_tools.py:1\n"
+    assert (
+        tool("inspect", model, "--line", "a.py:1", "--module", "b", code=1) == "no node comes from a.py:1 in module b\n"
+    )
     assert "FILE:LINE" in tool("inspect", model, "--line", "nonsense", code=1)
     tool("inspect", exports / "minimal.onnx", "--line", f"{__file__}:{line}")
     tool("inspect", exports / "minimal.onnx", "--line", f"elsewhere.py:{line}", code=1)
+
+
+def norm(x):
+    mean = x.mean(-1, keepdims=True)
+    spread = jnp.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-5)
+    return (x - mean) / spread
+
+
+def outer(x):
+    return norm(x)
+
+
+@pytest.mark.parametrize("level", ("full", "compact"))
+def test_a_fused_node_answers_for_each_of_its_lines(tool, tmp_path, level):
+    path = tmp_path / "model.onnx"
+    to_onnx(outer, [(2, 8)], stacktrace_metadata=level, return_mode="file", output_path=path)
+
+    def asked(*options, code=0):
+        nodes = tool.json("inspect", path, *options, code=code)["nodes"]
+        return [(node["op_type"], node["relation"]) for node in nodes]
+
+    [(op, _)] = asked("--line", f"norm:{line_of(norm, 'spread = ')}")
+    assert op == "LayerNormalization"
+    relations = {
+        asked("--self", "--line", f"norm:{line_of(norm, text)}")[0][1] for text in ("mean =", "spread =", "/ s")
+    }
+    assert relations == {"own", "fused"}
+    calling = f"outer:{line_of(outer, 'norm(x)')}"
+    assert asked("--line", calling) == asked("--line", calling, "--inclusive") == [(op, "through")]
+    assert asked("--line", calling, "--self", code=1) == []
+    text = tool("locate", path, "LayerNormalization_0")
+    assert text.count("return norm(x)") == 1 and text.count("mean = x.mean") == 1, "equal chains are shown once"
+    assert "all called from" in text
 
 
 def test_metadata_of_initializers_are_shown(tool, exports, tmp_path):
@@ -234,27 +273,30 @@ def test_blame_annotates_the_source(tool, exports, level):
     listing = tool("blame", exports / f"{level}.onnx", __file__).splitlines()
     with open(__file__) as file:
         source = file.read().splitlines()
-    assert len(listing) == len(source)
+    assert listing.pop(0).split() == ["self", "incl."] and len(listing) == len(source)
     line = line_of(Wave.__call__, "jnp.sin")
-    assert listing[line - 1].split()[:2] == ["1", "Sin"] and listing[line - 1].endswith(source[line - 1])
-    assert listing[line_of(halve, "0.5") - 1].split()[:3] == ["2", "Mul", "2"]
-    assert not listing[line - 2].startswith("     1")
+    assert listing[line - 1].split()[:3] == ["1", "1", "Sin"] and listing[line - 1].endswith(source[line - 1])
+    assert listing[line_of(halve, "0.5") - 1].split()[:4] == ["2", "2", "Mul", "2"]
+    assert listing[line - 2].split()[0] == str(line - 1)
+    if level != "minimal":
+        assert listing[line].split()[:3] == ["1", "4", "Mul"], "its own product, and what it called"
 
 
 def test_blame_without_a_source(tool, exports):
     assert "Wave.__call__:" in tool("blame", exports / "minimal.onnx")
     text = tool("blame", exports / "full.onnx")
-    assert text.splitlines()[0] == __file__ and "return x * 0.5" in text
+    assert text.splitlines()[0] == SHOWN_FILE and "return x * 0.5" in text
     lines = tool.json("blame", exports / "compact.onnx")["lines"]
     assert {row["function"] for row in lines} == {"halve", "Wave.__call__", "Wave.deeper"}
     assert sum(row["nodes"] for row in lines) == 5 and all(row["source"] for row in lines)
+    assert {row["function"]: row["inclusive_nodes"] for row in lines}["Wave.__call__"] == 4
 
 
 def test_blame_tells_what_is_missing(tool, exports, tmp_path):
     assert "JAX2ONNX_ENABLE_STACKTRACE_METADATA=1" in tool("blame", exports / "off.onnx", code=1)
     assert "cannot be read" in tool("blame", exports / "full.onnx", tmp_path / "none.py", code=1)
     (tmp_path / "other.py").write_text("x = 1\n")
-    assert "no node" in tool("blame", exports / "full.onnx", tmp_path / "other.py", code=1)
+    assert "comes from this file" in tool("blame", exports / "full.onnx", tmp_path / "other.py", code=1)
 
 
 def test_blame_knows_functions_by_their_indentation(tool, tmp_path):
@@ -281,7 +323,7 @@ def test_locate_shows_trace_source_and_neighbours(tool, exports):
     for level in ("full", "compact"):
         text = tool("locate", exports / f"{level}.onnx", "Sin_0")
         line = line_of(Wave.__call__, "jnp.sin")
-        assert f"{__file__}:{line} in Wave.__call__\n      y = jnp.sin(x)" in text
+        assert f"{SHOWN_FILE}:{line} in Wave.__call__\n      y = jnp.sin(x)" in text
         assert "graph input" in text and "to Mul" in text and "f32[B,3]" in text
     found = tool.json("locate", exports / "compact.onnx", "Sin_0")
     assert found["place"] == {"function": "Wave.__call__", "source_file": __file__, "line": line}
@@ -410,11 +452,13 @@ def test_traces_of_torch_are_understood(tool, tmp_path):
     path = tmp_path / "torch.onnx"
     onnx.save(torch_model(), path)
     text = tool("inspect", path)
-    assert "at forward:8, in ['', 'act', 'relu']" in text and "STACKTRACE" not in text
+    assert "at forward:8, in act" in text and "STACKTRACE" not in text
     assert tool.json("inspect", path, "--summary")["files"][0]["path"] == "/project/net.py"
     assert len(tool.json("inspect", path, "--line", "net.py:8")["nodes"]) == 2
     found = tool.json("locate", path, "relu")
-    assert [frame["function"] for frame in found["trace"]] == ["forward", "relu"]
+    assert [frame["function"] for frame in found["trace"]] == ["relu", "forward"], "innermost first"
+    assert len(tool.json("inspect", path, "--module", "act")["nodes"]) == 2
+    tool("inspect", path, "--module", "ac", code=1)
     assert tool.json("blame", path)["lines"][0]["line"] == 8
     assert "/project/net.py:8 in forward" in tool("locate", path, "relu")
 

@@ -1,5 +1,6 @@
 /* The tree of levels. */
 #include "tool/page/levels.h"
+#include "tool/tally.h"
 
 Level *level_new(Levels *levels, LevelKind kind, Str name, Level *parent) {
   Level *level = arena_new(&levels->context->arena, Level);
@@ -44,7 +45,7 @@ static Level *body_level(Levels *levels, Level *parent, const Attribute *body, s
 
 /* One body is what the node opens to; several stand in a level of their own. */
 static Level *inside_of(Levels *levels, Level *home, uint32_t slot, size_t index) {
-  const Node *node = levels->nodes->nodes.items[index].node;
+  const Node *node = levels->index->items.items[index].node;
   size_t at = 0;
   const Attribute *first = next_body(node, &at), *second = first ? next_body(node, &at) : NULL;
   if (!first) return NULL;
@@ -161,10 +162,10 @@ typedef struct Read {
 } Read;
 
 static Neighbours find_reads(Levels *levels) {
-  size_t count = levels->nodes->nodes.count;
+  size_t count = levels->index->counts[INDEX_NODE];
   ARRAY(Read) reads = {0};
   for (size_t i = 0; i < count; i++) {
-    const Node *node = levels->nodes->nodes.items[i].node;
+    const Node *node = levels->index->items.items[i].node;
     for (uint32_t k = 0; k < node->input_count; k++) {
       const Value *value = node->inputs[k].value;
       const Node *reader = value && value->producer ? node_in_graph(node, value->producer->graph) : NULL;
@@ -203,12 +204,12 @@ static void read_classes(Levels *levels, const Model *model) {
   }
 }
 
-const Levels *model_levels(Context *context, const Model *model, const NodeList *nodes) {
+const Levels *model_levels(Context *context, const Model *model, const Index *index) {
   Levels *levels = arena_new(&context->arena, Levels);
-  *levels = (Levels){.context = context, .model = model, .nodes = nodes};
-  levels->homes = arena_new_array(&context->arena, nodes->nodes.count + 1, Level *);
-  levels->slots = arena_new_array(&context->arena, nodes->nodes.count + 1, uint32_t);
-  levels->marks = arena_new_array(&context->arena, nodes->nodes.count + 1, size_t);
+  *levels = (Levels){.context = context, .model = model, .index = index};
+  levels->homes = arena_new_array(&context->arena, index->counts[INDEX_NODE] + 1, Level *);
+  levels->slots = arena_new_array(&context->arena, index->counts[INDEX_NODE] + 1, uint32_t);
+  levels->marks = arena_new_array(&context->arena, index->counts[INDEX_NODE] + 1, size_t);
   levels->reads = find_reads(levels);
   read_classes(levels, model);
   number_levels(levels, main_levels(levels, model));

@@ -1,5 +1,6 @@
 /* Edges between the boxes of levels, and the places of all boxes. */
 #include "tool/page/levels.h"
+#include "tool/tally.h"
 
 typedef struct End {
   Level *level;
@@ -90,8 +91,8 @@ void levels_connect(Levels *levels) {
     Level *level = levels->all.items[i];
     if (level->graph) add_interface(&connecting, level->graph, level);
   }
-  for (size_t i = 0; i < levels->nodes->nodes.count; i++) {
-    const Node *node = levels->nodes->nodes.items[i].node;
+  for (size_t i = 0; i < levels->index->counts[INDEX_NODE]; i++) {
+    const Node *node = levels->index->items.items[i].node;
     End from, to = {levels->homes[i], levels->slots[i]};
     for (uint32_t k = 0; to.level && k < node->input_count; k++) {
       const Value *value = node->inputs[k].value;
@@ -138,7 +139,7 @@ static double item_width(Levels *levels, const LevelItem *item) {
     Str class = item->inside->class;
     return width_of(letters(item->inside->name) + 2, (class ? letters(class) : 0) + 12);
   }
-  if (item->kind == ITEM_NODE) return node_width(levels, levels->nodes->nodes.items[item->node].node);
+  if (item->kind == ITEM_NODE) return node_width(levels, levels->index->items.items[item->node].node);
   if (!item->named) return PORT_WIDTH;
   return width_of(letters(item->value->name), type_letters(levels, item->value->type));
 }

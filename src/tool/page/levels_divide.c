@@ -34,29 +34,30 @@ static void add_parts(Context *context, Parts *parts, const char *text, size_t l
   }
 }
 
-static void add_modules(Levels *levels, Parts *parts, const Node *node) {
-  Str module = node_metadata(node, METADATA_PREFIX "module");
-  const char *slash = module || !node->name ? NULL : strrchr(node->name, '/');
-  if (module) add_parts(levels->context, parts, module, str_length(module), '.');
+static void add_modules(Levels *levels, Parts *parts, const Item *item) {
+  const Node *node = item->node;
+  const char *slash = item->module || !node->name ? NULL : strrchr(node->name, '/');
+  if (item->module) add_parts(levels->context, parts, item->module, str_length(item->module), '.');
   else if (slash) add_parts(levels->context, parts, node->name, (size_t)(slash - node->name), '/');
 }
 
 /* The program's calls that led to a node, outermost first: each a function and the line that called it. */
-static Parts *call_parts(Levels *levels, const Node *node) {
-  TraceCursor cursor = node_trace(node);
-  void **slot = map_slot_pointer(levels->context, &levels->calls, cursor.at);
+static Parts *call_parts(Levels *levels, const IndexOrigin *origin) {
+  void **slot = map_slot_pointer(levels->context, &levels->calls, origin);
   if (*slot) return *slot;
   Parts *parts = *slot = arena_new(&levels->context->arena, Parts);
-  ARRAY(TraceFrame) frames = {0};
-  for (TraceFrame frame; trace_next(&cursor, &frame) && !(frame.begins_block && frames.count);) {
-    if (!is_library_file(frame.file, frame.file_length)) array_push(levels->context, &frames, frame);
-  }
-  for (size_t i = 1; i < frames.count && parts->count < MOST_DEPTH; i++) {
-    size_t callee = cursor.is_torch ? i : frames.count - 1 - i, caller = cursor.is_torch ? i - 1 : callee + 1;
-    const TraceFrame *called = &frames.items[callee];
-    const char *text = arena_format(&levels->context->arena, "%.*s, line %u", (int)called->function_length,
-                                    called->function, frames.items[caller].line);
-    array_push(levels->context, parts, str_intern(levels->context, text));
+  const Index *index = levels->index;
+  const Chain *chain = &origin->chains.items[0];
+  uint32_t caller = 0; /* its line; 0: none yet */
+  for (size_t i = chain->count; i-- && parts->count < MOST_DEPTH;) {
+    const IndexFrame *frame = &index->frames.items[chain->frames[i]];
+    const IndexLine *line = &index->lines.items[frame->line];
+    if (line->is_library) continue;
+    if (caller) {
+      const char *text = arena_format(&levels->context->arena, "%s, line %u", frame->function, caller);
+      array_push(levels->context, parts, str_intern(levels->context, text));
+    }
+    caller = line->number;
   }
   return parts;
 }
@@ -68,10 +69,11 @@ typedef struct NodePath {
 } NodePath;
 
 static NodePath node_path(Levels *levels, size_t node) {
-  const Node *found = levels->nodes->nodes.items[node].node;
+  const Item *item = &levels->index->items.items[node];
+  const IndexOrigin *origin = item->origin == NO_ROW ? NULL : &levels->index->origins.items[item->origin];
   Parts modules = {0};
-  add_modules(levels, &modules, found);
-  const Parts *calls = node_trace(found).at ? call_parts(levels, found) : NULL;
+  add_modules(levels, &modules, item);
+  const Parts *calls = origin && origin->chains.count ? call_parts(levels, origin) : NULL;
   return (NodePath){.modules = modules.items,
                     .module_count = (uint32_t)modules.count,
                     .calls = calls ? calls->items : NULL,

@@ -2,7 +2,7 @@
 #ifndef J2O_TOOL_PAGE_PAGE_H
 #define J2O_TOOL_PAGE_PAGE_H
 
-#include "tool/nodes.h"
+#include "tool/index.h"
 #include "tool/source.h"
 
 /* Microseconds by node name: a double * for each Str. */

@@ -1,10 +1,11 @@
-/* The data of a page: sources, places, traces, nodes, graphs. */
+/* The data of a page: sources, places, traces, lines, nodes, graphs. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/spelling.h"
 #include "tool/page/page.h"
 #include "tool/page/page_rows.h"
+#include "tool/tally.h"
 
 /* ---- sources ---- */
 
@@ -18,7 +19,21 @@ static void add_lines(Page *page, Builder *json, const Source *source) {
   builder_add(json, "]");
 }
 
-/* [path, is it a library's, lines or 0]. A file that the model spells in several ways is in the page once. */
+/* The names by which a line of the file may be asked for: every end of its path, whole parts only. */
+static void add_names(Page *page, Builder *json, Str file) {
+  const char *between = "", *end = file + str_length(file);
+  builder_add(json, ",[");
+  for (const char *at = end; at > file;) {
+    at--;
+    if (at != file && at[-1] != '/') continue;
+    Str name = str_intern_sized(page->context, at, (size_t)(end - at));
+    builder_format(json, "%s%zu", between, text_row(page, name));
+    between = ",";
+  }
+  builder_add(json, "]");
+}
+
+/* [path, is it a library's, lines or 0, [names]]. A file that the model spells in several ways is in the page once. */
 static size_t file_row(Page *page, Str file) {
   size_t row;
   if (!file) return NONE;
@@ -30,6 +45,8 @@ static size_t file_row(Page *page, Str file) {
   builder_format(json, "[%zu,%d,", text_row(page, file), is_library);
   if (source) add_lines(page, json, source);
   else builder_add(json, "0");
+  if (is_library) builder_add(json, ",[]");
+  else add_names(page, json, file);
   builder_add(json, "]");
   return row;
 }
@@ -46,49 +63,101 @@ static size_t frame_row(Page *page, Rows *rows, Place place) {
   return row;
 }
 
-/* A model with minimal provenance names no files: a given one that defines the function stands in. */
 static size_t place_row(Page *page, Place place) {
-  const Sources *sources = &page->job->sources;
-  if (!place.function) return NONE;
-  for (size_t i = 0; i < sources->given_count && !place.file; i++) {
-    const Source *source = source_open(page->job, sources->given[i]);
-    if (source && source_defines(source, place.function, place.line)) {
-      place.file = str_intern(page->context, sources->given[i]);
-    }
-  }
-  return frame_row(page, &page->places, place);
+  return place.function ? frame_row(page, &page->places, place) : NONE;
 }
 
-/* Frames innermost first, -1 before a further trace of a merged node. */
-static size_t trace_row(Page *page, const Node *node) {
-  TraceCursor cursor = node_trace(node);
-  size_t row;
-  if (!cursor.at || cursor.at == cursor.end) return NONE;
-  if (!row_of(page, &page->traces, (uint64_t)(uintptr_t)cursor.at, cursor.is_torch, &row)) return row;
-  ARRAY(size_t) frames = {0};
-  TraceFrame frame;
-  while (trace_next(&cursor, &frame)) {
-    Place place = {.function = str_intern_sized(page->context, frame.function, frame.function_length),
-                   .file = str_intern_sized(page->context, frame.file, frame.file_length),
-                   .line = frame.line};
-    if (frame.begins_block && frames.count) array_push(page->context, &frames, NONE);
-    array_push(page->context, &frames, frame_row(page, &page->frames, place));
+static size_t trace_frame(Page *page, const Index *index, uint32_t row) {
+  const IndexFrame *frame = &index->frames.items[row];
+  const IndexLine *line = &index->lines.items[frame->line];
+  return frame_row(page, &page->frames, (Place){frame->function, line->file, line->number});
+}
+
+/* Of every origin its frames innermost first, -1 before a further trace. */
+static Builder all_traces(Page *page, const Index *index) {
+  Builder json;
+  builder_init(&json, page->context);
+  for (size_t i = 0; i < index->origins.count; i++) {
+    const IndexOrigin *origin = &index->origins.items[i];
+    builder_add(&json, i ? ",\n[" : "\n[");
+    for (size_t k = 0; k < origin->chains.count; k++) {
+      const Chain *chain = &origin->chains.items[k];
+      if (k) builder_add(&json, ",-1");
+      for (size_t f = 0; f < chain->count; f++) {
+        if (k || f) builder_add(&json, ",");
+        add_row(&json, trace_frame(page, index, chain->frames[f]));
+      }
+    }
+    builder_add(&json, "]");
   }
-  Builder *json = &page->traces.json;
-  builder_add(json, "[");
-  for (size_t i = 0; i < frames.count; i++) {
-    if (i) builder_add(json, ",");
-    add_row(json, frames.items[cursor.is_torch ? frames.count - 1 - i : i]);
+  return json;
+}
+
+/* ---- lines ---- */
+
+/* Numbers of origins, and what of them is no node. */
+static void add_passages(Builder *json, const IndexLine *line, Relation relation) {
+  const char *between = "";
+  builder_add(json, ",[");
+  for (size_t i = 0; i < line->passages.count; i++) {
+    if (line->passages.items[i].relation != relation) continue;
+    builder_format(json, "%s%u", between, line->passages.items[i].origin);
+    between = ",";
   }
   builder_add(json, "]");
-  return row;
+}
+
+static void add_others(Page *page, Builder *json, const Index *index, const IndexLine *line, ItemKind kind) {
+  const char *between = "";
+  builder_add(json, ",[");
+  for (size_t i = 0; i < line->passages.count; i++) {
+    if (line->passages.items[i].relation < RELATION_FUSED) continue;
+    const IndexOrigin *origin = &index->origins.items[line->passages.items[i].origin];
+    for (size_t k = 0; k < origin->items.count; k++) {
+      const Item *item = &index->items.items[origin->items.items[k]];
+      if (item->kind != kind) continue;
+      Str text = kind == INDEX_REMOVED ? item_reason(page->context, item) : item->value->name;
+      builder_format(json, "%s%zu", between, text_row(page, text));
+      between = ",";
+    }
+  }
+  builder_add(json, "]");
+}
+
+/* [file, number, [function texts], own, fused, through, [constant texts], [removed texts]]: own, fused and through are
+ * rows of traces. Of libraries only the lines that something came from. */
+static Builder all_lines(Page *page, const Index *index) {
+  Builder json;
+  builder_init(&json, page->context);
+  size_t count = 0;
+  for (size_t i = 0; i < index->lines.count; i++) {
+    const IndexLine *line = &index->lines.items[i];
+    bool is_end = false;
+    for (size_t k = 0; k < line->passages.count && !is_end; k++) {
+      is_end = line->passages.items[k].relation >= RELATION_FUSED;
+    }
+    if (line->is_library && !is_end) continue;
+    builder_add(&json, count++ ? ",\n[" : "\n[");
+    add_row(&json, file_row(page, line->file));
+    builder_format(&json, ",%u,[", line->number);
+    for (size_t k = 0; k < line->functions.count; k++) {
+      builder_format(&json, "%s%zu", k ? "," : "", text_row(page, line->functions.items[k]));
+    }
+    builder_add(&json, "]");
+    for (Relation relation = RELATION_OWN; relation > RELATION_NONE; relation--) add_passages(&json, line, relation);
+    add_others(page, &json, index, line, INDEX_INITIALIZER);
+    add_others(page, &json, index, line, INDEX_REMOVED);
+    builder_add(&json, "]");
+  }
+  return json;
 }
 
 /* ---- nodes ---- */
 
 static bool is_shown_apart(Str key) {
   static const char *const keys[] = {METADATA_PREFIX "callsite", METADATA_PREFIX "plugin",
-                                     METADATA_PREFIX "jax_traceback", METADATA_PREFIX "stacktrace"};
+                                     METADATA_PREFIX "jax_traceback", METADATA_PREFIX "stacktrace",
+                                     METADATA_PREFIX "module"};
   if (str_is(key, TORCH_TRACE) || str_is(key, METADATA_REFERENCE)) return true;
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     if (str_is(key, keys[i])) return true;
@@ -121,16 +190,16 @@ static void add_facts(Page *page, Builder *json, const Node *node) {
   builder_add(json, "]");
 }
 
-/* [graph, operator, name, place, trace, plugin, calls, [inputs], [outputs], [facts]] */
-static void add_node(Page *page, Builder *json, const PlacedNode *placed, size_t graph) {
-  const Node *node = placed->node;
+/* [graph, operator, name, place, trace, plugin, calls, [inputs], [outputs], [facts], module] */
+static void add_node(Page *page, Builder *json, const Item *item, size_t graph) {
+  const Node *node = item->node;
   builder_format(json, "[%zu", graph);
   add_next(json, text_row(page, operator_name(page->context, node)));
   add_next(json, text_row(page, node->name));
-  add_next(json, place_row(page, placed->place));
-  add_next(json, trace_row(page, node));
-  add_next(json, text_row(page, node_metadata(node, METADATA_PREFIX "plugin")));
-  add_next(json, text_row(page, node_metadata(node, METADATA_PREFIX "stacktrace")));
+  add_next(json, place_row(page, item->place));
+  add_next(json, item->origin == NO_ROW ? NONE : item->origin);
+  add_next(json, text_row(page, metadata_get(&node->metadata, METADATA_PREFIX "plugin")));
+  add_next(json, text_row(page, metadata_get(&node->metadata, METADATA_PREFIX "stacktrace")));
   builder_add(json, ",[");
   for (uint32_t i = 0; i < node->input_count; i++) {
     if (i) builder_add(json, ",");
@@ -143,6 +212,7 @@ static void add_node(Page *page, Builder *json, const PlacedNode *placed, size_t
   }
   builder_add(json, "]");
   add_facts(page, json, node);
+  add_next(json, text_row(page, item->module));
   builder_add(json, "]");
 }
 
@@ -179,7 +249,7 @@ static Str function_name(Page *page, const Function *function) {
 }
 
 /* ["graph" | "body" | "function", name, the node it is a body of, [inputs], [outputs]] */
-static Graphs all_graphs(Page *page, const Model *model, const NodeList *nodes) {
+static Graphs all_graphs(Page *page, const Model *model, const Index *index) {
   Graphs graphs = {0};
   builder_init(&graphs.json, page->context);
   add_graph(page, &graphs, model->graph, model->graph->name, "graph", NONE);
@@ -187,8 +257,8 @@ static Graphs all_graphs(Page *page, const Model *model, const NodeList *nodes) 
     const Function *function = model->functions.items[i];
     add_graph(page, &graphs, function->body, function_name(page, function), "function", NONE);
   }
-  for (size_t i = 0; i < nodes->nodes.count; i++) {
-    const Node *node = nodes->nodes.items[i].node;
+  for (size_t i = 0; i < index->counts[INDEX_NODE]; i++) {
+    const Node *node = index->items.items[i].node;
     for (size_t k = 0; k < node->attributes.count; k++) {
       const Attribute *attribute = &node->attributes.items[k];
       if (attribute->kind == ATTRIBUTE_GRAPH) add_graph(page, &graphs, attribute->graph, attribute->name, "body", i);
@@ -199,11 +269,11 @@ static Graphs all_graphs(Page *page, const Model *model, const NodeList *nodes) 
 
 /* ---- the whole ---- */
 
-static size_t add_times(Page *page, Builder *json, const NodeList *nodes, const Profile *profile) {
+static size_t add_times(Page *page, Builder *json, const Index *index, const Profile *profile) {
   size_t timed = 0;
   builder_add(json, ",\n\"times\": [");
-  for (size_t i = 0; i < nodes->nodes.count; i++) {
-    const double *time = map_get_pointer(&profile->times, nodes->nodes.items[i].node->name);
+  for (size_t i = 0; i < index->counts[INDEX_NODE]; i++) {
+    const double *time = map_get_pointer(&profile->times, index->items.items[i].node->name);
     if (time) builder_format(json, "%s[%zu,%.3f]", timed++ ? "," : "", i, *time);
   }
   builder_add(json, "]");
@@ -234,22 +304,23 @@ static void add_head(Builder *json, const Job *job, const Model *model) {
 PageData page_data(Job *job, Model *model, const Profile *profile) {
   Context *context = &job->context;
   Page page = {.job = job, .context = context, .words = {.context = context}};
-  Rows *all[] = {&page.texts, &page.values, &page.frames, &page.traces, &page.places, &page.file_rows};
+  Rows *all[] = {&page.texts, &page.values, &page.frames, &page.places, &page.file_rows};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) builder_init(&all[i]->json, context);
   builder_init(&page.words.line, context);
-  const NodeList *nodes = model_nodes(context, model);
-  match_sources(job, nodes);
-  Graphs graphs = all_graphs(&page, model, nodes);
+  Index *index = model_index(context, model);
+  index_sources(job, index);
+  Graphs graphs = all_graphs(&page, model, index);
   Builder rows;
   builder_init(&rows, context);
-  for (size_t i = 0; i < nodes->nodes.count; i++) {
-    const PlacedNode *placed = &nodes->nodes.items[i];
-    size_t graph = (size_t)(uintptr_t)map_get_pointer(&graphs.known, placed->node->graph) - 1;
+  for (size_t i = 0; i < index->counts[INDEX_NODE]; i++) {
+    const Item *item = &index->items.items[i];
+    size_t graph = (size_t)(uintptr_t)map_get_pointer(&graphs.known, item->node->graph) - 1;
     builder_add(&rows, i ? ",\n" : "\n");
-    add_node(&page, &rows, placed, graph);
+    add_node(&page, &rows, item, graph);
   }
-  Builder levels = page_levels(&page, model, nodes);
-  PageData data = {.node_count = nodes->nodes.count, .placed_count = nodes->placed_count};
+  Builder traces = all_traces(&page, index), lines = all_lines(&page, index);
+  Builder levels = page_levels(&page, model, index);
+  PageData data = {.node_count = index->counts[INDEX_NODE], .placed_count = index->placed_count};
   data.file_count = page.files_with_text;
   Builder *json = &data.json;
   builder_init(json, context);
@@ -258,12 +329,13 @@ PageData page_data(Job *job, Model *model, const Profile *profile) {
   add_rows(json, "values", &page.values.json);
   add_rows(json, "files", &page.file_rows.json);
   add_rows(json, "frames", &page.frames.json);
-  add_rows(json, "traces", &page.traces.json);
+  add_rows(json, "traces", &traces);
+  add_rows(json, "lines", &lines);
   add_rows(json, "places", &page.places.json);
   add_rows(json, "graphs", &graphs.json);
   add_rows(json, "nodes", &rows);
   add_rows(json, "levels", &levels);
-  if (profile) data.timed_count = add_times(&page, json, nodes, profile);
+  if (profile) data.timed_count = add_times(&page, json, index, profile);
   builder_add(json, "}");
   return data;
 }

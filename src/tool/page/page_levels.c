@@ -36,9 +36,9 @@ static void add_edges(Page *page, Builder *json, const Level *level) {
   }
 }
 
-Builder page_levels(Page *page, const Model *model, const NodeList *nodes) {
+Builder page_levels(Page *page, const Model *model, const Index *index) {
   static const char *const kinds[] = {"model", "graph", "function", "node", "body", "module", "call", "part"};
-  const Levels *levels = model_levels(page->context, model, nodes);
+  const Levels *levels = model_levels(page->context, model, index);
   Builder json;
   builder_init(&json, page->context);
   for (size_t i = 0; i < levels->all.count; i++) {

@@ -1,10 +1,13 @@
 // Shows what page_data.c wrote. Rows refer to each other by number, -1 is none:
 //   texts   "…"                              values  [text, type text, is it an initializer]
-//   files   [path text, is it a library's, lines or 0]
+//   files   [path text, is it a library's, lines or 0, [name texts]]: a line may be asked for by any of the names
 //   frames  [file, line, function text]      places  the same: where a node came from
 //   traces  [frame, …] innermost first, -1 before a further trace of a node merged from several
+//   lines   [file, number, [function texts], [own traces], [fused traces], [traces through], [constant texts],
+//           [texts of what was removed]]: which traces belong to a line, and how
 //   graphs  ["graph" | "body" | "function", text, the node it is a body of, [inputs], [outputs]]
-//   nodes   [graph, operator text, name text, place, trace, plugin text, calls text, [inputs], [outputs], [fact texts]]
+//   nodes   [graph, operator text, name text, place, trace, plugin text, calls text, [inputs], [outputs], [fact texts],
+//           module text]
 //   times   [node, microseconds], where a profile was given
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
@@ -19,8 +22,6 @@ const duration = (us) => (us >= 1e6 ? `${(us / 1e6).toFixed(2)} s` : us >= 1e3 ?
 
 const lines = new Map();
 const nodeLine = [];
-const traceLines = []; // all lines that a trace passes
-const traceEnds = []; // those where its parts end: a node merged from several came from all of them
 const nodeTime = new Float64Array(data.nodes.length);
 const wholeTime = new Float64Array(data.nodes.length);
 for (const [node, time] of data.times || []) nodeTime[node] = wholeTime[node] = time;
@@ -50,54 +51,33 @@ const nodeBytes = new Float64Array(data.nodes.length);
 }
 const size = (bytes) => (bytes >= 1 << 30 ? `${(bytes / (1 << 30)).toFixed(1)} GiB` : bytes >= 1 << 20 ? `${(bytes / (1 << 20)).toFixed(1)} MiB` : bytes >= 1024 ? `${(bytes / 1024).toFixed(1)} KiB` : `${bytes} B`);
 
-function lineOf([file, line, name]) {
-  const key = file < 0 ? `${name}:${line}` : `${file}/${line}`;
-  if (!lines.has(key)) {
-    lines.set(key, { file, line, names: new Set(), nodes: [], own: 0, callers: 0, time: 0, bytes: 0, hue: 0 });
-  }
-  const found = lines.get(key);
-  found.names.add(name);
-  return found;
-}
-
-data.traces.forEach((trace) => {
-  const passed = new Set(), ends = new Set();
-  let atEnd = true;
-  for (const frame of trace) {
-    if (frame < 0) atEnd = true;
-    else if (!data.files[data.frames[frame][0]][1]) {
-      const line = lineOf(data.frames[frame]);
-      passed.add(line);
-      if (atEnd) ends.add(line);
-      atEnd = false;
-    }
-  }
-  traceLines.push(passed);
-  traceEnds.push(ends);
-});
+const lineKey = ([file, line, name]) => (file < 0 ? `${name}:${line}` : `${file}/${line}`);
+const lineOf = (frame) => lines.get(lineKey(frame)) || null;
+const nodesOf = data.traces.map(() => []);
 data.nodes.forEach((node, index) => {
-  const line = node[PLACE] < 0 ? null : lineOf(data.places[node[PLACE]]);
-  nodeLine.push(line);
-  if (line) {
+  nodeLine.push(null);
+  if (node[TRACE] >= 0) nodesOf[node[TRACE]].push(index);
+});
+for (const [file, number, names, own, fused, through, constants, removed] of data.lines) {
+  const line = { file, line: number, names: new Set(names), own: 0, callers: 0, time: 0, bytes: 0, hue: 0, constants, removed };
+  for (const name of file < 0 ? names : [-1]) lines.set(lineKey([file, number, name]), line);
+  for (const index of own.flatMap((trace) => nodesOf[trace])) {
+    nodeLine[index] = line;
     line.own++;
-    line.nodes.push(index);
     line.time += nodeTime[index];
     line.bytes += nodeBytes[index];
   }
-  if (node[TRACE] < 0) return;
-  for (const passed of traceLines[node[TRACE]]) {
-    if (passed === line) continue;
-    if (traceEnds[node[TRACE]].has(passed)) passed.nodes.push(index);
-    else passed.callers++;
-  }
-});
+  line.nodes = [...own, ...fused].flatMap((trace) => nodesOf[trace]).sort((a, b) => a - b);
+  line.traces = new Set([...own, ...fused]);
+  line.through = new Set(through);
+  line.callers = through.reduce((sum, trace) => sum + nodesOf[trace].length, 0);
+}
 // Neighbouring lines get hues far apart: each is a golden angle from the one before.
 [...lines.values()].filter((line) => line.nodes.length).forEach((line, index) => (line.hue = (index * 137.5 + 210) % 360));
-const nodePasses = (node, line) => node[TRACE] >= 0 && traceLines[node[TRACE]].has(line);
-const isFrom = (index, line) => {
-  const trace = data.nodes[index][TRACE];
-  return nodeLine[index] === line || (trace >= 0 && traceEnds[trace].has(line));
-};
+const isFrom = (index, line) => line.traces.has(data.nodes[index][TRACE]);
+const nodePasses = (node, line) => line.traces.has(node[TRACE]) || line.through.has(node[TRACE]);
+// A line is answered by its own nodes, or where it has none by those that it called.
+const isOfLine = (index, line) => isFrom(index, line) || (!line.nodes.length && nodePasses(data.nodes[index], line));
 
 // ---- documents: what the left side can show ----
 

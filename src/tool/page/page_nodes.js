@@ -49,6 +49,22 @@ nodeList.decorate = (at, row) => {
   row.classList.toggle("through", !!line && !line.nodes.length && nodePasses(data.nodes[index], line));
 };
 
+// Lines by all names that they may be asked for.
+let answers = null;
+function linesAt(word) {
+  if (!answers) {
+    answers = new Map();
+    for (const line of new Set(lines.values())) {
+      const names = [...line.names, ...(line.file < 0 ? [] : data.files[line.file][3])].map(text);
+      for (const name of new Set(names)) {
+        const key = `${name}:${line.line}`.toLowerCase();
+        answers.set(key, [...(answers.get(key) || []), line]);
+      }
+    }
+  }
+  return answers.get(word);
+}
+
 let haystacks = null;
 function haystack(index) {
   haystacks ||= new Array(data.nodes.length);
@@ -72,8 +88,8 @@ function currentFilter() {
     if (kind === "f" && !(line && line.file === number)) return false;
     if (kind === "n" && !(line && data.places[node[PLACE]][2] === number)) return false;
     const chosen = state.line;
-    if (state.only && chosen && !isFrom(index, chosen) && (chosen.nodes.length || !nodePasses(node, chosen))) return false;
-    return words.every((word) => haystack(index).includes(word));
+    if (state.only && chosen && !isOfLine(index, chosen)) return false;
+    return words.every((word) => linesAt(word)?.some((one) => isOfLine(index, one)) ?? haystack(index).includes(word));
   };
 }
 

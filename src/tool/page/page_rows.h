@@ -16,7 +16,7 @@ typedef struct Page {
   Job *job;
   Context *context;
   Report words; /* to spell types and attributes with */
-  Rows texts, values, frames, traces, places, file_rows;
+  Rows texts, values, frames, places, file_rows;
   size_t files_with_text;
 } Page;
 
@@ -31,6 +31,6 @@ void add_row(Builder *json, size_t row); /* -1 for NONE */
 void add_next(Builder *json, size_t row);
 
 /* The drawing, level by level: page_levels.c. */
-Builder page_levels(Page *page, const Model *model, const NodeList *nodes);
+Builder page_levels(Page *page, const Model *model, const Index *index);
 
 #endif

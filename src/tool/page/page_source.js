@@ -12,7 +12,9 @@ const sourceList = new List(byId("lines"), "option", (index) => {
   }
   const became = line.nodes.length ? `became ${plural(line.nodes.length, "node")}` : "";
   const called = line.callers ? `called what became ${plural(line.callers, "node")}` : "";
-  const said = [namesOf(line), became, called].filter(Boolean).join("; ");
+  const constants = line.constants.length ? `computed at export: ${line.constants.map(text).join(", ")}` : "";
+  const removed = [...new Set(line.removed)].map(text).join(", ");
+  const said = [namesOf(line), became, constants, removed, called].filter(Boolean).join("; ");
   row.title = said;
   row.setAttribute("aria-label", `${number ? `line ${number}: ` : ""}${code.trim()}; ${said}`);
   return row;
