@@ -5,7 +5,7 @@
 
 #include "tool/diff.h"
 #include "tool/source.h"
-#include "tool/traces.h"
+#include "tool/trace_report.h"
 
 typedef enum ChangeKind { CHANGE_REMOVED, CHANGE_ADDED, CHANGE_ALTERED } ChangeKind;
 

@@ -4,7 +4,7 @@
 
 #include "tool/index.h"
 #include "tool/source.h"
-#include "tool/traces.h"
+#include "tool/trace_report.h"
 
 typedef struct Found {
   const Node *node;   /* by its name, or the maker of the value */

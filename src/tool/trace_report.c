@@ -1,5 +1,5 @@
 /* Traces of an item. */
-#include "tool/traces.h"
+#include "tool/trace_report.h"
 
 #include <string.h>
 

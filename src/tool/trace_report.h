@@ -1,6 +1,6 @@
 /* The traces of an item, for people and for programs. */
-#ifndef J2O_TOOL_TRACES_H
-#define J2O_TOOL_TRACES_H
+#ifndef J2O_TOOL_TRACE_REPORT_H
+#define J2O_TOOL_TRACE_REPORT_H
 
 #include "tool/index.h"
 
