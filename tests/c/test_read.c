@@ -7,7 +7,7 @@
 #include "onnx/file/print.h"
 #include "onnx/file/read.h"
 #include "test.h"
-#include "tool/tool.h"
+#include "tool/index.h"
 
 /* ---- a writer, independent of the one under src ---- */
 
@@ -175,8 +175,9 @@ static void read_and_show(void *argument) {
   if (!work->sink) return;
   Report report = {.context = &work->context, .stream = work->sink, .full = true};
   builder_init(&report.line, &work->context);
-  inspect_text(&report, "model.onnx", work->model);
-  inspect_json(&report, "model.onnx", work->model);
+  const Index *index = model_index(&work->context, work->model);
+  inspect_text(&report, "model.onnx", index);
+  inspect_json(&report, "model.onnx", index);
 }
 
 static bool run(Work *work, const unsigned char *data, size_t size) {

@@ -6,7 +6,7 @@
 
 #include "onnx/file/print.h"
 #include "onnx/file/read.h"
-#include "tool/tool.h"
+#include "tool/index.h"
 
 typedef struct Reading {
   Context context;
@@ -23,8 +23,9 @@ static void run(void *argument) {
   model_print(&text, model);
   Report report = {.context = &job->context, .stream = job->sink, .full = true, .color = true};
   builder_init(&report.line, &job->context);
-  inspect_text(&report, "model.onnx", model);
-  inspect_json(&report, "model.onnx", model);
+  const Index *index = model_index(&job->context, model);
+  inspect_text(&report, "model.onnx", index);
+  inspect_json(&report, "model.onnx", index);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
