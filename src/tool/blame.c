@@ -8,7 +8,7 @@
 
 typedef struct Listing {
   Job *job;
-  const Index *index;
+  const OriginIndex *index;
   Question question;
   Answer answer; /* what counts: everything, or a module's */
   ARRAY(const IndexLine *) lines;
@@ -38,7 +38,7 @@ static bool is_listed(const Listing *listing, const IndexLine *line, Str file) {
 
 /* Of one file, or of all when that is NULL. */
 static void list_lines(Listing *listing, Str file) {
-  const Index *index = listing->index;
+  const OriginIndex *index = listing->index;
   for (size_t i = 0; i < index->lines.count; i++) {
     const IndexLine *line = &index->lines.items[i];
     if (is_listed(listing, line, file)) array_push(&listing->job->context, &listing->lines, line);
@@ -233,7 +233,7 @@ static void list_json(const Listing *listing, const Source *given) {
 }
 
 void run_blame(Job *job) {
-  Index *index = model_index(&job->context, job_model(job, 0));
+  OriginIndex *index = model_index(&job->context, job_model(job, 0));
   require_places(job, index);
   index_sources(job, index);
   Listing listing = {.job = job, .index = index, .question = job_question(job)};

@@ -9,7 +9,7 @@ enum { UNMATCHED = 0 };
 typedef struct Side {
   const char *path;
   Model *model;
-  Index *index;
+  OriginIndex *index;
   size_t count;    /* of nodes, the first items of the index */
   uint64_t *deep;  /* what a node computes, from the graph's inputs on */
   uint64_t *local; /* operator, attributes, types */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "onnx/file/metadata_edit.h"
-#include "tool/nodes.h"
+#include "tool/index.h"
 
 static bool is_compact(const Model *model) {
   for (size_t i = 0; i < model->metadata.count; i++) {
@@ -17,7 +17,7 @@ static bool is_compact(const Model *model) {
 }
 
 static void require_provenance(Job *job, const char *path, Model *original) {
-  if (model_nodes(&job->context, original)->placed_count) return;
+  if (model_index(&job->context, original)->placed_count) return;
   fail(&job->context, ERROR_VALUE, "%s: %s", path, no_places_help);
 }
 

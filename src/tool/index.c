@@ -24,7 +24,7 @@ static bool is_new(void **slot, size_t count, uint32_t *row) {
   return absent;
 }
 
-static uint32_t line_row(Context *context, Index *index, Place place) {
+static uint32_t line_row(Context *context, OriginIndex *index, Place place) {
   uint32_t row;
   Str key = place.file ? place.file : place.function;
   uint64_t kind = (uint64_t)place.line << 1 | (place.file != NULL);
@@ -36,7 +36,7 @@ static uint32_t line_row(Context *context, Index *index, Place place) {
   return row;
 }
 
-static uint32_t frame_row(Context *context, Index *index, Place place) {
+static uint32_t frame_row(Context *context, OriginIndex *index, Place place) {
   uint32_t row, line = line_row(context, index, place);
   if (is_new(map_slot(context, &index->known_frames, line, word(place.function)), index->frames.count, &row)) {
     array_push(context, &index->frames, ((IndexFrame){line, place.function}));
@@ -49,12 +49,12 @@ static uint32_t frame_row(Context *context, Index *index, Place place) {
 
 typedef ARRAY(uint32_t) Rows;
 
-static const IndexLine *line_of_frame(const Index *index, uint32_t frame) {
+static const IndexLine *line_of_frame(const OriginIndex *index, uint32_t frame) {
   return &index->lines.items[index->frames.items[frame].line];
 }
 
 /* The innermost of the user's frames; else of a library's outside JAX; else the innermost. */
-static size_t user_frame(const Index *index, const uint32_t *frames, size_t count) {
+static size_t user_frame(const OriginIndex *index, const uint32_t *frames, size_t count) {
   size_t library = count;
   for (size_t i = 0; i < count; i++) {
     const IndexLine *line = line_of_frame(index, frames[i]);
@@ -64,7 +64,8 @@ static size_t user_frame(const Index *index, const uint32_t *frames, size_t coun
   return library < count ? library : 0;
 }
 
-static void add_chain(Context *context, const Index *index, IndexOrigin *origin, Rows *rows, bool outermost_first) {
+static void add_chain(Context *context, const OriginIndex *index, IndexOrigin *origin, Rows *rows,
+                      bool outermost_first) {
   if (!rows->count) return;
   for (size_t i = 0, j = rows->count; outermost_first && i + 1 < j; i++) {
     uint32_t other = rows->items[--j];
@@ -78,7 +79,7 @@ static void add_chain(Context *context, const Index *index, IndexOrigin *origin,
   rows->count = 0;
 }
 
-static void read_chains(Context *context, Index *index, IndexOrigin *origin, TraceCursor cursor) {
+static void read_chains(Context *context, OriginIndex *index, IndexOrigin *origin, TraceCursor cursor) {
   Rows rows = {0};
   TraceFrame frame;
   while (trace_next(&cursor, &frame)) {
@@ -93,7 +94,7 @@ static void read_chains(Context *context, Index *index, IndexOrigin *origin, Tra
 
 /* The file of a callsite is that of the first frame of the traces with its function and line; that frame then stands
  * for the user's line of its chain. */
-static void take_callsite(Context *context, Index *index, IndexOrigin *origin, Str callsite) {
+static void take_callsite(Context *context, OriginIndex *index, IndexOrigin *origin, Str callsite) {
   size_t length = str_length(callsite);
   uint32_t number = 0;
   if (!parse_callsite(callsite, length, &length, &number)) number = 0;
@@ -113,7 +114,7 @@ static void take_callsite(Context *context, Index *index, IndexOrigin *origin, S
   origin->frame = frame_row(context, index, origin->place);
 }
 
-static void find_place(Context *context, Index *index, IndexOrigin *origin, Str callsite) {
+static void find_place(Context *context, OriginIndex *index, IndexOrigin *origin, Str callsite) {
   if (callsite && *callsite) {
     take_callsite(context, index, origin, callsite);
   } else if (origin->chains.count) {
@@ -126,7 +127,7 @@ static void find_place(Context *context, Index *index, IndexOrigin *origin, Str 
 
 /* The closest relation comes first and counts. An origin's passage is the last of the lines that it passes: one look
  * tells whether a line has it already. */
-static void add_passage(Context *context, Index *index, uint32_t row, uint32_t frame, Relation relation) {
+static void add_passage(Context *context, OriginIndex *index, uint32_t row, uint32_t frame, LineRelation relation) {
   IndexLine *line = &index->lines.items[index->frames.items[frame].line];
   size_t count = line->passages.count;
   if (count && line->passages.items[count - 1].origin == row) return;
@@ -134,7 +135,7 @@ static void add_passage(Context *context, Index *index, uint32_t row, uint32_t f
   array_push(context, &index->origins.items[row].passed, ((Passed){frame, relation}));
 }
 
-static void add_passages(Context *context, Index *index, uint32_t row) {
+static void add_passages(Context *context, OriginIndex *index, uint32_t row) {
   const IndexOrigin *origin = &index->origins.items[row];
   if (origin->frame != NO_ROW) add_passage(context, index, row, origin->frame, RELATION_OWN);
   for (size_t i = 1; i < origin->chains.count; i++) {
@@ -147,7 +148,7 @@ static void add_passages(Context *context, Index *index, uint32_t row) {
   }
 }
 
-static uint32_t origin_row(Context *context, Index *index, const MetadataList *metadata) {
+static uint32_t origin_row(Context *context, OriginIndex *index, const MetadataList *metadata) {
   uint32_t row;
   Str callsite = metadata_get(metadata, METADATA_PREFIX "callsite");
   TraceCursor cursor = trace_of(metadata);
@@ -187,7 +188,7 @@ static Str module_of(Context *context, const MetadataList *metadata) {
 
 /* ---- items ---- */
 
-static void add_item(Context *context, Index *index, Item item) {
+static void add_item(Context *context, OriginIndex *index, Item item) {
   uint32_t row = (uint32_t)index->items.count;
   item.origin = origin_row(context, index, item.metadata);
   item.module = module_of(context, item.metadata);
@@ -201,7 +202,7 @@ static void add_item(Context *context, Index *index, Item item) {
   array_push(context, &index->items, item);
 }
 
-static void add_nodes(Context *context, Index *index, const Graph *graph) {
+static void add_nodes(Context *context, OriginIndex *index, const Graph *graph) {
   FOR_EACH_NODE(node, graph) {
     node->scratch = (void *)(uintptr_t)index->items.count;
     add_item(context, index, (Item){.kind = INDEX_NODE, .node = node, .metadata = &node->metadata});
@@ -213,7 +214,7 @@ static void add_nodes(Context *context, Index *index, const Graph *graph) {
 }
 
 static void add_initializers(Graph *graph, void *data) {
-  Index *index = data;
+  OriginIndex *index = data;
   Context *context = index->model->context;
   for (size_t i = 0; i < graph->initializers.count; i++) {
     const Value *value = graph->initializers.items[i];
@@ -223,8 +224,8 @@ static void add_initializers(Graph *graph, void *data) {
   }
 }
 
-Index *model_index(Context *context, Model *model) {
-  Index *index = arena_new(&context->arena, Index);
+OriginIndex *model_index(Context *context, Model *model) {
+  OriginIndex *index = arena_new(&context->arena, OriginIndex);
   index->model = model;
   add_nodes(context, index, model->graph);
   for (size_t i = 0; i < model->functions.count; i++) add_nodes(context, index, model->functions.items[i]->body);
@@ -232,7 +233,7 @@ Index *model_index(Context *context, Model *model) {
   return index;
 }
 
-const Item *value_item(const Index *index, const Value *value) {
+const Item *value_item(const OriginIndex *index, const Value *value) {
   uintptr_t row = (uintptr_t)map_get_pointer(&index->values, value);
   return row ? &index->items.items[row - 1] : NULL;
 }
@@ -251,7 +252,7 @@ Str item_reason(Context *context, const Item *item) {
   return str_intern_sized(context, text.text, text.length);
 }
 
-void require_places(Job *job, const Index *index) {
+void require_places(Job *job, const OriginIndex *index) {
   if (index->origins.count) return;
   fail(&job->context, ERROR_FORMAT, "%s", no_places_help);
 }

@@ -22,13 +22,13 @@ typedef struct Place {
 } Place;
 
 /* How an item belongs to a line; the closest is the largest. */
-typedef enum Relation {
+typedef enum LineRelation {
   RELATION_NONE,
   RELATION_THROUGH, /* a trace passes the line: it called what became the item, or is a library's code that did it */
   RELATION_FUSED,   /* a further trace ends there: the item does this line's work too */
   RELATION_OWN,     /* the item's own line */
   RELATIONS,
-} Relation;
+} LineRelation;
 
 extern const char *const relation_names[RELATIONS];
 
@@ -38,7 +38,7 @@ enum { NO_ROW = UINT32_MAX };
 
 typedef struct Passage {
   uint32_t origin;
-  Relation relation;
+  LineRelation relation;
 } Passage;
 
 typedef struct IndexLine {
@@ -64,7 +64,7 @@ typedef struct Chain {
 /* A line that an origin belongs to, by a frame there. */
 typedef struct Passed {
   uint32_t frame;
-  Relation relation;
+  LineRelation relation;
 } Passed;
 
 typedef struct IndexOrigin {
@@ -86,7 +86,7 @@ struct Item {
   Str module;      /* dotted path; NULL: the model does not say */
 };
 
-struct Index {
+struct OriginIndex {
   Model *model;
   ARRAY(Item)
   items; /* nodes of the graph and the bodies inside it, then of functions; initializers; what was removed */
@@ -99,17 +99,17 @@ struct Index {
 };
 
 /* Marks every node with its row, in its scratch. */
-Index *model_index(Context *context, Model *model);
+OriginIndex *model_index(Context *context, Model *model);
 static inline size_t node_index(const Node *node) { return (size_t)(uintptr_t)node->scratch; }
-static inline const Item *node_item(const Index *index, const Node *node) {
+static inline const Item *node_item(const OriginIndex *index, const Node *node) {
   return &index->items.items[node_index(node)];
 }
-const Item *value_item(const Index *index, const Value *value); /* of an initializer; else NULL */
-void report_place(Report *report, Place place);                 /* "Block.__call__:72" */
-Str item_reason(Context *context, const Item *item);            /* of what was removed: "removed: dead" */
+const Item *value_item(const OriginIndex *index, const Value *value); /* of an initializer; else NULL */
+void report_place(Report *report, Place place);                       /* "Block.__call__:72" */
+Str item_reason(Context *context, const Item *item);                  /* of what was removed: "removed: dead" */
 
 /* Fails unless some item has a place, and says how to export a model that has them. */
-void require_places(Job *job, const Index *index);
+void require_places(Job *job, const OriginIndex *index);
 extern const char no_places_help[];
 
 /* ---- asking ---- */
@@ -137,13 +137,13 @@ typedef struct OriginCounts {
 
 /* A question that asks nothing is answered by everything. */
 typedef struct Answer {
-  const unsigned char *relations; /* of every item: a Relation, NONE unless it is part of the answer */
+  const unsigned char *relations; /* of every item: a LineRelation, NONE unless it is part of the answer */
   size_t counts[INDEX_KINDS];
   const OriginCounts *origins; /* the same by origin */
   bool is_through;             /* nothing came from the line itself: the answer is what passes it */
 } Answer;
 
-Answer index_answer(Job *job, const Index *index, const Question *question);
+Answer index_answer(Job *job, const OriginIndex *index, const Question *question);
 bool answer_holds(const Answer *answer);                                       /* anything at all */
 void report_nothing(Report *report, const Job *job, const Question *question); /* "no node comes from gpt.py:18" */
 
@@ -160,10 +160,10 @@ LineCounts line_counts(const Answer *answer, const IndexLine *line);
 
 bool path_ends_with(const char *path, const char *given); /* whole parts only */
 /* --source: each file stands for the one of the model whose path ends most like it, or for files it does not name. */
-void index_sources(Job *job, Index *index);
+void index_sources(Job *job, OriginIndex *index);
 /* The model's name for a file of the user's: the one whose end has most in common with it; NULL: there is none. */
-Str index_file(const Index *index, const char *given);
+Str index_file(const OriginIndex *index, const char *given);
 /* Lines without a file that a function of the given source could have are said to be in it from now on. */
-void index_adopt(Job *job, Index *index, const char *given);
+void index_adopt(Job *job, OriginIndex *index, const char *given);
 
 #endif

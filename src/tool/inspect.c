@@ -6,7 +6,7 @@
 
 typedef struct Inspector {
   Report *report;
-  const Index *index;
+  const OriginIndex *index;
   int depth;
   bool flat; /* without the bodies of nodes */
 } Inspector;
@@ -48,7 +48,7 @@ enum { MOST_LINES = 8 };
 /* The lines whose work the item does besides that of its own. */
 static void add_fused(Inspector *inspector, const Item *item) {
   Report *report = inspector->report;
-  const Index *index = inspector->index;
+  const OriginIndex *index = inspector->index;
   const IndexOrigin *origin = &index->origins.items[item->origin];
   size_t shown = 0;
   for (size_t i = 0; i < origin->passed.count && shown <= MOST_LINES; i++) {
@@ -167,7 +167,7 @@ static void add_removed(Inspector *inspector, const Item *item) {
   add_origin(inspector, item);
 }
 
-void inspect_item(Report *report, const Index *index, const Item *item) {
+void inspect_item(Report *report, const OriginIndex *index, const Item *item) {
   Inspector inspector = {.report = report, .index = index, .flat = true};
   if (item->kind == INDEX_NODE) add_node(&inspector, item->node);
   else if (item->kind == INDEX_INITIALIZER) add_initializer(&inspector, item);
@@ -274,7 +274,7 @@ static void inspect_function(Inspector *inspector, const Function *function) {
   inspect_graph(inspector, function->body);
 }
 
-void inspect_text(Report *report, const char *path, const Index *index) {
+void inspect_text(Report *report, const char *path, const OriginIndex *index) {
   Inspector inspector = {.report = report, .index = index};
   const Model *model = index->model;
   inspect_head(&inspector, path);

@@ -54,7 +54,7 @@ static void add_tensor(Report *report, const Model *model, const Tensor *tensor)
   report_add(report, "}");
 }
 
-static void add_value(Report *report, const Index *index, const Value *value) {
+static void add_value(Report *report, const OriginIndex *index, const Value *value) {
   if (!value) {
     report_add(report, "null");
     return;
@@ -73,7 +73,7 @@ static void add_value(Report *report, const Index *index, const Value *value) {
   report_add(report, "}");
 }
 
-static void add_graph(Report *report, const Index *index, const Graph *graph);
+static void add_graph(Report *report, const OriginIndex *index, const Graph *graph);
 
 static void add_list(Report *report, const Attribute *attribute) {
   report_add(report, "[");
@@ -86,7 +86,7 @@ static void add_list(Report *report, const Attribute *attribute) {
   report_add(report, "]");
 }
 
-static void add_attribute(Report *report, const Index *index, const Attribute *attribute) {
+static void add_attribute(Report *report, const OriginIndex *index, const Attribute *attribute) {
   static const char *const kinds[] = {
       [ATTRIBUTE_INT] = "int",       [ATTRIBUTE_FLOAT] = "float",     [ATTRIBUTE_STRING] = "string",
       [ATTRIBUTE_TENSOR] = "tensor", [ATTRIBUTE_GRAPH] = "graph",     [ATTRIBUTE_INTS] = "ints",
@@ -114,7 +114,7 @@ static void add_attribute(Report *report, const Index *index, const Attribute *a
   report_add(report, "}");
 }
 
-static void add_node(Report *report, const Index *index, const Node *node) {
+static void add_node(Report *report, const OriginIndex *index, const Node *node) {
   report_add(report, "{\"name\": ");
   json_name(report, node->name);
   json_key(report, "op_type");
@@ -143,7 +143,7 @@ static void add_node(Report *report, const Index *index, const Node *node) {
   report_add(report, "}");
 }
 
-static void add_graph(Report *report, const Index *index, const Graph *graph) {
+static void add_graph(Report *report, const OriginIndex *index, const Graph *graph) {
   report_add(report, "{\"name\": ");
   json_name(report, graph->name);
   report_add(report, ", \"inputs\": [");
@@ -171,7 +171,7 @@ static void add_graph(Report *report, const Index *index, const Graph *graph) {
   report_add(report, "]}");
 }
 
-static void add_function(Report *report, const Index *index, const Function *function) {
+static void add_function(Report *report, const OriginIndex *index, const Function *function) {
   report_add(report, "{\"name\": ");
   json_name(report, function->name);
   json_key(report, "domain");
@@ -206,7 +206,7 @@ static void add_passed(Report *report, const IndexOrigin *origin) {
   report_add(report, "]");
 }
 
-static void add_origins(Report *report, const Index *index) {
+static void add_origins(Report *report, const OriginIndex *index) {
   report_add(report, ", \"frames\": [");
   for (size_t i = 0; i < index->frames.count; i++) {
     const IndexFrame *frame = &index->frames.items[i];
@@ -246,7 +246,7 @@ static void add_removed(Report *report, const Item *item) {
   report_add(report, "}");
 }
 
-static void add_all_removed(Report *report, const Index *index) {
+static void add_all_removed(Report *report, const OriginIndex *index) {
   size_t shown = 0;
   report_add(report, ", \"removed\": [");
   for (size_t i = 0; i < index->items.count; i++) {
@@ -273,7 +273,7 @@ static void add_place(Report *report, Place place) {
   report_add(report, "}");
 }
 
-void inspect_json_item(Report *report, const Index *index, const Item *item, const char *relation) {
+void inspect_json_item(Report *report, const OriginIndex *index, const Item *item, const char *relation) {
   if (item->kind == INDEX_NODE) add_node(report, index, item->node);
   else if (item->kind == INDEX_INITIALIZER) add_value(report, index, item->value);
   else add_removed(report, item);
@@ -286,7 +286,7 @@ void inspect_json_item(Report *report, const Index *index, const Item *item, con
 
 /* ---- the model ---- */
 
-void inspect_json(Report *report, const char *path, const Index *index) {
+void inspect_json(Report *report, const char *path, const OriginIndex *index) {
   const Model *model = index->model;
   report_add(report, "{\"file\": ");
   json_text(report, path, strlen(path));

@@ -9,7 +9,7 @@
 typedef struct Found {
   const Node *node;   /* by its name, or the maker of the value */
   const Value *value; /* the value of that name; NULL: it was a node's name */
-  const Index *index;
+  const OriginIndex *index;
 } Found;
 
 static const Value *named_value(const Graph *graph, Str name) {
@@ -23,7 +23,7 @@ static const Value *named_value(const Graph *graph, Str name) {
 }
 
 /* Node names first, then what nodes make, then inputs and initializers of any graph. */
-static Found find(const Index *index, Str name) {
+static Found find(const OriginIndex *index, Str name) {
   Found found = {.index = index};
   const Item *items = index->items.items;
   size_t count = index->counts[INDEX_NODE];
@@ -49,7 +49,7 @@ static Found find(const Index *index, Str name) {
 }
 
 /* Some names that hold what was asked for. */
-static _Noreturn void fail_unknown(Job *job, const Index *index, const char *name) {
+static _Noreturn void fail_unknown(Job *job, const OriginIndex *index, const char *name) {
   Builder text;
   builder_init(&text, &job->context);
   size_t shown = 0;
@@ -61,7 +61,7 @@ static _Noreturn void fail_unknown(Job *job, const Index *index, const char *nam
   fail(&job->context, ERROR_VALUE, "%s: no node or value is called %s%s", job->path, name, builder_text(&text));
 }
 
-static Place place_of(const Index *index, const Node *node) { return node_item(index, node)->place; }
+static Place place_of(const OriginIndex *index, const Node *node) { return node_item(index, node)->place; }
 
 /* Of the node, or of an initializer; NULL for an input. */
 static const Item *found_item(const Found *found) {
@@ -360,7 +360,7 @@ static void show(Job *job, const Found *found) {
   else add_lone_value(job, found);
 }
 
-static void show_removed(Job *job, const Index *index, const Item *item) {
+static void show_removed(Job *job, const OriginIndex *index, const Item *item) {
   if (!job->json) {
     inspect_item(&job->report, index, item);
     report_traces(job, index, item);
@@ -372,7 +372,7 @@ static void show_removed(Job *job, const Index *index, const Item *item) {
   report_add(&job->report, "}");
 }
 
-static void locate_asked(Job *job, const Index *index) {
+static void locate_asked(Job *job, const OriginIndex *index) {
   Report *report = &job->report;
   Question question = job_question(job);
   require_places(job, index);
@@ -400,7 +400,7 @@ static void locate_asked(Job *job, const Index *index) {
 }
 
 void run_locate(Job *job) {
-  Index *index = model_index(&job->context, job_model(job, 0));
+  OriginIndex *index = model_index(&job->context, job_model(job, 0));
   index_sources(job, index);
   if (job->operand_count < 2) {
     locate_asked(job, index);

@@ -65,7 +65,7 @@ static bool is_in_module(Str path, const char *module, Reach reach) {
 /* ---- answers ---- */
 
 /* The strongest relation of every origin to any of the lines. */
-static unsigned char *origin_relations(Job *job, const Index *index, const Question *question) {
+static unsigned char *origin_relations(Job *job, const OriginIndex *index, const Question *question) {
   unsigned char *relations = arena_new_array(&job->context.arena, index->origins.count + 1, unsigned char);
   for (size_t i = 0; i < index->lines.count; i++) {
     const IndexLine *line = &index->lines.items[i];
@@ -78,13 +78,13 @@ static unsigned char *origin_relations(Job *job, const Index *index, const Quest
   return relations;
 }
 
-static Relation item_relation(const Item *item, const Question *question, const unsigned char *origins) {
+static LineRelation item_relation(const Item *item, const Question *question, const unsigned char *origins) {
   if (question->module && !is_in_module(item->module, question->module, question->reach)) return RELATION_NONE;
   if (!question->where) return RELATION_OWN;
-  return item->origin == NO_ROW ? RELATION_NONE : (Relation)origins[item->origin];
+  return item->origin == NO_ROW ? RELATION_NONE : (LineRelation)origins[item->origin];
 }
 
-Answer index_answer(Job *job, const Index *index, const Question *question) {
+Answer index_answer(Job *job, const OriginIndex *index, const Question *question) {
   Answer answer = {0};
   unsigned char *relations = arena_new_array(&job->context.arena, index->items.count + 1, unsigned char);
   const unsigned char *origins = question->where ? origin_relations(job, index, question) : NULL;
@@ -93,8 +93,9 @@ Answer index_answer(Job *job, const Index *index, const Question *question) {
     relations[i] = (unsigned char)item_relation(&index->items.items[i], question, origins);
     near += relations[i] > RELATION_THROUGH;
   }
-  Relation least = question->reach == REACH_INCLUSIVE || (question->reach == REACH_NEAREST && !near) ? RELATION_THROUGH
-                                                                                                     : RELATION_FUSED;
+  LineRelation least = question->reach == REACH_INCLUSIVE || (question->reach == REACH_NEAREST && !near)
+                           ? RELATION_THROUGH
+                           : RELATION_FUSED;
   OriginCounts *by_origin = arena_new_array(&job->context.arena, index->origins.count + 1, OriginCounts);
   for (size_t i = 0; i < index->items.count; i++) {
     const Item *item = &index->items.items[i];
@@ -152,7 +153,7 @@ bool path_ends_with(const char *path, const char *given) {
   return tail == length || path[length - tail - 1] == '/' || path[length - tail - 1] == '\\' || given[0] == '/';
 }
 
-Str index_file(const Index *index, const char *given) {
+Str index_file(const OriginIndex *index, const char *given) {
   Str best = NULL;
   size_t most = 0;
   for (size_t i = 0; i < index->lines.count; i++) {
@@ -166,7 +167,7 @@ Str index_file(const Index *index, const char *given) {
   return best;
 }
 
-void index_adopt(Job *job, Index *index, const char *given) {
+void index_adopt(Job *job, OriginIndex *index, const char *given) {
   Str file = index_file(index, given);
   if (!file) file = str_intern(&job->context, given);
   for (size_t i = 0; i < index->lines.count; i++) {
@@ -181,7 +182,7 @@ void index_adopt(Job *job, Index *index, const char *given) {
   }
 }
 
-void index_sources(Job *job, Index *index) {
+void index_sources(Job *job, OriginIndex *index) {
   Context *context = &job->context;
   Map seen = {0};
   ARRAY(Str) names = {0};

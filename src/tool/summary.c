@@ -28,7 +28,7 @@ static bool has_operator(Context *context, const Item *item, const char *pattern
 }
 
 /* What --op and --name leave of an answer; without --line and --module, of the nodes. */
-static bool is_chosen(Job *job, const Index *index, const Answer *answer, size_t row) {
+static bool is_chosen(Job *job, const OriginIndex *index, const Answer *answer, size_t row) {
   const Item *item = &index->items.items[row];
   bool asked = job->line || job->module;
   if (!answer->relations[row] || (!asked && item->kind != INDEX_NODE)) return false;
@@ -47,7 +47,7 @@ static void count_place(Context *context, Tallies *tallies, Str key, Str op) {
   if (key && *key) tally_count(context, &tally_count(context, tallies, key, 0)->operators, op, 0);
 }
 
-static Summary summarize(Job *job, const Index *index, const Answer *answer) {
+static Summary summarize(Job *job, const OriginIndex *index, const Answer *answer) {
   Context *context = &job->context;
   Summary summary = {.count = 0};
   for (size_t i = 0; i < index->counts[INDEX_NODE]; i++) {
@@ -127,7 +127,7 @@ static void json_summary(Job *job, const Summary *summary) {
   report_add(report, "}\n");
 }
 
-void inspect_summary(Job *job, const Index *index) {
+void inspect_summary(Job *job, const OriginIndex *index) {
   Report *report = &job->report;
   Question question = job_question(job);
   if (asks_anything(&question)) require_places(job, index);
@@ -150,7 +150,7 @@ void inspect_summary(Job *job, const Index *index) {
 
 /* ---- listing ---- */
 
-static size_t json_kind(Job *job, const Index *index, const Answer *answer, ItemKind kind) {
+static size_t json_kind(Job *job, const OriginIndex *index, const Answer *answer, ItemKind kind) {
   static const char *const keys[] = {"nodes", "initializers", "removed"};
   Report *report = &job->report;
   size_t found = 0;
@@ -165,7 +165,7 @@ static size_t json_kind(Job *job, const Index *index, const Answer *answer, Item
   return found;
 }
 
-static size_t list_json(Job *job, const Index *index, const Answer *answer) {
+static size_t list_json(Job *job, const OriginIndex *index, const Answer *answer) {
   Report *report = &job->report;
   size_t found = 0;
   report_add(report, "{\"file\": ");
@@ -175,7 +175,7 @@ static size_t list_json(Job *job, const Index *index, const Answer *answer) {
   return found;
 }
 
-static size_t list_text(Job *job, const Index *index, const Answer *answer) {
+static size_t list_text(Job *job, const OriginIndex *index, const Answer *answer) {
   size_t found = 0;
   for (size_t i = 0; i < index->items.count; i++) {
     if (!is_chosen(job, index, answer, i)) continue;
@@ -189,7 +189,7 @@ static size_t list_text(Job *job, const Index *index, const Answer *answer) {
   return found;
 }
 
-void inspect_selected(Job *job, const Index *index) {
+void inspect_selected(Job *job, const OriginIndex *index) {
   Question question = job_question(job);
   if (asks_anything(&question)) require_places(job, index);
   Answer answer = index_answer(job, index, &question);

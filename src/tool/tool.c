@@ -31,7 +31,7 @@ Model *job_model(Job *job, int operand) {
 }
 
 void run_inspect(Job *job) {
-  const Index *index = model_index(&job->context, job_model(job, 0));
+  const OriginIndex *index = model_index(&job->context, job_model(job, 0));
   if (job->summary) inspect_summary(job, index);
   else if (job->op || job->line || job->module || job->name) inspect_selected(job, index);
   else if (job->json) inspect_json(&job->report, job->path, index);

@@ -90,12 +90,12 @@ void run_report(Job *job);
 
 /* What j2o inspect prints. inspect.c, inspect_json.c, summary.c */
 typedef struct Item Item;
-typedef struct Index Index;
-void inspect_text(Report *report, const char *path, const Index *index);
-void inspect_json(Report *report, const char *path, const Index *index);
-void inspect_item(Report *report, const Index *index, const Item *item);
-void inspect_json_item(Report *report, const Index *index, const Item *item, const char *relation);
-void inspect_selected(Job *job, const Index *index);
-void inspect_summary(Job *job, const Index *index);
+typedef struct OriginIndex OriginIndex;
+void inspect_text(Report *report, const char *path, const OriginIndex *index);
+void inspect_json(Report *report, const char *path, const OriginIndex *index);
+void inspect_item(Report *report, const OriginIndex *index, const Item *item);
+void inspect_json_item(Report *report, const OriginIndex *index, const Item *item, const char *relation);
+void inspect_selected(Job *job, const OriginIndex *index);
+void inspect_summary(Job *job, const OriginIndex *index);
 
 #endif

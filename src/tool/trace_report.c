@@ -32,7 +32,7 @@ typedef struct Groups {
   size_t hidden; /* frames of libraries */
 } Groups;
 
-static const IndexLine *line_of(const Index *index, uint32_t frame) {
+static const IndexLine *line_of(const OriginIndex *index, uint32_t frame) {
   return &index->lines.items[index->frames.items[frame].line];
 }
 
@@ -40,7 +40,7 @@ typedef struct Part {
   ARRAY(uint32_t) rows;
 } Part;
 
-static Rows shown_part(Context *context, const Index *index, const uint32_t *frames, size_t count, bool all) {
+static Rows shown_part(Context *context, const OriginIndex *index, const uint32_t *frames, size_t count, bool all) {
   Part part = {0};
   for (size_t i = 0; i < count; i++) {
     if (all || !line_of(index, frames[i])->is_library) array_push(context, &part.rows, frames[i]);
@@ -48,7 +48,7 @@ static Rows shown_part(Context *context, const Index *index, const uint32_t *fra
   return rows_of(context, part.rows.items, part.rows.count);
 }
 
-static size_t library_frames(const Index *index, const Chain *chain) {
+static size_t library_frames(const OriginIndex *index, const Chain *chain) {
   size_t count = 0;
   for (size_t i = 0; i < chain->count; i++) count += line_of(index, chain->frames[i])->is_library;
   return count;
@@ -65,7 +65,7 @@ static Group *group_of(Context *context, Groups *groups, Rows callers) {
   return *slot;
 }
 
-static void add_chain(Context *context, const Index *index, Groups *groups, const Chain *chain, bool all) {
+static void add_chain(Context *context, const OriginIndex *index, Groups *groups, const Chain *chain, bool all) {
   size_t head = chain->end + 1;
   Rows inner = shown_part(context, index, chain->frames, head, all);
   Rows callers = shown_part(context, index, chain->frames + head, chain->count - head, all);
@@ -77,7 +77,7 @@ static void add_chain(Context *context, const Index *index, Groups *groups, cons
   array_push(context, &group->heads, inner);
 }
 
-static void add_frame(Job *job, const Index *index, uint32_t row, const char *word) {
+static void add_frame(Job *job, const OriginIndex *index, uint32_t row, const char *word) {
   Report *report = &job->report;
   const IndexLine *line = line_of(index, row);
   builder_format(&report->line, "  %s", word);
@@ -95,7 +95,7 @@ static void add_frame(Job *job, const Index *index, uint32_t row, const char *wo
   report_add(report, "\n");
 }
 
-static void add_group(Job *job, const Index *index, const Group *group) {
+static void add_group(Job *job, const OriginIndex *index, const Group *group) {
   for (size_t i = 0; i < group->heads.count; i++) {
     Rows head = group->heads.items[i];
     for (size_t k = 0; k < row_count(head); k++) add_frame(job, index, row_at(head, k), i && !k ? "with " : "");
@@ -106,7 +106,7 @@ static void add_group(Job *job, const Index *index, const Group *group) {
   for (size_t k = 0; k < callers; k++) add_frame(job, index, row_at(group->callers, k), "");
 }
 
-void report_traces(Job *job, const Index *index, const Item *item) {
+void report_traces(Job *job, const OriginIndex *index, const Item *item) {
   Report *report = &job->report;
   const IndexOrigin *origin = item->origin == NO_ROW ? NULL : &index->origins.items[item->origin];
   if (!origin || !origin->chains.count) return;
@@ -132,7 +132,7 @@ void report_traces(Job *job, const Index *index, const Item *item) {
 
 /* ---- for programs ---- */
 
-static void json_frame(Job *job, const Index *index, uint32_t row) {
+static void json_frame(Job *job, const OriginIndex *index, uint32_t row) {
   Report *report = &job->report;
   const IndexLine *line = line_of(index, row);
   report_add(report, "{\"file\": ");
@@ -142,7 +142,7 @@ static void json_frame(Job *job, const Index *index, uint32_t row) {
   json_name(report, index->frames.items[row].function);
 }
 
-void json_traces(Job *job, const Index *index, const Item *item) {
+void json_traces(Job *job, const OriginIndex *index, const Item *item) {
   Report *report = &job->report;
   const IndexOrigin *origin = item->origin == NO_ROW ? NULL : &index->origins.items[item->origin];
   const char *between = "";
@@ -164,7 +164,7 @@ void json_traces(Job *job, const Index *index, const Item *item) {
   report_add(report, "]");
 }
 
-void json_lines(Job *job, const Index *index, const Item *item) {
+void json_lines(Job *job, const OriginIndex *index, const Item *item) {
   Report *report = &job->report;
   const IndexOrigin *origin = item->origin == NO_ROW ? NULL : &index->origins.items[item->origin];
   report_add(report, "[");

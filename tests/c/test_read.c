@@ -175,7 +175,7 @@ static void read_and_show(void *argument) {
   if (!work->sink) return;
   Report report = {.context = &work->context, .stream = work->sink, .full = true};
   builder_init(&report.line, &work->context);
-  const Index *index = model_index(&work->context, work->model);
+  const OriginIndex *index = model_index(&work->context, work->model);
   inspect_text(&report, "model.onnx", index);
   inspect_json(&report, "model.onnx", index);
 }

@@ -23,7 +23,7 @@ static void run(void *argument) {
   model_print(&text, model);
   Report report = {.context = &job->context, .stream = job->sink, .full = true, .color = true};
   builder_init(&report.line, &job->context);
-  const Index *index = model_index(&job->context, model);
+  const OriginIndex *index = model_index(&job->context, model);
   inspect_text(&report, "model.onnx", index);
   inspect_json(&report, "model.onnx", index);
 }

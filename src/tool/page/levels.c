@@ -204,7 +204,7 @@ static void read_classes(Levels *levels, const Model *model) {
   }
 }
 
-const Levels *model_levels(Context *context, const Model *model, const Index *index) {
+const Levels *model_levels(Context *context, const Model *model, const OriginIndex *index) {
   Levels *levels = arena_new(&context->arena, Levels);
   *levels = (Levels){.context = context, .model = model, .index = index};
   levels->homes = arena_new_array(&context->arena, index->counts[INDEX_NODE] + 1, Level *);

@@ -56,7 +56,7 @@ struct Level {
 typedef struct Levels {
   Context *context;
   const Model *model;
-  const Index *index;
+  const OriginIndex *index;
   ARRAY(Level *) all; /* parents before children */
   Map classes;        /* of modules, by path: pkg.jax2onnx.modules of the model */
   Map of_graphs;      /* the Level of each graph */
@@ -67,7 +67,7 @@ typedef struct Levels {
   Map calls;          /* the calls of each trace, as parts of a path */
 } Levels;
 
-const Levels *model_levels(Context *context, const Model *model, const Index *index);
+const Levels *model_levels(Context *context, const Model *model, const OriginIndex *index);
 
 /* ---- levels.c, levels_divide.c, levels_connect.c ---- */
 

@@ -46,7 +46,7 @@ static Parts *call_parts(Levels *levels, const IndexOrigin *origin) {
   void **slot = map_slot_pointer(levels->context, &levels->calls, origin);
   if (*slot) return *slot;
   Parts *parts = *slot = arena_new(&levels->context->arena, Parts);
-  const Index *index = levels->index;
+  const OriginIndex *index = levels->index;
   const Chain *chain = &origin->chains.items[0];
   uint32_t caller = 0; /* its line; 0: none yet */
   for (size_t i = chain->count; i-- && parts->count < MOST_DEPTH;) {

@@ -67,14 +67,14 @@ static size_t place_row(Page *page, Place place) {
   return place.function ? frame_row(page, &page->places, place) : NONE;
 }
 
-static size_t trace_frame(Page *page, const Index *index, uint32_t row) {
+static size_t trace_frame(Page *page, const OriginIndex *index, uint32_t row) {
   const IndexFrame *frame = &index->frames.items[row];
   const IndexLine *line = &index->lines.items[frame->line];
   return frame_row(page, &page->frames, (Place){frame->function, line->file, line->number});
 }
 
 /* Of every origin its frames innermost first, -1 before a further trace. */
-static Builder all_traces(Page *page, const Index *index) {
+static Builder all_traces(Page *page, const OriginIndex *index) {
   Builder json;
   builder_init(&json, page->context);
   for (size_t i = 0; i < index->origins.count; i++) {
@@ -96,7 +96,7 @@ static Builder all_traces(Page *page, const Index *index) {
 /* ---- lines ---- */
 
 /* Numbers of origins, and what of them is no node. */
-static void add_passages(Builder *json, const IndexLine *line, Relation relation) {
+static void add_passages(Builder *json, const IndexLine *line, LineRelation relation) {
   const char *between = "";
   builder_add(json, ",[");
   for (size_t i = 0; i < line->passages.count; i++) {
@@ -107,7 +107,7 @@ static void add_passages(Builder *json, const IndexLine *line, Relation relation
   builder_add(json, "]");
 }
 
-static void add_others(Page *page, Builder *json, const Index *index, const IndexLine *line, ItemKind kind) {
+static void add_others(Page *page, Builder *json, const OriginIndex *index, const IndexLine *line, ItemKind kind) {
   const char *between = "";
   builder_add(json, ",[");
   for (size_t i = 0; i < line->passages.count; i++) {
@@ -126,7 +126,7 @@ static void add_others(Page *page, Builder *json, const Index *index, const Inde
 
 /* [file, number, [function texts], own, fused, through, [constant texts], [removed texts]]: own, fused and through are
  * rows of traces. Of libraries only the lines that something came from. */
-static Builder all_lines(Page *page, const Index *index) {
+static Builder all_lines(Page *page, const OriginIndex *index) {
   Builder json;
   builder_init(&json, page->context);
   size_t count = 0;
@@ -144,7 +144,8 @@ static Builder all_lines(Page *page, const Index *index) {
       builder_format(&json, "%s%zu", k ? "," : "", text_row(page, line->functions.items[k]));
     }
     builder_add(&json, "]");
-    for (Relation relation = RELATION_OWN; relation > RELATION_NONE; relation--) add_passages(&json, line, relation);
+    for (LineRelation relation = RELATION_OWN; relation > RELATION_NONE; relation--)
+      add_passages(&json, line, relation);
     add_others(page, &json, index, line, INDEX_INITIALIZER);
     add_others(page, &json, index, line, INDEX_REMOVED);
     builder_add(&json, "]");
@@ -249,7 +250,7 @@ static Str function_name(Page *page, const Function *function) {
 }
 
 /* ["graph" | "body" | "function", name, the node it is a body of, [inputs], [outputs]] */
-static Graphs all_graphs(Page *page, const Model *model, const Index *index) {
+static Graphs all_graphs(Page *page, const Model *model, const OriginIndex *index) {
   Graphs graphs = {0};
   builder_init(&graphs.json, page->context);
   add_graph(page, &graphs, model->graph, model->graph->name, "graph", NONE);
@@ -269,7 +270,7 @@ static Graphs all_graphs(Page *page, const Model *model, const Index *index) {
 
 /* ---- the whole ---- */
 
-static size_t add_times(Page *page, Builder *json, const Index *index, const Profile *profile) {
+static size_t add_times(Page *page, Builder *json, const OriginIndex *index, const Profile *profile) {
   size_t timed = 0;
   builder_add(json, ",\n\"times\": [");
   for (size_t i = 0; i < index->counts[INDEX_NODE]; i++) {
@@ -307,7 +308,7 @@ PageData page_data(Job *job, Model *model, const Profile *profile) {
   Rows *all[] = {&page.texts, &page.values, &page.frames, &page.places, &page.file_rows};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) builder_init(&all[i]->json, context);
   builder_init(&page.words.line, context);
-  Index *index = model_index(context, model);
+  OriginIndex *index = model_index(context, model);
   index_sources(job, index);
   Graphs graphs = all_graphs(&page, model, index);
   Builder rows;

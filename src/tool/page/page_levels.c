@@ -36,7 +36,7 @@ static void add_edges(Page *page, Builder *json, const Level *level) {
   }
 }
 
-Builder page_levels(Page *page, const Model *model, const Index *index) {
+Builder page_levels(Page *page, const Model *model, const OriginIndex *index) {
   static const char *const kinds[] = {"model", "graph", "function", "node", "body", "module", "call", "part"};
   const Levels *levels = model_levels(page->context, model, index);
   Builder json;

@@ -31,6 +31,6 @@ void add_row(Builder *json, size_t row); /* -1 for NONE */
 void add_next(Builder *json, size_t row);
 
 /* The drawing, level by level: page_levels.c. */
-Builder page_levels(Page *page, const Model *model, const Index *index);
+Builder page_levels(Page *page, const Model *model, const OriginIndex *index);
 
 #endif
