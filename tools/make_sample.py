@@ -40,8 +40,8 @@ def export_sample() -> onnx.ModelProto:
         stacktrace_metadata="full",
     )
     model.metadata_props.add(key="jax_version", value=jax.__version__)
-    for node in model.graph.node:
-        for entry in node.metadata_props:
+    for item in (*model.graph.node, *model.graph.initializer):
+        for entry in item.metadata_props:
             entry.value = _without_folders(entry.value)
     return model
 
@@ -58,8 +58,8 @@ def comparable_text(model: onnx.ModelProto, with_jax_frames: bool) -> str:
     copy.CopyFrom(model)
     copy.producer_version = ""
     del copy.metadata_props[:]
-    for node in copy.graph.node:
-        for entry in node.metadata_props:
+    for item in (*copy.graph.node, *copy.graph.initializer):
+        for entry in item.metadata_props:
             entry.value = _C_LINE.sub(r"\1", entry.value)
             lines = entry.value.splitlines()
             entry.value = "\n".join(
