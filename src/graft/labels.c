@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/builder.h"
-#include "onnx/file/metadata_keys.h"
+#include "onnx/file/metadata_edit.h"
 
 typedef struct Grafting {
   const Match *match;
@@ -56,24 +56,29 @@ static Str joined_traces(const Grafting *grafting, const Descent *descent, Str f
 
 /* ---- lists ---- */
 
+static bool says_origin(const Metadata *entry, bool beside_ours) {
+  return is_provenance(entry->key, str_length(entry->key), beside_ours);
+}
+
 /* Takes the provenance of `to` away and puts that of `from` in its place. */
 static void replace(Context *context, MetadataList *to, const MetadataList *from) {
   MetadataList result = {0};
+  bool ours = metadata_has_ours(to);
   for (size_t i = 0; i < to->count; i++) {
-    if (!is_provenance(to->items[i].key, str_length(to->items[i].key))) array_push(context, &result, to->items[i]);
+    if (!says_origin(&to->items[i], ours)) array_push(context, &result, to->items[i]);
   }
+  ours = metadata_has_ours(from);
   for (size_t i = 0; i < from->count; i++) {
     const Metadata *entry = &from->items[i];
-    bool goes = !is_provenance(entry->key, str_length(entry->key)) || same_text(entry->key, METADATA_GRAFTED) ||
-                same_text(entry->key, METADATA_REFERENCE);
-    if (!goes) array_push(context, &result, *entry);
+    bool stays = same_text(entry->key, METADATA_GRAFTED) || same_text(entry->key, METADATA_REFERENCE);
+    if (says_origin(entry, ours) && !stays) array_push(context, &result, *entry);
   }
   *to = result;
 }
 
 static bool has_provenance(const MetadataList *list) {
   for (size_t i = 0; i < list->count; i++) {
-    if (is_provenance(list->items[i].key, str_length(list->items[i].key))) return true;
+    if (says_origin(&list->items[i], false)) return true;
   }
   return false;
 }

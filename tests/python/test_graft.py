@@ -290,7 +290,7 @@ def test_a_compact_original_gives_a_compact_result(tmp_path):
     _core.tool_output(["j2o", "compact", str(tmp_path / "full.onnx"), "-o", str(tmp_path / "compact.onnx")])
     compact = onnx.load(tmp_path / "compact.onnx")
     _, result, _ = graft(tmp_path, compact, model(chain(*STEPS), tensors=TENSORS))
-    assert entries(result.graph.node[0]).keys() == {"j2o", OURS + "grafted"}
+    assert entries(result.graph.node[0]).keys() == {"j2o", OURS + "callsite", OURS + "grafted"}
     assert OURS + "provenance" in entries(result)
     code, output, _ = _core.tool_output(
         ["j2o", "inspect", str(tmp_path / "out.onnx"), "--line", "model.py:12", "--json"]
@@ -345,7 +345,7 @@ def test_time_is_linear(tmp_path):
         return resource.getrusage(resource.RUSAGE_SELF).ru_utime - before
 
     seconds(1000)
-    assert seconds(32000) < 8 * max(seconds(8000), 0.02)
+    assert seconds(32000) < 12 * max(seconds(8000), 0.02)
 
 
 # ---- reading the processed file with the original ----

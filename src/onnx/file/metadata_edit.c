@@ -108,6 +108,8 @@ static uint64_t metadata_field(Message kind) {
   }
 }
 
+static int entry_field(Message kind) { return (int)(metadata_field(kind) >> 3); }
+
 static uint64_t doc_string_field(Message kind) {
   switch (kind) {
     case MESSAGE_MODEL: return AS_BYTES(FIELD_MODEL_DOC_STRING);
@@ -208,8 +210,16 @@ static bool is_ours(const char *key, size_t length) {
   return reference || begins_with(key, length, METADATA_PREFIX);
 }
 
-bool is_provenance(const char *key, size_t length) {
-  return is_ours(key, length) || begins_with(key, length, TORCH_PREFIX);
+bool is_provenance(const char *key, size_t length, bool beside_ours) {
+  bool names = length == strlen(METADATA_NAMESPACE) && begins_with(key, length, METADATA_NAMESPACE);
+  return is_ours(key, length) || begins_with(key, length, TORCH_PREFIX) || (beside_ours && names);
+}
+
+bool metadata_has_ours(const MetadataList *list) {
+  for (size_t i = 0; i < list->count; i++) {
+    if (is_ours(list->items[i].key, str_length(list->items[i].key))) return true;
+  }
+  return false;
 }
 
 /* ---- strip ---- */
@@ -320,7 +330,7 @@ static void compact_message(Rewriter *rewriter, Message kind, Wire message) {
   int length = snprintf(number, sizeof number, "%u", table_add(rewriter->writer, texts));
   Builder text;
   builder_init(&text, rewriter->context);
-  int field = (int)(metadata_field(kind) >> 3);
+  int field = entry_field(kind);
   if (kind == MESSAGE_NODE) add_entry(&text, field, full_keys[CALLSITE], texts.callsite, str_length(texts.callsite));
   add_entry(&text, field, METADATA_REFERENCE, number, (size_t)length);
   add_edit(rewriter, all.start, all.end, &text);
@@ -505,33 +515,47 @@ static const MetadataList *list_of(const Rewriter *rewriter, Message kind, const
   return kind == MESSAGE_FUNCTION ? &((const Function *)thing)->metadata : NULL;
 }
 
-/* The four entries of the full level as one. */
-static void add_reference(Rewriter *rewriter, Builder *out, int field, const Str values[FULL_KEYS]) {
-  char number[16];
-  OriginTexts texts = {values[0], values[1], values[2], values[3]};
-  int length = snprintf(number, sizeof number, "%u", table_add(rewriter->writer, texts));
-  add_entry(out, field, METADATA_REFERENCE, number, (size_t)length);
-}
-
 static size_t full_key(const char *key) {
   size_t which = 0;
   while (which < FULL_KEYS && strcmp(key, full_keys[which]) != 0) which++;
   return which;
 }
 
-static void add_provenance(Rewriter *rewriter, Builder *out, int field, const MetadataList *list) {
-  Str values[FULL_KEYS] = {0};
-  size_t found = 0;
-  for (size_t i = 0; rewriter->writer && i < list->count; i++) {
+/* What the full level writes as the number of a row, as in compact_message; false when the entries are not all there.
+ */
+static bool add_reference(Rewriter *rewriter, Builder *out, Message kind, const MetadataList *list) {
+  Str found[FULL_KEYS] = {0}, values[FULL_KEYS];
+  for (size_t i = 0; i < list->count; i++) {
     size_t which = full_key(list->items[i].key);
-    if (which < FULL_KEYS && !values[which]) values[which] = list->items[i].value, found++;
+    if (which < FULL_KEYS && !found[which]) found[which] = list->items[i].value;
   }
-  if (found == FULL_KEYS) add_reference(rewriter, out, field, values);
+  OriginTexts texts = {.callsite = found[CALLSITE],
+                       .plugin = found[PLUGIN],
+                       .stacktrace = found[STACKTRACE],
+                       .traceback = found[TRACEBACK],
+                       .module = found[MODULE],
+                       .span = found[SPAN],
+                       .made_of = found[MADE_OF]};
+  for (size_t i = 0; i < NEEDED_KEYS; i++) {
+    if (!found[i]) return false;
+  }
+  full_values(rewriter->context, &texts, values);
+  if (values[NAMESPACE] != found[NAMESPACE]) return false;
+  char number[16];
+  int length = snprintf(number, sizeof number, "%u", table_add(rewriter->writer, texts)), field = entry_field(kind);
+  if (kind == MESSAGE_NODE) add_entry(out, field, full_keys[CALLSITE], texts.callsite, str_length(texts.callsite));
+  add_entry(out, field, METADATA_REFERENCE, number, (size_t)length);
+  return true;
+}
+
+static void add_provenance(Rewriter *rewriter, Builder *out, Message kind, const MetadataList *list) {
+  bool ours = metadata_has_ours(list);
+  bool referred = rewriter->writer && has_origin(kind) && add_reference(rewriter, out, kind, list);
   for (size_t i = 0; i < list->count; i++) {
     const Metadata *entry = &list->items[i];
-    if (!is_provenance(entry->key, str_length(entry->key))) continue;
-    if (found == FULL_KEYS && full_key(entry->key) < FULL_KEYS) continue;
-    add_entry(out, field, entry->key, entry->value, str_length(entry->value));
+    if (!is_provenance(entry->key, str_length(entry->key), ours)) continue;
+    if (referred && full_key(entry->key) < FULL_KEYS) continue;
+    add_entry(out, entry_field(kind), entry->key, entry->value, str_length(entry->value));
   }
 }
 
@@ -540,15 +564,17 @@ static void relabel_message(Rewriter *rewriter, Message kind, Wire message) {
   uint64_t metadata = metadata_field(kind);
   if (!list || !metadata) return;
   const unsigned char *start = message.at;
+  bool ours = has_ours(message, metadata);
   Field field;
   while (wire_next(&message, &field)) {
     if (field.key != metadata) continue;
     Entry entry = read_entry(&message, &field);
-    if (is_provenance((const char *)entry.key.data, entry.key.size)) add_edit(rewriter, field.start, message.at, NULL);
+    bool goes = is_provenance((const char *)entry.key.data, entry.key.size, ours);
+    if (goes) add_edit(rewriter, field.start, message.at, NULL);
   }
   Builder text;
   builder_init(&text, rewriter->context);
-  add_provenance(rewriter, &text, (int)(metadata >> 3), list);
+  add_provenance(rewriter, &text, kind, list);
   if (kind == MESSAGE_MODEL && rewriter->writer && !table_is_empty(rewriter->writer)) {
     size_t length;
     const char *table = table_text(rewriter->writer, &length);

@@ -26,6 +26,9 @@ Rewritten model_strip(Context *context, const void *bytes, size_t size, StripWha
 Rewritten model_compact(Context *context, const void *bytes, size_t size);
 Rewritten model_expand(Context *context, const void *bytes, size_t size);
 
+/* Has the list an entry of this project's exports? */
+bool metadata_has_ours(const MetadataList *list);
+
 /* The bytes of a model that was read, with the provenance that its nodes, initializers, functions and itself have now;
  * `compact`: in the compact form. */
 Rewritten model_relabel(Context *context, const void *bytes, size_t size, const Model *model, bool compact);

@@ -16,11 +16,15 @@
   METADATA_PREFIX "jax_traceback"                  /* of a node: traces, innermost frame first, an empty line between */
 #define METADATA_GRAFTED METADATA_PREFIX "grafted" /* of a grafted node: found by name, structure or region */
 
+/* What Model Explorer groups nodes by: the module's path as folders. */
+#define METADATA_NAMESPACE "namespace"
+
 /* What PyTorch's exporter writes. */
 #define TORCH_PREFIX "pkg.torch.onnx."
 #define TORCH_TRACE TORCH_PREFIX "stack_trace"
 
-/* Does an entry of this key say where something came from? */
-bool is_provenance(const char *key, size_t length);
+/* Does an entry of this key say where something came from? Others write a namespace too: it does beside entries of
+ * ours. metadata_edit.c */
+bool is_provenance(const char *key, size_t length, bool beside_ours);
 
 #endif
