@@ -87,8 +87,13 @@ def main() -> None:
         for name, fn, shape in models:
             inputs = [jax.ShapeDtypeStruct(shape, jnp.float32)]
             tracing = tracing_time(fn, inputs, 5)
-            converting = conversion_time(fn, inputs, path, "minimal", 7)
-            print(f"{name:>24}: tracing {tracing * 1e3:.1f} ms, ratio {converting / tracing:.3f}")
+            ratio = conversion_time(fn, inputs, path, "minimal", 7) / tracing
+            print(
+                f"{name:>24}: tracing {tracing.wall * 1e3:.1f} ms, "
+                f"ratio {ratio.wall:.3f}, of the processor {ratio.processor:.3f}"
+            )
+                f"{name:>24}: tracing {tracing.wall * 1e3:.1f} ms, ratio {ratio.wall:.3f}, of the processor {ratio.processor:.3f}"
+            )
         for batch, width in ((8, 128), (1, 64)):
             shape = (batch, LENGTH, width)
             scan = latency(lstm_layers(1, width, unroll=False), shape, path)

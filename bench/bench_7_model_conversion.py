@@ -30,8 +30,8 @@ def main() -> None:
         path = pathlib.Path(folder) / "model.onnx"
         for case in cases():
             fn, inputs = case.build()
-            tracing = tracing_time(fn, inputs, 3)
-            converting = conversion_time(fn, inputs, str(path), "minimal", REPEATS)
+            tracing = tracing_time(fn, inputs, 3).processor
+            converting = conversion_time(fn, inputs, str(path), "minimal", REPEATS).processor
             content = path.read_bytes()
             writing = writing_time(content, path.with_suffix(".copy"))
             size = len(content) / 1e6

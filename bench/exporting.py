@@ -1,7 +1,7 @@
 """What the benchmarks share: the package from this tree, and the time that conversion takes beyond tracing.
 
-Times are of the processor, not of the wall: both sides of a ratio run on one thread, and other work on the machine must
-not count.
+Both times are taken, of the wall and of the processor: the first is what a user waits, the second is what other work on
+the machine does not change.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -19,47 +20,75 @@ sys.path.insert(0, str(ROOT))
 import jax  # noqa: E402
 
 from jax2onnx import to_onnx  # noqa: E402
-from jax2onnx._door import export as _export  # noqa: E402
+from jax2onnx._door import export  # noqa: E402
 
 
-def tracing_time(fn: Callable[..., Any], inputs: list[Any], repeats: int) -> float:
+@dataclass(frozen=True)
+class Times:
+    """Seconds."""
+
+    wall: float
+    processor: float
+
+    @classmethod
+    def now(cls) -> Times:
+        return cls(time.perf_counter(), time.process_time())
+
+    def __sub__(self, other: Times) -> Times:
+        return Times(self.wall - other.wall, self.processor - other.processor)
+
+    def __add__(self, other: Times) -> Times:
+        return Times(self.wall + other.wall, self.processor + other.processor)
+
+    def __truediv__(self, other: Times) -> Times:
+        return Times(self.wall / other.wall, self.processor / other.processor)
+
+    def least(self, other: Times) -> Times:
+        return Times(min(self.wall, other.wall), min(self.processor, other.processor))
+
+
+FOREVER = Times(float("inf"), float("inf"))
+NOTHING = Times(0, 0)
+
+
+def tracing_time(fn: Callable[..., Any], inputs: list[Any], repeats: int) -> Times:
     """The best of several runs of jax.make_jaxpr, each from empty caches."""
-    best = float("inf")
+    best = FOREVER
     for _ in range(repeats):
         jax.clear_caches()
         gc.collect()
-        start = time.process_time()
+        start = Times.now()
         jax.make_jaxpr(fn)(*inputs)
-        best = min(best, time.process_time() - start)
+        best = best.least(Times.now() - start)
     return best
 
 
-def conversion_time(fn: Callable[..., Any], inputs: list[Any], path: str, level: str, repeats: int) -> float:
+def conversion_time(fn: Callable[..., Any], inputs: list[Any], path: str, level: str, repeats: int) -> Times:
     """The best of several exports, less the tracing inside them: everything to_onnx does besides jax.make_jaxpr."""
-    best = float("inf")
+    best = FOREVER
     make_jaxpr = jax.make_jaxpr
-    traced = [0.0]
+    traced = [NOTHING]
 
     def timed_make_jaxpr(*args: Any, **options: Any) -> Any:
-        start = time.process_time()
+        start = Times.now()
         trace = make_jaxpr(*args, **options)
-        making = time.process_time() - start
+        making = Times.now() - start
 
         def run(*inputs: Any, **named: Any) -> Any:
-            start = time.process_time()
+            start = Times.now()
             result = trace(*inputs, **named)
-            traced[0] = time.process_time() - start + making
+            traced[0] = Times.now() - start + making
             return result
 
         return run
 
-    _export.jax.make_jaxpr = timed_make_jaxpr
+    export.jax.make_jaxpr = timed_make_jaxpr
     try:
         for _ in range(repeats):
             gc.collect()
-            start = time.process_time()
+            start = Times.now()
             to_onnx(fn, inputs, return_mode="file", output_path=path, stacktrace_metadata=level)
-            best = min(best, time.process_time() - start - traced[0])
+            best = best.least(Times.now() - start - traced[0])
     finally:
-        _export.jax.make_jaxpr = make_jaxpr
+        export.jax.make_jaxpr = make_jaxpr
     return best

@@ -9,47 +9,51 @@
 
 /* clang-format off */
 const Pass all_passes[] = {
-    {"hoist_from_loops", "computes before a loop what every step repeats", hoist_from_loops},
-    {"remove_dead_code", "removes nodes and initializers that no output needs", remove_dead_code},
-    {"remove_no_ops", "removes nodes that give back what they were given, and shortens chains", remove_no_ops},
-    {"merge_common_nodes", "computes once what is computed twice", merge_common_nodes},
-    {"fold_constants", "computes what is known at export", fold_constants},
-    {"fuse_integers", "finds remainders with the sign of the divisor", fuse_integers},
-    {"decide_by_ranges", "decides what the range of integers says", decide_by_ranges},
-    {"fuse_reductions", "finds means, lengths, and reductions that keep their axes", fuse_reductions},
-    {"fuse_softmax", "finds Softmax, LogSoftmax and ReduceLogSumExp", fuse_softmax},
-    {"fuse_convolution", "makes what is constant by channel a part of the convolution before it", fuse_convolution},
-    {"fuse_pooling", "makes padding a part of convolutions and pooling, and finds averages", fuse_pooling},
-    {"fuse_normalization", "finds normalisations", fuse_normalization, NORMALIZATION_AUTO},
+    {"hoist_from_loops", "computes before a loop what every step repeats", PHASE_CLEAN, hoist_from_loops},
+    {"remove_dead_code", "removes nodes and initializers that no output needs", PHASE_CLEAN, remove_dead_code},
+    {"remove_no_ops", "removes nodes that give back what they were given, and shortens chains",
+     PHASE_CLEAN, remove_no_ops},
+    {"merge_common_nodes", "computes once what is computed twice", PHASE_CLEAN, merge_common_nodes},
+    {"fold_constants", "computes what is known at export", PHASE_CLEAN, fold_constants},
+    {"fuse_integers", "finds remainders with the sign of the divisor", PHASE_FUSE, fuse_integers},
+    {"decide_by_ranges", "decides what the range of integers says", PHASE_FUSE, decide_by_ranges},
+    {"fuse_reductions", "finds means, lengths, and reductions that keep their axes", PHASE_FUSE, fuse_reductions},
+    {"fuse_softmax", "finds Softmax, LogSoftmax and ReduceLogSumExp", PHASE_FUSE, fuse_softmax},
+    {"fuse_convolution", "makes what is constant by channel a part of the convolution before it",
+     PHASE_FUSE, fuse_convolution},
+    {"fuse_pooling", "makes padding a part of convolutions and pooling, and finds averages", PHASE_FUSE, fuse_pooling},
+    {"fuse_normalization", "finds normalisations", PHASE_FUSE, fuse_normalization, NORMALIZATION_AUTO},
     {"prefer_native_group_normalization", "finds normalisations by groups that lose accuracy",
-     prefer_native_group_normalization, NORMALIZATION_NATIVE},
-    {"fuse_group_normalization", "finds normalisations by groups of channels", fuse_group_normalization,
-     NORMALIZATION_AUTO},
-    {"prefer_native_normalization", "finds normalisations that lose accuracy", prefer_native_normalization,
-     NORMALIZATION_NATIVE},
-    {"fuse_activations", "finds Relu, Clip, Elu, Gelu and their kind", fuse_activations},
-    {"fuse_matmul", "finds Gemm, and turns transposes of a product around", fuse_matmul},
-    {"fuse_attention", "finds Attention", fuse_attention},
-    {"fuse_selection", "finds Gather where one position is picked", fuse_selection},
-    {"fuse_split", "finds Split where Slices lie side by side", fuse_split},
-    {"fuse_triangles", "finds Trilu", fuse_triangles},
-    {"fuse_rotary", "finds RotaryEmbedding", fuse_rotary},
-    {"fuse_recurrent", "finds LSTM, GRU and RNN in loops", fuse_recurrent},
-    {"fuse_resize", "finds images that are enlarged or reduced", fuse_resize, .late = true},
-    {"cancel_transposes", "gives operators the order of axes that needs the fewest Transposes", cancel_transposes,
-     .late = true},
-    {"sink_reshapes", "moves a Reshape down to the next one", sink_reshapes, .late = true},
-    {NULL, NULL, NULL},
+     PHASE_FUSE, prefer_native_group_normalization, NORMALIZATION_NATIVE},
+    {"fuse_group_normalization", "finds normalisations by groups of channels",
+     PHASE_FUSE, fuse_group_normalization, NORMALIZATION_AUTO},
+    {"prefer_native_normalization", "finds normalisations that lose accuracy",
+     PHASE_FUSE, prefer_native_normalization, NORMALIZATION_NATIVE},
+    {"fuse_activations", "finds Relu, Clip, Elu, Gelu and their kind", PHASE_FUSE, fuse_activations},
+    {"fuse_matmul", "finds Gemm, and turns transposes of a product around", PHASE_FUSE, fuse_matmul},
+    {"fuse_attention", "finds Attention", PHASE_FUSE, fuse_attention},
+    {"fuse_selection", "finds Gather where one position is picked", PHASE_FUSE, fuse_selection},
+    {"fuse_split", "finds Split where Slices lie side by side", PHASE_FUSE, fuse_split},
+    {"fuse_triangles", "finds Trilu", PHASE_FUSE, fuse_triangles},
+    {"fuse_rotary", "finds RotaryEmbedding", PHASE_FUSE, fuse_rotary},
+    {"fuse_recurrent", "finds LSTM, GRU and RNN in loops", PHASE_FUSE, fuse_recurrent},
+    {"fuse_resize", "finds images that are enlarged or reduced", PHASE_LAYOUT, fuse_resize},
+    {"cancel_transposes", "gives operators the order of axes that needs the fewest Transposes",
+     PHASE_LAYOUT, cancel_transposes},
+    {"sink_reshapes", "moves a Reshape down to the next one", PHASE_LAYOUT, sink_reshapes},
+    {0},
 };
 /* clang-format on */
 
-/* What one pass leaves may be something for another; most programs are done in two rounds. */
-enum { MOST_ROUNDS = 12 };
+/* More steps than any program takes: passes that undo each other's work would never end. */
+enum { MOST_STEPS = 1000 };
 
 typedef struct PassRun {
   Model *model;
   const PassOptions *options;
-  int step; /* of the dumps */
+  int dumped;       /* files so far */
+  int steps;        /* of phases that changed something */
+  const char *last; /* pass that did */
 } PassRun;
 
 static bool is_disabled(const PassOptions *options, const char *name) {
@@ -74,7 +78,8 @@ static void dump(PassRun *run, const char *name) {
   Builder out;
   builder_init(&out, context);
   model_print(&out, run->model);
-  const char *path = arena_format(&context->arena, "%s/%02d_%s.onnx.txt", run->options->dump_folder, run->step++, name);
+  const char *path =
+      arena_format(&context->arena, "%s/%02d_%s.onnx.txt", run->options->dump_folder, run->dumped++, name);
   FILE *file = fopen(path, "w");
   if (!file) fail(context, ERROR_IO, "cannot write '%s': %s", path, strerror(errno));
   bool written = fputs(builder_text(&out), file) >= 0;
@@ -93,18 +98,24 @@ static bool run_pass(PassRun *run, const Pass *pass) {
   return changed;
 }
 
+/* Every pass of the phase once; true when one of them changed something. */
+static bool run_phase(PassRun *run, Phase phase) {
+  bool changed = false;
+  for (const Pass *pass = all_passes; pass->name; pass++) {
+    if (pass->phase != phase || !run_pass(run, pass)) continue;
+    changed = true;
+    run->last = pass->name;
+  }
+  return changed && ++run->steps <= MOST_STEPS;
+}
+
 void run_passes(Model *model, const PassOptions *options) {
   PassRun run = {.model = model, .options = options};
   check_names(model, options);
   dump(&run, "lowered");
-  bool changed = true;
-  for (int round = 0; changed && round < MOST_ROUNDS; round++) {
-    changed = false;
-    for (const Pass *pass = all_passes; pass->name; pass++) {
-      if (!pass->late || !changed) changed = run_pass(&run, pass) || changed;
-    }
-  }
-  for (const Pass *pass = all_passes; changed && pass->name; pass++) {
-    if (pass->run == remove_dead_code) run_pass(&run, pass); /* what the last round left */
-  }
+  do {
+    while (run_phase(&run, PHASE_CLEAN)) continue;
+  } while (run_phase(&run, PHASE_FUSE) || run_phase(&run, PHASE_LAYOUT));
+  bool ended = run.steps <= MOST_STEPS;
+  if (!ended && options->check) fail(model->context, ERROR_INTERNAL, "the passes do not end: %s goes on", run.last);
 }

@@ -12,21 +12,28 @@
 /* Whether normalisations become operators of their own: never; where that is no less accurate; wherever it can be. */
 typedef enum NormalizationMode { NORMALIZATION_DECOMPOSED, NORMALIZATION_AUTO, NORMALIZATION_NATIVE } NormalizationMode;
 
+/* A phase works until its passes find nothing more, and whatever a later one changes begins with the first again. */
+typedef enum Phase {
+  PHASE_CLEAN,  /* removes, merges, folds */
+  PHASE_FUSE,   /* finds operators in what stands for them */
+  PHASE_LAYOUT, /* moves Transposes and Reshapes, which would hide what the others look for */
+} Phase;
+
 typedef struct Pass {
   const char *name;
   const char *summary;
+  Phase phase;
   bool (*run)(Model *model); /* true when it changed something */
   NormalizationMode from;    /* runs in this mode and those after it */
-  bool late;                 /* runs when the others have found nothing more: it would hide what they look for */
 } Pass;
 
-extern const Pass all_passes[]; /* in the order they run, round after round; closed by a row without a name */
+extern const Pass all_passes[]; /* in the order they run; closed by a row without a name */
 
 typedef struct PassOptions {
   const char *const *disabled; /* names, or NULL */
   size_t disabled_count;
   NormalizationMode normalization;
-  bool check;                                                /* run the provenance checker after every pass */
+  bool check;                                                /* check the graph and its origins after every pass */
   void (*after)(Model *model, const char *pass, void *data); /* called after every pass, or NULL */
   void *data;
   const char *dump_folder; /* receives the model as lowered and after every pass that changed it, or NULL */

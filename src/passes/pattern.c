@@ -257,26 +257,33 @@ static bool rule_runs(const Match *match) {
   return match->values[0] && schema_runs(op, NULL, match_opset(match), match_dtype(match));
 }
 
-/* Could this value be what the pattern's outermost part says? Cheap: most rules fail here at most nodes. */
+static bool might_match(const Pattern *pattern, const Node *node);
+
+/* Could this value be what the pattern says, slots and numbers apart? Cheap: most rules fail here at most nodes. */
 static bool might_be(const Pattern *pattern, const Value *value) {
+  const Node *node = value->producer;
   switch (pattern->kind) {
-    case PATTERN_NODE: return value->producer && node_is(value->producer, pattern->op);
+    case PATTERN_NODE: return node && node_is(node, pattern->op) && might_match(pattern, node);
     case PATTERN_CONSTANT:
     case PATTERN_NUMBER:
-    case PATTERN_UNIFORM: return value->producer == NULL;
-    default: return true;
+    case PATTERN_UNIFORM: return !node || node_is(node, OP_Constant);
+    case PATTERN_EITHER: return might_be(pattern->inputs[0], value) || might_be(pattern->inputs[1], value);
+    case PATTERN_RESHAPED:
+      if (might_be(pattern->inputs[0], value)) return true;
+      return node && node_has(node, RENAMES) && node_input(node, 0) &&
+             might_be(pattern->inputs[0], node_input(node, 0));
+    case PATTERN_ANY: break;
   }
+  return true;
 }
 
 /* Has the node, for each input of the pattern, one that it could be? */
 static bool might_match(const Pattern *pattern, const Node *node) {
+  bool either = op_has(pattern->op, COMMUTES) && node->input_count == 2;
   for (size_t i = 0; i < PATTERN_INPUTS && pattern->inputs[i]; i++) {
-    bool found = false;
-    for (uint32_t k = 0; k < node->input_count && !found; k++) {
-      const Value *value = node->inputs[k].value;
-      found = value && might_be(pattern->inputs[i], value);
-    }
-    if (!found) return false;
+    const Value *value = node_input(node, i);
+    if (value && might_be(pattern->inputs[i], value)) continue;
+    if (!either || i > 1 || !(value = node_input(node, 1 - i)) || !might_be(pattern->inputs[i], value)) return false;
   }
   return true;
 }
