@@ -92,8 +92,6 @@ def main() -> None:
                 f"{name:>24}: tracing {tracing.wall * 1e3:.1f} ms, "
                 f"ratio {ratio.wall:.3f}, of the processor {ratio.processor:.3f}"
             )
-                f"{name:>24}: tracing {tracing.wall * 1e3:.1f} ms, ratio {ratio.wall:.3f}, of the processor {ratio.processor:.3f}"
-            )
         for batch, width in ((8, 128), (1, 64)):
             shape = (batch, LENGTH, width)
             scan = latency(lstm_layers(1, width, unroll=False), shape, path)
