@@ -13,7 +13,7 @@ from jax2onnx import __version__, _core
 from jax2onnx._commands.command import FAILED, OK, USAGE, Parser, complain
 from jax2onnx._commands.target import Target, UsageError, parse_input, parse_target
 from jax2onnx._door.progress import progress_on, stage
-from jax2onnx._door.settings import command_line_level, command_line_passes
+from jax2onnx._door.settings import command_line_level, command_line_passes, command_line_sync
 
 _HELP = """\
 jax2onnx turns JAX functions into ONNX models and looks into them.
@@ -101,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         help="write on each node where it came from: minimal (also what --stacktrace alone means), full, compact "
         "(as full, each part stored once), or off",
     )
+    parser.add_argument("--no-sync", action="store_true", help="do not wait until the disk has the model")
     parser.add_argument("--record", metavar="FILE", help="also write the traced program as text")
     parser.add_argument("--dump-passes", metavar="FOLDER", help="write the graph, as text, before and after each pass")
     parser.add_argument("--disable-pass", metavar="NAME", action="append", default=[], help="leave this pass out")
@@ -179,7 +180,11 @@ def _run(target: Target, call: dict[str, Any], options: argparse.Namespace) -> N
     fn = target.load()
     call["inputs"] = [NamedShape(*spec) for spec in call["inputs"]]
     call["input_params"] = {name: NamedShape(*spec) for name, spec in call["input_params"].items()}
-    with command_line_level(options.stacktrace), command_line_passes(options.disable_pass, options.dump_passes):
+    with (
+        command_line_level(options.stacktrace),
+        command_line_passes(options.disable_pass, options.dump_passes),
+        command_line_sync(not options.no_sync),
+    ):
         to_onnx(
             fn,
             model_name=options.name or target.name,

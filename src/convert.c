@@ -1,28 +1,24 @@
 /* The pipeline: read this function and you know the machine. */
 #include "convert.h"
 
-#include <errno.h>
-#include <stdio.h>
-
 #include "j2o.h"
+#include "onnx/file/external.h"
 
 enum { IR_VERSION = 10 /* the first with metadata on nodes; older runtimes refuse newer ones */ };
 
 static void sign(Model *model) {
   model->ir_version = IR_VERSION;
-  model->producer_name = str_intern(model->context, "jax2onnx");
+  model->producer_name = str_intern(model->context, PRODUCER);
   model->producer_version = str_intern(model->context, j2o_version());
 }
 
-static void write_record(Program *program, const char *path) {
-  FILE *file = fopen(path, "w");
-  if (!file) fail(program->context, ERROR_IO, "cannot write '%s': %s", path, strerror(errno));
-  bool written = fputs(program_print(program), file) >= 0;
-  if (fclose(file) != 0 || !written) fail(program->context, ERROR_IO, "cannot write '%s': %s", path, strerror(errno));
+static void write_record(Program *program, const ConvertOptions *options) {
+  const char *text = program_print(program);
+  output_bytes(program->context, options->record, text, strlen(text), &options->output);
 }
 
 Model *convert(Program *program, const ConvertOptions *options, UnsupportedList *problems, UnsupportedList *notices) {
-  if (options->record) write_record(program, options->record);
+  if (options->record) write_record(program, options);
   program_outline_functions(program);
   program_drop_unused(program);
   Model *model = lower_program(program, &options->lower, problems, notices);

@@ -9,7 +9,8 @@
 typedef struct ConvertOptions {
   LowerOptions lower;
   PassOptions passes;
-  const char *record; /* file that receives the program's text form, or NULL */
+  const char *record;   /* file that receives the program's text form, or NULL */
+  OutputOptions output; /* of that file */
 } ConvertOptions;
 
 Model *convert(Program *program, const ConvertOptions *options, UnsupportedList *problems, UnsupportedList *notices);

@@ -28,9 +28,10 @@ from jax2onnx._commands.command import (
 )
 from jax2onnx._commands.flame import Flame, Slice, flame_svg, trace_events
 from jax2onnx._commands.target import UsageError
-from jax2onnx._core import shown
+from jax2onnx._core import shown, write_file
 from jax2onnx._door.origins import NO_ORIGINS, Frame, ModelOrigins, NodeOrigin, read_origins
 from jax2onnx._door.progress import progress_on, stage
+from jax2onnx._door.settings import sync
 
 RUNTIME = "runtime"  # what ONNX Runtime added of its own
 _KERNEL = "_kernel_time"
@@ -245,10 +246,9 @@ def _work(options: argparse.Namespace, output: Output) -> int:
 
 def _write(path: str, text: str) -> None:
     try:
-        with open(path, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        write_file(os.fsencode(path), text.encode(), not sync())
     except OSError as error:
-        raise Failure(f"{path}: {error.strerror}") from error
+        raise Failure(str(error)) from error
 
 
 def _document(path: str, profile: Profile) -> dict[str, Any]:

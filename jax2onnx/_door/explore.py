@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from jax2onnx import _core
+from jax2onnx._door.settings import sync
 
 _FRAME = (
     '<iframe sandbox="allow-scripts" style="width: 100%; height: {height}px; border: 1px solid #8888; '
@@ -26,7 +27,7 @@ class Exploration:
         self._height = height
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        pathlib.Path(path).write_text(self.html, encoding="utf-8")
+        _core.write_file(os.fsencode(path), self.html.encode(), not sync())
 
     def _repr_html_(self) -> str:
         return _FRAME.format(height=self._height, title=html.escape(self._name), page=html.escape(self.html))

@@ -19,13 +19,21 @@ from jax2onnx import _core
 from jax2onnx._door.errors import name_symbolic_dimension, with_source
 from jax2onnx._door.expansions import expand, lowered_primitives
 from jax2onnx._door.functions import calls_marked
-from jax2onnx._door.inputs import InputSpecs, checked_names
+from jax2onnx._door.inputs import InputSpecs, check_name, checked_names
 from jax2onnx._door.inputs import input_names as names_of_inputs
 from jax2onnx._door.jax_types import InconclusiveDimension, core_types, is_users_file, jax_folders, library_folders
 from jax2onnx._door.parameters import name_parameters
 from jax2onnx._door.plugins import lower_equation, registered_plugins
 from jax2onnx._door.progress import stage
-from jax2onnx._door.settings import check_passes, disabled_passes, dump_passes, external_threshold, metadata_level
+from jax2onnx._door.settings import (
+    check_passes,
+    disabled_passes,
+    dump_passes,
+    external_threshold,
+    fixed_data_name,
+    metadata_level,
+    sync,
+)
 
 OLDEST_OPSET = 17
 NORMALIZATION_MODES = {"auto": 1, "prefer_native": 2, "force_decomposed": 0}  # as the core numbers them
@@ -87,6 +95,7 @@ def to_onnx(
     _check_callable_and_opset(fn, opset)
     if not isinstance(model_name, str) or not model_name:
         raise TypeError(f"model_name must be a non-empty string; got {model_name!r}")
+    check_name("model_name", model_name)
     if not isinstance(enable_double_precision, (bool, np.bool_)):
         raise TypeError(f"enable_double_precision must be a bool; got {enable_double_precision!r}")
     path = _checked_path(return_mode, output_path)
@@ -127,15 +136,17 @@ def to_onnx(
             input_nchw=_layout_flags("inputs_as_nchw", inputs_as_nchw, names, flat_inputs),
             output_nchw=_layout_flags("outputs_as_nchw", outputs_as_nchw, result_names, outputs),
             metadata=level,
-            path=path,
-            record=record,
+            path=_encoded(path),
+            record=_encoded(record),
             external_threshold=external_threshold(),
             single_file=export_mode == "web",
+            skip_sync=not sync(),
+            fixed_data_name=fixed_data_name(),
             root=_definition(fn),
             entry_frames=entry,
             disabled_passes=disabled_passes(),
             check_passes=check_passes(),
-            dump_passes=dump_passes(),
+            dump_passes=_encoded(dump_passes()),
             normalization=NORMALIZATION_MODES[normalization_mode],
             sequential_bits=not jax.config.jax_threefry_partitionable,
             lowered=lowered_primitives(),
@@ -209,7 +220,15 @@ def _path_or_none(argument: str, value: Any) -> str | None:
         return None
     if not isinstance(value, (str, os.PathLike)):
         raise TypeError(f"{argument} must be a path; got {value!r}")
-    return os.fspath(value)
+    path = os.fsdecode(value)
+    if not path or "\0" in path:
+        raise ValueError(f"{argument} must be the path of a file; got {value!r}")
+    return path
+
+
+def _encoded(path: str | None) -> bytes | None:
+    """As the operating system has it: a name need not be UTF-8."""
+    return None if path is None else os.fsencode(path)
 
 
 def _checked_path(return_mode: str, output_path: Any) -> str | None:

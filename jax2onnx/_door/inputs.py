@@ -126,6 +126,8 @@ def input_names(args: list[Any], kwargs: dict[str, Any], given: Sequence[str] | 
     names += [path_text(path) for path, _ in jax.tree_util.tree_flatten_with_path(kwargs)[0]]
     if given is not None:
         names[: len(given)] = checked_names(given, "input_names", positional, len(names))
+    for name in names:
+        check_name("the name of an input", name)
     return names
 
 
@@ -138,4 +140,16 @@ def checked_names(given: Any, argument: str, least: int, most: int) -> list[str]
         raise ValueError(f"{argument} must hold {count} names; got {len(given)}")
     if "" in given:
         raise ValueError(f"{argument} holds an empty name")
+    for name in given:
+        check_name(argument, name)
     return list(given)
+
+
+def check_name(argument: str, name: str) -> None:
+    """A name in a model is UTF-8, and many readers take it to end at a NUL."""
+    try:
+        valid = b"\0" not in name.encode()
+    except UnicodeEncodeError:
+        valid = False
+    if not valid:
+        raise ValueError(f"{argument}: {name!r} holds a character that no name in a model can have")

@@ -17,15 +17,18 @@ _block: ContextVar[int | None] = ContextVar("jax2onnx_stacktrace_metadata", defa
 _command_line: ContextVar[int | None] = ContextVar("jax2onnx_command_line", default=None)
 # The command line's words about passes: names to leave out, and a folder for dumps. They add to the environment's.
 _passes: ContextVar[tuple[tuple[str, ...], str | None]] = ContextVar("jax2onnx_passes", default=((), None))
+_no_sync: ContextVar[bool] = ContextVar("jax2onnx_no_sync", default=False)
 
 
 class Config:
     """Settings of this process, for every export that is not told otherwise."""
 
-    __slots__ = ("_stacktrace_metadata",)
+    __slots__ = ("_fixed_data_name", "_stacktrace_metadata", "_sync")
 
     def __init__(self) -> None:
         self._stacktrace_metadata: bool | str | None = None
+        self._sync: bool | None = None
+        self._fixed_data_name: bool | None = None
 
     @property
     def stacktrace_metadata(self) -> bool | str | None:
@@ -38,8 +41,38 @@ class Config:
             level_number(value)
         self._stacktrace_metadata = value
 
+    @property
+    def sync(self) -> bool | None:
+        """Whether an export waits until the disk has what it wrote; None follows the environment (JAX2ONNX_SYNC)."""
+        return self._sync
+
+    @sync.setter
+    def sync(self, value: bool | None) -> None:
+        self._sync = _checked_bool("sync", value)
+
+    @property
+    def fixed_data_name(self) -> bool | None:
+        """Whether a model's second file is always called ``model.onnx.data``; None follows the environment
+        (JAX2ONNX_FIXED_DATA_NAME). It gives up the one commit: an export that is killed between the two renames leaves
+        the old model with new tensors, and another file of that name is lost."""
+        return self._fixed_data_name
+
+    @fixed_data_name.setter
+    def fixed_data_name(self, value: bool | None) -> None:
+        self._fixed_data_name = _checked_bool("fixed_data_name", value)
+
     def __repr__(self) -> str:
-        return f"jax2onnx.config(stacktrace_metadata={self._stacktrace_metadata!r})"
+        said = {name: getattr(self, name) for name in ("stacktrace_metadata", "sync", "fixed_data_name")}
+        shown = (
+            f"{name}={value!r}" for name, value in said.items() if value is not None or name == "stacktrace_metadata"
+        )
+        return f"jax2onnx.config({', '.join(shown)})"
+
+
+def _checked_bool(name: str, value: bool | None) -> bool | None:
+    if value is not None and not isinstance(value, bool):
+        raise TypeError(f"{name} must be None or a bool; got {value!r}")
+    return value
 
 
 config = Config()
@@ -73,6 +106,16 @@ def command_line_passes(disabled: Sequence[str], dump_folder: str | None) -> Ite
         yield
     finally:
         _passes.reset(token)
+
+
+@contextmanager
+def command_line_sync(on: bool) -> Iterator[None]:
+    """The command line's ``--no-sync``; without it, ``config`` and the environment decide."""
+    token = _no_sync.set(not on)
+    try:
+        yield
+    finally:
+        _no_sync.reset(token)
 
 
 def metadata_level(argument: bool | str | None, environment: Mapping[str, str] = os.environ) -> int:
@@ -115,6 +158,22 @@ def external_threshold(environment: Mapping[str, str] = os.environ) -> int:
     if not text.isdigit():
         raise ValueError(f"JAX2ONNX_EXTERNAL_DATA_THRESHOLD must be a number of bytes; got {text!r}")
     return int(text)
+
+
+def sync(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether an export waits until the disk has the files, so that they survive a crash of the machine."""
+    if _no_sync.get():
+        return False
+    if config.sync is not None:
+        return config.sync
+    return environment.get("JAX2ONNX_SYNC", "").strip().lower() not in _OFF - {""}
+
+
+def fixed_data_name(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the second file is always called ``model.onnx.data``, whatever bears that name."""
+    if config.fixed_data_name is not None:
+        return config.fixed_data_name
+    return environment.get("JAX2ONNX_FIXED_DATA_NAME", "").strip().lower() not in _OFF
 
 
 def disabled_passes(environment: Mapping[str, str] = os.environ) -> list[str]:

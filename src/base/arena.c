@@ -34,6 +34,7 @@ static ArenaBlock *map_block(size_t size) {
 }
 
 static void add_block(Arena *arena, size_t size) {
+  interruption_point(arena->context);
   size_t header = (sizeof(ArenaBlock) + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
   if (size > SIZE_MAX / 2) fail(arena->context, ERROR_MEMORY, "size");
   size_t whole = header + size;

@@ -9,6 +9,7 @@
 struct Trap {
   jmp_buf jump;
   Trap *outer;
+  Cleanup *cleanups; /* those that stay when this call fails */
 };
 
 void context_init(Context *context) {
@@ -22,23 +23,53 @@ void context_release(Context *context) {
   arena_release(&context->arena);
 }
 
+void interruption_point(Context *context) {
+  if (context->interrupted && context->interrupted(context->interrupted_data)) {
+    fail_text(context, ERROR_INTERRUPTED, "interrupted");
+  }
+}
+
+void cleanup_push(Context *context, Cleanup *cleanup) {
+  cleanup->outer = context->cleanups;
+  context->cleanups = cleanup;
+}
+
+void cleanup_drop(Context *context, Cleanup *cleanup) {
+  for (Cleanup **at = &context->cleanups; *at; at = &(*at)->outer) {
+    if (*at != cleanup) continue;
+    *at = cleanup->outer;
+    return;
+  }
+}
+
 bool context_protect(Context *context, void (*body)(void *), void *argument) {
-  Trap trap = {.outer = context->trap};
+  Trap trap = {.outer = context->trap, .cleanups = context->cleanups};
   context->trap = &trap;
-  bool completed = setjmp(trap.jump) == 0;
-  if (completed) body(argument);
+  if (setjmp(trap.jump) != 0) return false; /* fail_text has taken the trap away */
+  body(argument);
   context->trap = trap.outer;
-  return completed;
+  return true;
+}
+
+static void run_cleanups(Context *context, const Cleanup *last) {
+  while (context->cleanups != last) {
+    Cleanup *cleanup = context->cleanups;
+    context->cleanups = cleanup->outer;
+    cleanup->run(cleanup);
+  }
 }
 
 void fail_text(Context *context, ErrorKind kind, const char *message) {
   context->error = kind;
   context->message = message;
-  if (!context->trap) {
+  Trap *trap = context->trap;
+  if (!trap) {
     fprintf(stderr, "j2o: unprotected error: %s\n", message);
     abort();
   }
-  longjmp(context->trap->jump, 1);
+  run_cleanups(context, trap->cleanups);
+  context->trap = trap->outer;
+  longjmp(trap->jump, 1);
 }
 
 void fail(Context *context, ErrorKind kind, const char *format, ...) {

@@ -9,16 +9,33 @@
 
 typedef struct Trap Trap; /* a protected call in progress */
 
+/* What an error must not unwind past without a word: an open file, a name on the disk. */
+typedef struct Cleanup {
+  void (*run)(struct Cleanup *self); /* must not fail */
+  struct Cleanup *outer;
+} Cleanup;
+
 struct Context {
   Arena arena;
   Strings strings;
-  Map dimensions;      /* dimension expressions, interned by their text */
-  Trap *trap;          /* innermost protected call, NULL outside of any */
+  Map dimensions;                  /* dimension expressions, interned by their text */
+  Trap *trap;                      /* innermost protected call, NULL outside of any */
+  Cleanup *cleanups;               /* run, newest first, when an error unwinds past them */
+  bool (*interrupted)(void *data); /* whether the user wants to stop; NULL: there is nobody to ask */
+  void *interrupted_data;
   ErrorKind error;     /* set by fail */
   const char *message; /* set by fail; in the arena, or a literal when memory ran out */
 };
 
 void context_init(Context *context);
 void context_release(Context *context);
+
+/* Unwinds with ERROR_INTERRUPTED when the user wants to stop. Every allocation of a block is such a point; what works
+ * long without one asks by itself. */
+void interruption_point(Context *context);
+
+void cleanup_push(Context *context, Cleanup *cleanup);
+/* Takes it off the list, wherever it is, and does not run it. */
+void cleanup_drop(Context *context, Cleanup *cleanup);
 
 #endif

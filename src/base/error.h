@@ -15,6 +15,7 @@ typedef enum ErrorKind {
   ERROR_UNSUPPORTED, /* the program needs something that cannot be expressed */
   ERROR_FORMAT,      /* a file is malformed */
   ERROR_IO,          /* reading or writing failed; errno text is in the message */
+  ERROR_INTERRUPTED, /* the user asked to stop */
   ERROR_PYTHON,      /* a Python exception is set; only src/python raises this */
 } ErrorKind;
 

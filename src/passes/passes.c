@@ -1,9 +1,7 @@
 /* The list of passes, and how they are run. */
 #include "passes/passes.h"
 
-#include <errno.h>
-#include <stdio.h>
-
+#include "base/output.h"
 #include "onnx/file/print.h"
 #include "passes/check_provenance.h"
 
@@ -80,10 +78,7 @@ static void dump(PassRun *run, const char *name) {
   model_print(&out, run->model);
   const char *path =
       arena_format(&context->arena, "%s/%02d_%s.onnx.txt", run->options->dump_folder, run->dumped++, name);
-  FILE *file = fopen(path, "w");
-  if (!file) fail(context, ERROR_IO, "cannot write '%s': %s", path, strerror(errno));
-  bool written = fputs(builder_text(&out), file) >= 0;
-  if (fclose(file) != 0 || !written) fail(context, ERROR_IO, "cannot write '%s': %s", path, strerror(errno));
+  output_bytes(context, path, builder_text(&out), out.length, &(OutputOptions){.skip_sync = true});
 }
 
 static bool run_pass(PassRun *run, const Pass *pass) {

@@ -87,6 +87,14 @@ static const Type *types(Importer *in, PyObject *tuple, size_t *count) {
   return values;
 }
 
+/* The text of an attribute means something to whoever runs the node: it is taken as it is, or not at all. */
+static Str attribute_text(Importer *in, const Attribute *attribute, PyObject *object) {
+  if (PyUnicode_Check(object) && PyUnicode_FindChar(object, 0, 0, PyUnicode_GET_LENGTH(object), 1) >= 0) {
+    fail(in->context, ERROR_VALUE, "the attribute '%s' that a plugin emits holds a NUL", attribute->name);
+  }
+  return import_text(in, object);
+}
+
 /* (name, kind, value), where kind is the first letter of ONNX's word for it, a capital for a list. */
 static Attribute attribute_of(Importer *in, PyObject *triple) {
   Attribute result = {.name = import_text(in, item(in, triple, 0))};
@@ -104,7 +112,7 @@ static Attribute attribute_of(Importer *in, PyObject *triple) {
       break;
     case 's':
       result.kind = ATTRIBUTE_STRING;
-      result.string = import_text(in, value);
+      result.string = attribute_text(in, &result, value);
       break;
     case 't':
       result.kind = ATTRIBUTE_TENSOR;
@@ -126,7 +134,9 @@ static Attribute attribute_of(Importer *in, PyObject *triple) {
       result.kind = ATTRIBUTE_STRINGS;
       result.count = length(in, value);
       Str *strings = arena_new_array(arena, result.count, Str);
-      for (size_t i = 0; i < result.count; i++) strings[i] = import_text(in, item(in, value, (Py_ssize_t)i));
+      for (size_t i = 0; i < result.count; i++) {
+        strings[i] = attribute_text(in, &result, item(in, value, (Py_ssize_t)i));
+      }
       result.strings = strings;
     }
   }
@@ -254,6 +264,7 @@ void lower_in_python(Lowering *l, void *data) {
   CustomCalls *calls = data;
   Record record = {.l = l, .calls = calls};
   PyEval_RestoreThread(*calls->state);
+  *calls->state = NULL;
   bool done = context_protect(l->context, call_and_read, &record);
   *calls->state = PyEval_SaveThread();
   if (!done) fail_text(l->context, l->context->error, l->context->message);

@@ -34,9 +34,23 @@ void disown_to(Importer *in, size_t mark) {
 
 PyObject *attribute(Importer *in, PyObject *object, PyObject *name) { return own(in, PyObject_GetAttr(object, name)); }
 
+/* C's texts, and so names in a model, end at a NUL: it is shown escaped, so that two names stay two. */
+static Str without_nul(Importer *in, const char *text, size_t length) {
+  Builder out;
+  builder_init(&out, in->context);
+  for (const char *end = text + length, *nul; text <= end; text = nul + 1) {
+    nul = memchr(text, '\0', (size_t)(end - text));
+    if (!nul) nul = end;
+    builder_add_sized(&out, text, (size_t)(nul - text));
+    if (nul < end) builder_add(&out, "\\x00");
+  }
+  return str_intern_sized(in->context, builder_text(&out), out.length);
+}
+
 Str import_text(Importer *in, PyObject *object) {
   Py_ssize_t length;
   const char *text = PyUnicode_AsUTF8AndSize(object, &length);
+  if (text && memchr(text, '\0', (size_t)length)) return without_nul(in, text, (size_t)length);
   if (text) return str_intern_sized(in->context, text, (size_t)length);
   /* Lone surrogates (file names in odd encodings) have no UTF-8; show them escaped. */
   PyErr_Clear();

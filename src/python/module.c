@@ -1,4 +1,6 @@
 /* The extension module jax2onnx._core: one conversion per call, nothing kept between calls. */
+#include <time.h>
+
 #include "base/spelling.h"
 #include "convert.h"
 #include "j2o.h"
@@ -18,10 +20,12 @@ typedef struct Conversion {
   WriteOptions write;
   UnsupportedList problems, notices;
   Program *program;
-  const char *path; /* NULL: the model is returned as bytes */
+  const char *path;   /* NULL: the model is returned as bytes */
+  PyObject *paths[3]; /* that, the record's, the folder for dumps: bytes, or None */
   const char *model_name;
   PyObject *input_names, *output_names, *input_nchw, *output_nchw, *root, *entry_frames, *disabled_passes;
-  PyThreadState *state; /* while the interpreter lock is released */
+  PyThreadState *state; /* while the interpreter lock is released; NULL while it is held */
+  int64_t asked;        /* when the user was last asked whether to stop, in nanoseconds */
   CustomCalls custom;
   const Segment *segments;
   Pieces pieces;
@@ -90,6 +94,23 @@ static void import_custom_plugins(Conversion *c) {
   c->options.lower.custom = (CustomPlugins){names, count, lower_in_python, &c->custom};
 }
 
+/* Runs Python's signal handlers, which is how it learns of Ctrl-C, some times a second. While the lock is held it does
+ * so by itself, where it can. */
+static bool is_interrupted(void *data) {
+  enum { PERIOD = 50 * 1000 * 1000 };
+  Conversion *c = data;
+  if (!c->state) return false;
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  int64_t time = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+  if (time - c->asked < PERIOD) return false;
+  c->asked = time;
+  PyEval_RestoreThread(c->state);
+  bool raised = PyErr_CheckSignals() != 0;
+  c->state = PyEval_SaveThread();
+  return raised;
+}
+
 /* With the interpreter lock: everything Python knows is read here. */
 static void import_stage(void *argument) {
   Conversion *c = argument;
@@ -151,12 +172,19 @@ static void raise_unsupported(PyObject *class, Conversion *c) {
   Py_XDECREF(arguments);
 }
 
+/* A path in the message may hold any bytes: they come back as Python has them in paths. */
+static void set_error(PyObject *class, const char *message) {
+  PyObject *text = PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "surrogateescape");
+  if (text) PyErr_SetObject(class, text);
+  Py_XDECREF(text);
+}
+
 static void raise_error(PyObject *module, Conversion *c) {
-  if (c->context.error == ERROR_PYTHON) return;
+  if (c->context.error == ERROR_PYTHON || c->context.error == ERROR_INTERRUPTED) return;
   PyObject *class = exception_class(module, c->context.error);
   if (!class) return;
   if (c->context.error == ERROR_UNSUPPORTED) raise_unsupported(class, c);
-  else PyErr_SetString(class, c->context.message);
+  else set_error(class, c->context.message);
 }
 
 /* One warning for each thing left out, at the user's line. False when warnings are errors. */
@@ -195,11 +223,14 @@ static PyObject *collect_bytes(Conversion *c) {
 static PyObject *run_conversion(PyObject *module, Conversion *c) {
   PyObject *result = NULL;
   context_init(&c->context);
+  c->context.interrupted = is_interrupted;
+  c->context.interrupted_data = c;
   bool done = context_protect(&c->context, import_stage, c);
   if (done) {
     c->state = PyEval_SaveThread();
     done = context_protect(&c->context, convert_stage, c);
     PyEval_RestoreThread(c->state);
+    c->state = NULL;
   }
   if (!done) raise_error(module, c);
   else if (!warn(c)) result = NULL;
@@ -208,6 +239,14 @@ static PyObject *run_conversion(PyObject *module, Conversion *c) {
   if (c->importer) importer_release(c->importer);
   context_release(&c->context);
   return result;
+}
+
+/* A path as os.fsencode gives it, or None. False with an exception set. */
+static bool read_path(PyObject *object, const char **path) {
+  char *bytes = NULL;
+  if (object != Py_None && PyBytes_AsStringAndSize(object, &bytes, NULL) != 0) return false;
+  *path = bytes;
+  return true;
 }
 
 static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *keywords) {
@@ -228,6 +267,8 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
                           "record",
                           "external_threshold",
                           "single_file",
+                          "skip_sync",
+                          "fixed_data_name",
                           "root",
                           "entry_frames",
                           "disabled_passes",
@@ -242,16 +283,21 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
                           NULL};
   Conversion c = {0};
   long long opset;
-  int metadata, single_file, check_passes = 0, normalization = NORMALIZATION_AUTO, sequential_bits = 0;
+  int metadata, single_file, skip_sync, fixed_data_name, check_passes;
+  int normalization = NORMALIZATION_AUTO, sequential_bits = 0;
   Py_ssize_t threshold;
   if (!PyArg_ParseTupleAndKeywords(
-          arguments, keywords, "$OO!OOO!O!sLO!O!OOizznpO!O!O!pzipOOO!O", names, &c.request.jaxpr, &PyDict_Type,
+          arguments, keywords, "$OO!OOO!O!sLO!O!OOiOOnpppO!O!O!pOipOOO!O", names, &c.request.jaxpr, &PyDict_Type,
           &c.request.types, &c.request.name_parameters, &c.request.name_modules, &PyTuple_Type, &c.request.jax_folders,
           &PyTuple_Type, &c.request.library_folders, &c.model_name, &opset, &PyList_Type, &c.input_names, &PyList_Type,
-          &c.output_names, &c.input_nchw, &c.output_nchw, &metadata, &c.path, &c.options.record, &threshold,
-          &single_file, &PyTuple_Type, &c.root, &PyList_Type, &c.entry_frames, &PyList_Type, &c.disabled_passes,
-          &check_passes, &c.options.passes.dump_folder, &normalization, &sequential_bits, &c.request.lowered,
+          &c.output_names, &c.input_nchw, &c.output_nchw, &metadata, &c.paths[0], &c.paths[1], &threshold, &single_file,
+          &skip_sync, &fixed_data_name, &PyTuple_Type, &c.root, &PyList_Type, &c.entry_frames, &PyList_Type,
+          &c.disabled_passes, &check_passes, &c.paths[2], &normalization, &sequential_bits, &c.request.lowered,
           &c.request.expand, &PyTuple_Type, &c.request.custom, &c.custom.lower)) {
+    return NULL;
+  }
+  if (!read_path(c.paths[0], &c.path) || !read_path(c.paths[1], &c.options.record) ||
+      !read_path(c.paths[2], &c.options.passes.dump_folder)) {
     return NULL;
   }
   c.options.lower.opset = opset;
@@ -261,7 +307,9 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
   c.options.lower.sequential_bits = sequential_bits;
   c.write = (WriteOptions){.metadata = (MetadataLevel)metadata,
                            .external_threshold = threshold > 0 ? (size_t)threshold : 0,
-                           .single_file = single_file};
+                           .single_file = single_file,
+                           .output = {.skip_sync = skip_sync, .fixed_names = fixed_data_name}};
+  c.options.output = c.write.output;
   return run_conversion(module, &c);
 }
 
@@ -346,6 +394,34 @@ static PyObject *core_shown(PyObject *module, PyObject *arguments, PyObject *key
   return result;
 }
 
+typedef struct FileJob {
+  Context context;
+  const char *path;
+  Py_buffer content;
+  int skip_sync;
+} FileJob;
+
+static void write_stage(void *argument) {
+  FileJob *job = argument;
+  OutputOptions options = {.skip_sync = job->skip_sync};
+  output_bytes(&job->context, job->path, job->content.buf, (size_t)job->content.len, &options);
+}
+
+/* write_file(path, content, skip_sync): bytes to a file that appears whole or not at all. */
+static PyObject *core_write_file(PyObject *module, PyObject *arguments) {
+  FileJob job = {0};
+  if (!PyArg_ParseTuple(arguments, "yy*p", &job.path, &job.content, &job.skip_sync)) return NULL;
+  context_init(&job.context);
+  bool done;
+  Py_BEGIN_ALLOW_THREADS;
+  done = context_protect(&job.context, write_stage, &job);
+  Py_END_ALLOW_THREADS;
+  if (!done) set_error(exception_class(module, job.context.error), job.context.message);
+  context_release(&job.context);
+  PyBuffer_Release(&job.content);
+  return done ? Py_NewRef(Py_None) : NULL;
+}
+
 /* passes() -> {name: what it does}, in the order they run. */
 static PyObject *core_passes(PyObject *module, PyObject *nothing) {
   (void)module, (void)nothing;
@@ -409,6 +485,7 @@ static PyMethodDef methods[] = {
     {"tool", core_tool, METH_O, "Runs the j2o program with these arguments; returns its exit code."},
     {"tool_output", core_tool_output, METH_O,
      "Runs the j2o program with these arguments; returns its exit code, output and errors."},
+    {"write_file", core_write_file, METH_VARARGS, "Writes bytes to a file that appears whole or not at all."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -59,6 +59,10 @@ const char tool_help[] =
   "JAX2ONNX_STACKTRACE_DETAIL=full (or compact, which takes less room) writes whole traces, with file names. Traces\n" \
   "that PyTorch's exporter writes (pkg.torch.onnx.stack_trace) are understood too.\n"
 
+#define OUTPUT_HELP                                                                                        \
+  "  --no-sync  do not wait until the disk has it: faster, and a crash of the machine may leave nothing\n" \
+  "  --json     say what was done as JSON\n"
+
 static const char inspect_help[] =
     "usage: j2o inspect MODEL.onnx [--summary] [--line PLACE] [--module PATH] [--self|--inclusive] [--op NAME]\n"
     "                              [--name NAME] [--full] [--json] [--color=auto|always|never]\n"
@@ -125,32 +129,29 @@ static const char diff_help[] =
     "exit codes: 0 the models are the same, 1 they differ, 2 a file cannot be read or the command line is wrong\n";
 
 static const char strip_help[] =
-    "usage: j2o strip MODEL.onnx -o OUT.onnx [--all] [--json]\n"
+    "usage: j2o strip MODEL.onnx -o OUT.onnx [--all] [--no-sync] [--json]\n"
     "\n"
     "Writes a copy without provenance: every metadata entry whose key begins with pkg.jax2onnx. goes, and so do the\n"
     "references of a compact model. Everything else is copied byte by byte. OUT may be MODEL itself, or - for\n"
     "standard output.\n"
     "\n"
-    "  --all      remove every metadata entry and every doc_string, whoever wrote them\n"
-    "  --json     say what was done as JSON\n";
+    "  --all      remove every metadata entry and every doc_string, whoever wrote them\n" OUTPUT_HELP;
 
 static const char compact_help[] =
-    "usage: j2o compact MODEL.onnx -o OUT.onnx [--json]\n"
+    "usage: j2o compact MODEL.onnx -o OUT.onnx [--no-sync] [--json]\n"
     "\n"
     "Writes a copy of a model with full provenance in which every frame and trace is stored once, in one metadata\n"
     "entry of the model (pkg.jax2onnx.provenance), and each node carries a number. Nothing is lost: j2o expand gives\n"
     "the first file back, byte by byte, and every command reads compact models as if they were full. An export with\n"
     "JAX2ONNX_STACKTRACE_DETAIL=compact writes the same file directly.\n"
-    "\n"
-    "  --json     say what was done as JSON\n";
+    "\n" OUTPUT_HELP;
 
 static const char expand_help[] =
-    "usage: j2o expand MODEL.onnx -o OUT.onnx [--json]\n"
+    "usage: j2o expand MODEL.onnx -o OUT.onnx [--no-sync] [--json]\n"
     "\n"
     "Writes a copy of a compact model with the whole traces on its nodes, as an export with\n"
     "JAX2ONNX_STACKTRACE_DETAIL=full writes it.\n"
-    "\n"
-    "  --json     say what was done as JSON\n";
+    "\n" OUTPUT_HELP;
 
 static const char graft_help[] =
     "usage: j2o graft ORIGINAL.onnx PROCESSED.onnx -o OUT.onnx [--json]\n"
@@ -192,8 +193,7 @@ static const char report_help[] =
     "output. The names of the source files that the page holds are printed.\n"
     "\n" SOURCE_HELP
     "  --profile  times of nodes, to show where the time goes: {\"node\": microseconds, ...}, or the file that\n"
-    "             ONNX Runtime's profiler writes\n"
-    "  --json     say what was done as JSON\n" ORIGIN_HELP;
+    "             ONNX Runtime's profiler writes\n" OUTPUT_HELP ORIGIN_HELP;
 
 const Command tool_commands[] = {
     {"inspect", run_inspect, inspect_help,

@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "onnx/file/metadata_edit.h"
 #include "onnx/file/write.h"
@@ -16,33 +15,23 @@ static const MappedFile *checked_file(Job *job) {
   return file;
 }
 
-static void write_stream(Job *job, const Segment *segments, size_t count, FILE *stream, const char *name) {
+static void write_to_stream(Job *job, const Segment *segments, size_t count) {
   bool written = true;
   for (size_t i = 0; i < count && written; i++) {
-    written = fwrite(segments[i].data, 1, segments[i].size, stream) == segments[i].size;
+    written = fwrite(segments[i].data, 1, segments[i].size, job->report.stream) == segments[i].size;
   }
-  int reason = errno;
-  bool closed = stream == job->report.stream || fclose(stream) == 0;
-  if (written && closed) return;
-  job->report.pipe_closed = stream == job->report.stream && reason == EPIPE;
-  fail(&job->context, ERROR_IO, "cannot write '%s': %s", name, strerror(written ? errno : reason));
-}
-
-/* Into a device or a pipe the bytes go as they are: such a thing must not be replaced by a file. */
-static void write_special(Job *job, const Segment *segments, size_t count) {
-  FILE *stream = fopen(job->output, "wb");
-  if (!stream) fail(&job->context, ERROR_IO, "cannot write '%s': %s", job->output, strerror(errno));
-  write_stream(job, segments, count, stream, job->output);
+  if (written) return;
+  job->report.pipe_closed = errno == EPIPE;
+  fail(&job->context, ERROR_IO, "cannot write 'standard output': %s", strerror(errno));
 }
 
 bool job_write(Job *job, const Segment *segments, size_t count) {
-  struct stat status;
-  if (strcmp(job->output, "-") == 0) {
-    write_stream(job, segments, count, job->report.stream, "standard output");
+  job_check_files(job);
+  if (same_text(job->output, "-")) {
+    write_to_stream(job, segments, count);
     return false;
   }
-  if (stat(job->output, &status) == 0 && !S_ISREG(status.st_mode)) write_special(job, segments, count);
-  else segments_write_file(&job->context, segments, count, job->output);
+  segments_write_file(&job->context, segments, count, job->output, &(OutputOptions){.skip_sync = job->no_sync});
   return true;
 }
 

@@ -16,10 +16,23 @@
 #define J2O_VERSION "0.0.0"
 #endif
 
+#define TORN "the file was cut short while it was read"
+
 const MappedFile *job_file(Job *job, int operand) {
   job->path = job->operands[operand];
   file_map(&job->context, job->path, &job->files[operand]);
   return &job->files[operand];
+}
+
+static bool is_torn(const Job *job) {
+  for (int i = 0; i < MAX_OPERANDS; i++) {
+    if (file_is_torn(&job->files[i])) return true;
+  }
+  return false;
+}
+
+void job_check_files(Job *job) {
+  if (is_torn(job)) fail(&job->context, ERROR_FORMAT, TORN);
 }
 
 Model *job_model(Job *job, int operand) {
@@ -47,11 +60,13 @@ static void run_job(void *argument) {
   Job *job = argument;
   builder_init(&job->report.line, &job->context);
   job->command->run(job);
+  job_check_files(job);
   report_finish(&job->report);
 }
 
 static int finish_job(Job *job, bool completed, FILE *err) {
-  bool is_file_error = job->context.error == ERROR_IO || job->context.error == ERROR_VALUE;
+  bool torn = is_torn(job); /* whatever was made of the zeros that were read */
+  bool is_file_error = !torn && (job->context.error == ERROR_IO || job->context.error == ERROR_VALUE);
   int code = job->code;
   if (!completed && !job->report.pipe_closed) {
     /* Messages of these kinds name the file themselves, and perhaps other things: no line end in them is ours. */
@@ -60,7 +75,7 @@ static int finish_job(Job *job, bool completed, FILE *err) {
       print_safely(err, job->path, false);
       fputs(": ", err);
     }
-    print_safely(err, job->context.message, !is_file_error);
+    print_safely(err, torn ? TORN : job->context.message, !is_file_error);
     fputs("\n", err);
     code = job->command->run == run_diff ? EXIT_TROUBLE : EXIT_FILE;
   }
@@ -96,6 +111,7 @@ static const Option options[] = {
     {"--name", OPTION_FILTER, true, offsetof(Job, name)},
     {"--output", OPTION_OUTPUT, true, offsetof(Job, output)},
     {"-o", OPTION_OUTPUT, true, offsetof(Job, output)},
+    {"--no-sync", OPTION_OUTPUT, false, offsetof(Job, no_sync)},
     {"--top", OPTION_TOP, true, offsetof(Job, top)},
     {"--source", OPTION_SOURCE, true, offsetof(Job, sources.given), offsetof(Job, sources.given_count)},
     {"--source-root", OPTION_SOURCE, true, offsetof(Job, sources.roots), offsetof(Job, sources.root_count)},

@@ -31,6 +31,7 @@ struct Job {
   MappedFile files[MAX_OPERANDS], original_file;
   bool json, summary, all, weights, map, self, inclusive, provenance; /* options, as their names say */
   const char *op, *line, *module, *name, *output, *top, *color, *profile, *original;
+  bool no_sync;
   Sources sources;
   char folder[PATH_MAX]; /* the working folder, or "" */
   int code;              /* of a command that ended well */
@@ -67,6 +68,8 @@ enum {
 
 /* Maps a file named on the command line; errors that follow name it. */
 const MappedFile *job_file(Job *job, int operand);
+/* Fails when one of them was cut short while it was read. */
+void job_check_files(Job *job);
 /* Reads it, with a compact model's origins on the nodes, and those of --original. */
 Model *job_model(Job *job, int operand);
 /* Gives a model the provenance of --original; fails when it was not made of that. graft.c */

@@ -177,7 +177,9 @@ def test_exporting_twice_gives_the_same_files(tmp_path, threshold):
 def test_the_second_file_shrinks_with_the_model(tmp_path, threshold):
     export(weighted, tmp_path / "m.onnx", [(3,)])
     export(with_weights, tmp_path / "m.onnx")
-    assert (tmp_path / "m.onnx.data").stat().st_size == WEIGHTS["large"].nbytes
+    (entry,) = external_entries(tmp_path / "m.onnx").values()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["m.onnx", entry["location"]])
+    assert (tmp_path / entry["location"]).stat().st_size == WEIGHTS["large"].nbytes
 
 
 def test_one_array_used_twice_is_stored_once(tmp_path, threshold):

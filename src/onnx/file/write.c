@@ -1,18 +1,14 @@
 /* Writing a model. Messages are put back to front (see encode.h), so each function reads from its last field up. */
 #include "onnx/file/write.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "onnx/facts/schema.h"
 #include "onnx/facts/schema_fields.h"
+#include "onnx/file/external.h"
 #include "onnx/file/provenance_write.h"
 #include "types/moved.h"
 
@@ -263,117 +259,168 @@ const Segment *model_encode(Model *model, const WriteOptions *options, size_t *c
   return segments;
 }
 
-/* A file under a temporary name beside its final one; it takes that name only when it is whole. */
-typedef struct Pending {
-  Context *context;
-  const char *path;
-  char *temporary;
-  int descriptor;
+/* ---- files ---- */
+
+/* Segments on their way to a file. */
+typedef struct FileWriter {
+  OutputFile *file;
   Pieces pieces;
-  const struct Pending *companion; /* goes when this one does, or NULL */
-} Pending;
+} FileWriter;
 
-static _Noreturn void fail_io(Pending *pending, const char *what) {
-  int reason = errno;
-  if (pending->descriptor >= 0) close(pending->descriptor);
-  unlink(pending->temporary);
-  if (pending->companion) unlink(pending->companion->temporary);
-  fail(pending->context, ERROR_IO, "cannot %s '%s': %s", what, pending->path, strerror(reason));
-}
-
-static Pending pending_open(Context *context, const char *path, const Pending *companion) {
-  Pending pending = {.context = context, .path = path, .descriptor = -1, .companion = companion};
-  pending.temporary = arena_format(&context->arena, "%s.%ld.tmp", path, (long)getpid());
-  pending.descriptor = open(pending.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (pending.descriptor < 0) fail_io(&pending, "write");
-  return pending;
-}
-
-static void write_plain(Pending *pending, const Segment *segments, size_t count) {
-  struct iovec parts[64];
-  size_t at = 0, done = 0; /* done: bytes of segments[at] already written */
-  while (at < count) {
+static void write_plain(OutputFile *file, const Segment *segments, size_t count) {
+  enum { AT_ONCE = 64 };
+  struct iovec parts[AT_ONCE];
+  for (size_t at = 0; at < count;) {
     int used = 0;
-    for (size_t i = at; i < count && used < 64; i++) {
-      size_t skip = i == at ? done : 0;
-      parts[used].iov_base = (char *)(uintptr_t)segments[i].data + skip;
-      parts[used++].iov_len = segments[i].size - skip;
+    for (; at < count && used < AT_ONCE; at++) {
+      parts[used++] = (struct iovec){(void *)(uintptr_t)segments[at].data, segments[at].size};
     }
-    ssize_t written = writev(pending->descriptor, parts, used);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail_io(pending, "write");
-    done += (size_t)written;
-    while (at < count && done >= segments[at].size) done -= segments[at++].size;
+    output_write(file, parts, used);
   }
 }
 
 static void write_piece(const void *bytes, size_t size, void *data) {
-  write_plain(data, &(Segment){.data = bytes, .size = size}, 1);
+  write_plain(((FileWriter *)data)->file, &(Segment){.data = bytes, .size = size}, 1);
 }
 
-static void pending_write(Pending *pending, const Segment *segments, size_t count) {
+static void write_segments(FileWriter *to, const Segment *segments, size_t count) {
   for (size_t at = 0, end; at < count; at = end) {
     for (end = at; end < count && !segments[end].moved;) end++;
-    write_plain(pending, segments + at, end - at);
-    if (end < count) moved_each_piece(segments[end++].moved, &pending->pieces, write_piece, pending);
+    write_plain(to->file, segments + at, end - at);
+    if (end < count) moved_each_piece(segments[end++].moved, &to->pieces, write_piece, to);
   }
 }
 
-static void pending_close(Pending *pending) {
-  int descriptor = pending->descriptor;
-  pending->descriptor = -1;
-  if (close(descriptor) != 0) fail_io(pending, "close");
+static bool write_main(Output *output, const Segment *segments, size_t count) {
+  FileWriter to = {.file = output_main(output)};
+  write_segments(&to, segments, count);
+  return output_commit(output);
 }
 
-static void pending_commit(Pending *pending) {
-  if (rename(pending->temporary, pending->path) != 0) fail_io(pending, "rename to");
+void segments_write_file(Context *context, const Segment *segments, size_t count, const char *path,
+                         const OutputOptions *options) {
+  write_main(output_open(context, path, options), segments, count);
 }
 
-void segments_write_file(Context *context, const Segment *segments, size_t count, const char *path) {
-  Pending pending = pending_open(context, path, NULL);
-  pending_write(&pending, segments, count);
-  pending_close(&pending);
-  pending_commit(&pending);
+static uint64_t external_size(const Writer *writer) {
+  const External *last = writer->externals.items[writer->externals.count - 1];
+  return last->offset + last->tensor->size;
 }
 
-static void write_external(Writer *writer, Pending *pending) {
+static OutputFile *write_external(const Writer *writer, Output *output) {
   static const char zeros[64];
+  FileWriter to = {.file = output_companion(output)};
   uint64_t position = 0;
   for (size_t i = 0; i < writer->externals.count; i++) {
     const External *external = writer->externals.items[i];
     Segment parts[2] = {{.data = zeros, .size = (size_t)(external->offset - position)},
                         tensor_segment(external->tensor)};
-    pending_write(pending, parts, 2);
+    write_segments(&to, parts, 2);
     position = external->offset + external->tensor->size;
   }
+  return to.file;
+}
+
+typedef struct Comparison {
+  OutputFile *file;
+  uint64_t offset;
+  bool same;
+} Comparison;
+
+static void compare_piece(const void *bytes, size_t size, void *data) {
+  Comparison *comparison = data;
+  comparison->same = comparison->same && output_same(comparison->file, comparison->offset, bytes, size);
+  comparison->offset += size;
+}
+
+/* The first bytes of every tensor tell almost always; only when they agree is everything read. */
+static bool same_external(OutputFile *file, void *data) {
+  enum { FIRST = 256 };
+  const Writer *writer = data;
+  Comparison comparison = {.file = file, .same = true};
+  Pieces pieces = {0};
+  for (int all = 0; all < 2; all++) {
+    for (size_t i = 0; i < writer->externals.count && comparison.same; i++) {
+      const External *external = writer->externals.items[i];
+      Segment segment = tensor_segment(external->tensor);
+      comparison.offset = external->offset;
+      if (!segment.moved) compare_piece(segment.data, all || segment.size < FIRST ? segment.size : FIRST, &comparison);
+      else if (all) moved_each_piece(segment.moved, &pieces, compare_piece, &comparison);
+    }
+  }
+  return comparison.same;
+}
+
+/* Of all tensors and where they are in the file. What a moved one is made of tells as much as what is made of it. */
+static const char *external_token(void *data) {
+  const Writer *writer = data;
+  uint64_t hash = 0;
+  for (size_t i = 0; i < writer->externals.count; i++) {
+    const External *external = writer->externals.items[i];
+    Segment segment = tensor_segment(external->tensor);
+    const Moved *moved = segment.moved;
+    interruption_point(writer->context);
+    hash = hash_mix(hash_mix(hash, external->offset), segment.size);
+    hash = content_hash(hash, moved ? moved->from : segment.data, segment.size);
+    if (moved) hash = content_hash(hash, moved->strides, moved->rank * sizeof *moved->strides);
+    if (moved && moved->scale) hash = content_hash(hash, moved->scale, (size_t)moved->dims[0] * sizeof *moved->scale);
+  }
+  return arena_format(&writer->context->arena, "%016" PRIx64, hash);
+}
+
+static const char *name_data(Writer *writer, OutputFile *data) {
+  return data ? output_choose_name(data, DATA_ENDING, external_token, writer) : NULL;
+}
+
+/* The second file is the one that is there, or a new one; the model refers to it by its name. */
+static void write_both(Writer *writer, Model *model, const WriteOptions *options, Output *output,
+                       const Segment *segments, size_t count) {
+  OutputFile *data = output_keep(output, external_size(writer), same_external, writer);
+  const char *name = name_data(writer, data);
+  if (!name) data = write_external(writer, output);
+  do {
+    if (!name) name = name_data(writer, data);
+    if (!same_text(name, writer->location)) {
+      writer->location = name;
+      segments = encode(writer, model, options, &count);
+    }
+    name = NULL;
+  } while (!write_main(output, segments, count));
+}
+
+static const Segment *encode_for_file(Writer *writer, Model *model, const WriteOptions *options, bool single,
+                                      size_t *count) {
+  writer->threshold = options->external_threshold && !single ? options->external_threshold : SIZE_MAX;
+  const Segment *segments = encode(writer, model, options, count);
+  if (writer->encoder.total > PROTOBUF_LIMIT && !single) {
+    writer->threshold = SMALL_TENSOR;
+    segments = encode(writer, model, options, count);
+  }
+  if (writer->encoder.total > PROTOBUF_LIMIT) {
+    fail_too_large(writer, options->single_file ? "; export_mode=\"standard\" may use a second file" : "");
+  }
+  return segments;
 }
 
 void model_write_file(Model *model, const WriteOptions *options, const char *path) {
-  Context *context = model->context;
-  const char *slash = strrchr(path, '/');
-  char *data_path = arena_format(&context->arena, "%s.data", path);
-  Writer writer = {
-      .threshold = options->external_threshold && !options->single_file ? options->external_threshold : SIZE_MAX,
-      .location = arena_format(&context->arena, "%s.data", slash ? slash + 1 : path)};
+  OutputOptions settings = options->output;
+  settings.find_companions = find_external_files;
+  Output *output = output_open(model->context, path, &settings);
+  bool single = options->single_file || output_is_stream(output);
+  const char *stem = single ? "" : output_stem(output);
+  Writer writer = {.location = arena_format(&model->context->arena, "%s." DATA_ENDING, stem)};
   size_t count;
-  const Segment *segments = encode(&writer, model, options, &count);
-  if (writer.encoder.total > PROTOBUF_LIMIT && !options->single_file) {
-    writer.threshold = SMALL_TENSOR;
-    segments = encode(&writer, model, options, &count);
+  const Segment *segments = encode_for_file(&writer, model, options, single, &count);
+  if (writer.externals.count) {
+    if (output_is_elsewhere(output)) {
+      fail(
+          model->context, ERROR_VALUE,
+          "'%s' is a link into another folder, and this model needs a second file, which readers would look for beside "
+          "the link; name the file itself",
+          path);
+    }
+    write_both(&writer, model, options, output, segments, count);
+  } else {
+    write_main(output, segments, count);
   }
-  if (writer.encoder.total > PROTOBUF_LIMIT) {
-    fail_too_large(&writer, options->single_file ? "; export_mode=\"standard\" may use a second file" : "");
-  }
-  bool external = writer.externals.count > 0;
-  Pending data = {.descriptor = -1};
-  if (external) {
-    data = pending_open(context, data_path, NULL);
-    write_external(&writer, &data);
-    pending_close(&data);
-  }
-  Pending main = pending_open(context, path, external ? &data : NULL);
-  pending_write(&main, segments, count);
-  pending_close(&main);
-  if (external) pending_commit(&data);
-  pending_commit(&main);
 }

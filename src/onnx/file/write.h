@@ -2,23 +2,26 @@
 #ifndef J2O_ONNX_FILE_WRITE_H
 #define J2O_ONNX_FILE_WRITE_H
 
+#include "base/output.h"
 #include "onnx/file/encode.h"
 #include "onnx/file/provenance_write.h"
 #include "onnx/graph/graph.h"
 
 typedef struct WriteOptions {
   MetadataLevel metadata;
-  /* Tensors of at least this many bytes go to a second file, path + ".data". 0: only when the model would pass
-   * 2 GiB, which is as much as one protobuf message can hold. */
+  /* Tensors of at least this many bytes go to a second file, path + ".data" where no file has that name. 0: only when
+   * the model would pass 2 GiB, which is as much as one protobuf message can hold. */
   size_t external_threshold;
-  bool single_file; /* never a second file: a model past 2 GiB is refused */
+  bool single_file;     /* never a second file: a model past 2 GiB is refused */
+  OutputOptions output; /* but for find_companions, which is the writer's own */
 } WriteOptions;
 
 /* The whole model as segments, in order; *size receives their sum. */
 const Segment *model_encode(Model *model, const WriteOptions *options, size_t *count, uint64_t *size);
 void model_write_file(Model *model, const WriteOptions *options, const char *path);
 
-/* Encoded bytes to a file, which takes its name only when it is whole. Fails with ERROR_IO. */
-void segments_write_file(Context *context, const Segment *segments, size_t count, const char *path);
+/* Encoded bytes to one file. Fails with ERROR_IO. */
+void segments_write_file(Context *context, const Segment *segments, size_t count, const char *path,
+                         const OutputOptions *options);
 
 #endif
