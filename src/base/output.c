@@ -257,7 +257,8 @@ static void forget_companion(OutputFile *file) {
 
 OutputFile *output_keep(Output *output, uint64_t size, bool (*same)(OutputFile *file, void *data), void *data) {
   if (output_is_stream(output)) return NULL;
-  BesideList list = output_companions_of(output, output->name);
+  BesideList list;
+  output_companions_of(output, output->name, &list);
   for (size_t i = 0; i < list.count; i++) {
     OutputFile *file = add_companion(output);
     file->kept = true;
@@ -319,8 +320,9 @@ const char *output_choose_name(OutputFile *file, const char *ending, const char 
     return NULL;
   }
   const char *first = arena_format(&output->context->arena, "%s.%s", output->stem, ending);
-  BesideList replaced = output_companions_of(output, output->name);
-  bool free = output->options.fixed_names || (!replaced.count && is_free(output, first));
+  BesideList replaced;
+  bool none = output_companions_of(output, output->name, &replaced) && !replaced.count;
+  bool free = output->options.fixed_names || (none && is_free(output, first));
   file->name = free ? first : own_name(output, ending, token(data));
   return file->name;
 }
@@ -334,13 +336,14 @@ static bool is_new_companion(const Output *output, const char *name) {
   return false;
 }
 
-/* What belongs to the file that is replaced, and not to the new one. */
-static BesideList companions_to_remove(const Output *output) {
-  BesideList all = output_companions_of(output, output->name), gone = {0};
+/* What belongs to the file that is replaced, and not to the new one. False: there may be more. */
+static bool companions_to_remove(const Output *output, BesideList *gone) {
+  BesideList all;
+  bool known = output_companions_of(output, output->name, &all);
   for (size_t i = 0; i < all.count; i++) {
-    if (!is_new_companion(output, all.items[i].name)) array_push(output->context, &gone, all.items[i]);
+    if (!is_new_companion(output, all.items[i].name)) array_push(output->context, gone, all.items[i]);
   }
-  return gone;
+  return known;
 }
 
 /* Names are only given where nobody has them. False: somebody has taken this one. */
@@ -412,15 +415,17 @@ bool output_commit(Output *output) {
     return true;
   }
   if (output->options.find_companions) take_lock(output);
-  BesideList gone = companions_to_remove(output);
+  BesideList gone = {0};
+  bool known = companions_to_remove(output, &gone);
   if (!name_companions(output)) {
     give_up_file(output->main);
     return false;
   }
-  name_main(output, gone.count > 0);
+  name_main(output, gone.count > 0 || !known);
   sync_folder(output);
-  for (size_t i = 0; i < gone.count; i++) output_remove(output, &gone.items[i]);
-  remove_temporary(output->main);
+  bool removed = known;
+  for (size_t i = 0; i < gone.count; i++) removed = output_remove(output, &gone.items[i]) && removed;
+  if (removed) remove_temporary(output->main);
   output_sweep(output);
   finish(output);
   return true;

@@ -57,10 +57,11 @@ const char *output_hidden_name(const Output *output, const char *ending);
 /* Whether the descriptor's file is the one of that name. */
 bool output_still_named(const Output *output, const char *name, int descriptor);
 
-/* The companions that a main file of that name has, each found to be a file of the size that the main file says. */
-BesideList output_companions_of(const Output *output, const char *name);
+/* The companions that a main file of that name has, each found to be a file of the size that the main file says. False:
+ * there may be more, what could tell cannot be read. */
+bool output_companions_of(const Output *output, const char *name, BesideList *list);
 bool output_lists(const BesideList *list, const char *name);
-void output_remove(const Output *output, const Beside *file);
+bool output_remove(const Output *output, const Beside *file); /* false: it may still be there */
 
 /* Removes what outputs to this path left that are no more. With the lock held, also what they had named already. */
 void output_sweep(Output *output);

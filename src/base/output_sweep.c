@@ -38,12 +38,18 @@ bool output_still_named(const Output *output, const char *name, int descriptor) 
          open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
 }
 
-/* A plain file; -1 for anything else. Never waits, as opening a pipe would. */
+/* A plain file; -1 for anything else, with errno 0 when it is certain that there is none. Never waits, as opening a
+ * pipe would. */
 static int open_beside(const Output *output, const char *name, struct stat *status) {
   int descriptor = openat(output->folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (descriptor < 0) return -1;
-  if (fstat(descriptor, status) == 0 && S_ISREG(status->st_mode)) return descriptor;
+  if (descriptor < 0) {
+    if (errno == ENOENT || errno == ELOOP) errno = 0;
+    return -1;
+  }
+  bool known = fstat(descriptor, status) == 0;
+  if (known && S_ISREG(status->st_mode)) return descriptor;
   close(descriptor);
+  errno = known ? 0 : EIO;
   return -1;
 }
 
@@ -63,31 +69,35 @@ static bool is_name_of_companion(const Output *output, const char *name) {
   return strncmp(name, output->stem, length) == 0 && name[length] == '.' && name[length + 1] && !strchr(name, '/');
 }
 
-static void add_companion(const Output *output, BesideList *list, const Companion *companion) {
-  if (!is_name_of_companion(output, companion->name) || output_lists(list, companion->name)) return;
+static bool add_companion(const Output *output, BesideList *list, const Companion *companion) {
+  if (!is_name_of_companion(output, companion->name) || output_lists(list, companion->name)) return true;
   struct stat status;
   int descriptor = open_beside(output, companion->name, &status);
-  if (descriptor < 0) return;
+  if (descriptor < 0) return errno == 0;
   close(descriptor);
-  if ((uint64_t)status.st_size != companion->size) return;
+  if ((uint64_t)status.st_size != companion->size) return true;
   array_push(output->context, list, ((Beside){companion->name, status.st_dev, status.st_ino}));
+  return true;
 }
 
-BesideList output_companions_of(const Output *output, const char *name) {
-  BesideList list = {0};
+bool output_companions_of(const Output *output, const char *name, BesideList *list) {
+  *list = (BesideList){0};
   struct stat status;
-  if (!output->options.find_companions) return list;
+  if (!output->options.find_companions) return true;
   int descriptor = open_beside(output, name, &status);
-  if (descriptor < 0) return list;
+  if (descriptor < 0) return errno == 0;
   MappedFile file;
   bool mapped = file_map_descriptor(descriptor, &file);
   close(descriptor);
-  if (!mapped) return list;
+  if (!mapped) return false;
   Finding finding = {.output = output, .file = &file};
-  bool readable = context_protect(output->context, find, &finding) && !file_is_torn(&file);
+  bool whole = context_protect(output->context, find, &finding); /* else it is no model */
+  bool known = !file_is_torn(&file);
   file_unmap(&file);
-  for (size_t i = 0; readable && i < finding.found.count; i++) add_companion(output, &list, &finding.found.items[i]);
-  return list;
+  for (size_t i = 0; whole && known && i < finding.found.count; i++) {
+    known = add_companion(output, list, &finding.found.items[i]);
+  }
+  return known;
 }
 
 bool output_lists(const BesideList *list, const char *name) {
@@ -97,10 +107,11 @@ bool output_lists(const BesideList *list, const char *name) {
   return false;
 }
 
-void output_remove(const Output *output, const Beside *file) {
+bool output_remove(const Output *output, const Beside *file) {
   struct stat status;
-  if (fstatat(output->folder, file->name, &status, AT_SYMLINK_NOFOLLOW) != 0) return;
-  if (status.st_dev == file->device && status.st_ino == file->inode) unlinkat(output->folder, file->name, 0);
+  if (fstatat(output->folder, file->name, &status, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT;
+  bool other = status.st_dev != file->device || status.st_ino != file->inode;
+  return other || unlinkat(output->folder, file->name, 0) == 0 || errno == ENOENT;
 }
 
 /* ---- what is left of the dead ---- */
@@ -150,13 +161,16 @@ static bool is_dead(const Output *output, const char *name) {
 }
 
 /* Either a killed output had named these files and not yet the main one, or it had replaced this main file and was
- * about to remove them. */
-static void remove_companions(const Output *output, const char *name) {
-  BesideList theirs = output_companions_of(output, name);
-  BesideList current = output_companions_of(output, output->name);
+ * about to remove them. False: that cannot be told now, and the temporary file stays for the next to look at. */
+static bool remove_companions(const Output *output, const char *name) {
+  BesideList theirs, current;
+  if (!output_companions_of(output, name, &theirs)) return false;
+  if (theirs.count && !output_companions_of(output, output->name, &current)) return false;
+  bool removed = true;
   for (size_t i = 0; i < theirs.count; i++) {
-    if (!output_lists(&current, theirs.items[i].name)) output_remove(output, &theirs.items[i]);
+    if (!output_lists(&current, theirs.items[i].name)) removed = output_remove(output, &theirs.items[i]) && removed;
   }
+  return removed;
 }
 
 void output_sweep(Output *output) {
@@ -165,7 +179,6 @@ void output_sweep(Output *output) {
   NameList names = find_temporaries(output);
   for (size_t i = 0; i < names.count; i++) {
     if (!is_dead(output, names.items[i])) continue;
-    if (output->lock >= 0) remove_companions(output, names.items[i]);
-    unlinkat(output->folder, names.items[i], 0);
+    if (output->lock < 0 || remove_companions(output, names.items[i])) unlinkat(output->folder, names.items[i], 0);
   }
 }

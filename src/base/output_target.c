@@ -34,7 +34,8 @@ static const char *followed(const Output *output, const char *path) {
   for (int i = 0; i < MOST_LINKS; i++) {
     char text[PATH_MAX];
     ssize_t length = readlink(path, text, sizeof text);
-    if (length < 0) return path;
+    if (length < 0 && (errno == EINVAL || errno == ENOENT)) return path; /* no link, or nothing */
+    if (length < 0) output_fail(output, "write");
     errno = ENAMETOOLONG;
     if (length == sizeof text) output_fail(output, "write");
     errno = EACCES;
@@ -79,18 +80,29 @@ static void check_writable(const Output *output) {
   if (faccessat(output->folder, output->name, W_OK, AT_EACCESS) != 0) output_fail(output, "write");
 }
 
+/* False: there is nothing of that name. */
+static bool found(const Output *output, int result) {
+  if (result != 0 && errno != ENOENT) output_fail(output, "write");
+  return result == 0;
+}
+
+static bool is_elsewhere(const Output *output) {
+  struct stat given, own;
+  return !found(output, stat(folder_of(output->context, output->path), &given)) ||
+         !found(output, fstat(output->folder, &own)) || !same_file(&given, &own);
+}
+
 void output_find_target(Output *output) {
-  struct stat given, own, before, after;
-  bool exists = stat(output->path, &given) == 0;
+  struct stat given, own;
+  bool exists = found(output, stat(output->path, &given));
   errno = EISDIR;
   if (exists && S_ISDIR(given.st_mode)) output_fail(output, "write");
   if (exists && !S_ISREG(given.st_mode)) return;
   const char *path = followed(output, output->path);
   /* A name such as /dev/fd/3 is a link whose text need not lead to what is open there. */
-  if (exists && (stat(path, &own) != 0 || !same_file(&given, &own))) return;
+  if (exists && (!found(output, stat(path, &own)) || !same_file(&given, &own))) return;
   open_folder(output, path);
-  output->exists = fstatat(output->folder, output->name, &output->status, AT_SYMLINK_NOFOLLOW) == 0;
+  output->exists = found(output, fstatat(output->folder, output->name, &output->status, AT_SYMLINK_NOFOLLOW));
   if (output->exists) check_writable(output);
-  output->elsewhere = path != output->path && (stat(folder_of(output->context, output->path), &before) != 0 ||
-                                               fstat(output->folder, &after) != 0 || !same_file(&before, &after));
+  output->elsewhere = path != output->path && is_elsewhere(output);
 }

@@ -28,7 +28,7 @@ static bool is_torn(const Job *job) {
   for (int i = 0; i < MAX_OPERANDS; i++) {
     if (file_is_torn(&job->files[i])) return true;
   }
-  return false;
+  return file_is_torn(&job->original_file);
 }
 
 void job_check_files(Job *job) {
