@@ -129,10 +129,12 @@ def print_trace(output: Output, node: NodeOrigin, place: Frame | None = None) ->
     if place is None:
         print("  the model does not say where this node came from")
         return
+    fused = [frame for frame in node.own_lines if frame != place]
     callers = node.users_trace
     if place in callers:
         callers = callers[callers.index(place) + 1 :]
-    for word, frame in [("at", place), *(("called from", frame) for frame in callers)]:
+    others = [("with", frame) for frame in fused]
+    for word, frame in [("at", place), *others, *(("called from", frame) for frame in callers if frame not in fused)]:
         print(f"  {word} {output.paint('place', str(frame))}")
         if frame.source:
             print(f"      {shown(frame.source)}")

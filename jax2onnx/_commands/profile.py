@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jax2onnx import _core
@@ -29,17 +29,19 @@ from jax2onnx._commands.command import (
 from jax2onnx._commands.flame import Flame, Slice, flame_svg, trace_events
 from jax2onnx._commands.target import UsageError
 from jax2onnx._core import shown, write_file
-from jax2onnx._door.origins import NO_ORIGINS, Frame, ModelOrigins, NodeOrigin, read_origins
+from jax2onnx._door.origins import NO_ORIGINS, Frame, ModelOrigins, NodeOrigin, asked_nodes, read_origins
 from jax2onnx._door.progress import progress_on, stage
 from jax2onnx._door.settings import sync
 
 RUNTIME = "runtime"  # what ONNX Runtime added of its own
 _KERNEL = "_kernel_time"
+KINDS = ("line", "function", "module", "operator")
 
 _EPILOG = """\
 The model is run once to warm up and then --runs times. A kernel that ONNX Runtime made of several nodes counts for
-the lines of all of them, in equal parts; what it added is counted with what needs it, else shown as "runtime". A
-loop's own time is what its body does not take.
+the lines of all of them, in equal parts, and so does a node that was fused from several lines. What ONNX Runtime added
+is counted with what needs it, else shown as "runtime". A loop's own time is what its body does not take. Inclusive
+times are also of what a line called.
 
 examples:
   jax2onnx profile model.onnx
@@ -60,16 +62,35 @@ class Kernel:
     own: float = 0.0  # without the kernels inside
     parts: list[NodeOrigin] = field(default_factory=list)
 
-    @property
-    def places(self) -> list[Frame | None]:
-        return [part.place for part in self.parts] or [None]
+    def shares(self, kind: str) -> list[tuple[Any, float]]:
+        """What the kernel's time is for, in parts of 1: its nodes have equal parts, and so have the lines of a node."""
+        if kind == "operator":
+            return [(self.op, 1.0)]
+        keys = [_keys(part, part.own_lines, kind) for part in self.parts] or [[None]]
+        return [(key, 1 / (len(keys) * len(group))) for group in keys for key in group]
+
+    def inclusive_shares(self, kind: str) -> dict[Any, float]:
+        """The same for all lines and functions that led to the kernel."""
+        shares: dict[Any, float] = defaultdict(float)
+        for part in self.parts:
+            frames = [frame for frame, relation in part.lines if relation != "through" or not frame.is_library]
+            for key in dict.fromkeys(_keys(part, frames, kind)):
+                shares[key] += 1 / len(self.parts)
+        return shares
+
+
+def _keys(part: NodeOrigin, frames: list[Frame], kind: str) -> list[Any]:
+    if kind == "module":
+        return [part.module or None]
+    return [frame.function if kind == "function" else frame for frame in frames] or [None]
 
 
 @dataclass
 class Row:
     """Time of a line, function or operator."""
 
-    time: float = 0.0
+    time: float = 0.0  # its own
+    inclusive: float = 0.0  # also of what it called
     calls: float = 0.0
     operators: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
@@ -81,20 +102,27 @@ class Profile:
     kernels: list[Kernel]
 
     def rows(self, kind: str) -> list[tuple[Any, Row]]:
-        """By ``"line"``, ``"function"`` or ``"operator"``, the slowest first; times are of one run."""
+        """By ``"line"``, ``"function"``, ``"module"`` or ``"operator"``, the slowest first; times are of one run."""
         rows: dict[Any, Row] = defaultdict(Row)
         for kernel in self.kernels:
-            if kind == "operator":
-                keys: list[Any] = [kernel.op]
-            else:
-                keys = [place.function if place and kind == "function" else place for place in kernel.places]
-            time = kernel.own / (len(keys) * self.runs)
-            for key in keys:
-                rows[key].time += time
-                rows[key].operators[kernel.op] += time
-            for key in set(keys):
+            shares = kernel.shares(kind)
+            for key, share in shares:
+                rows[key].time += share * kernel.own / self.runs
+                rows[key].operators[kernel.op] += share * kernel.own / self.runs
+            for key in {key for key, _ in shares}:
                 rows[key].calls += 1 / self.runs
-        return sorted(rows.items(), key=lambda item: (-item[1].time, str(item[0])))
+            for key, share in kernel.inclusive_shares(kind).items() if kind in ("line", "function") else ():
+                rows[key].inclusive += share * kernel.own / self.runs
+        return sorted(rows.items(), key=lambda item: (-item[1].time, -item[1].inclusive, str(item[0])))
+
+    def only(self, names: set[str]) -> Profile:
+        """Of these nodes alone."""
+        kernels = []
+        for kernel in self.kernels:
+            parts = [part for part in kernel.parts if part.name in names]
+            if parts:
+                kernels.append(replace(kernel, parts=parts, own=kernel.own * len(parts) / len(kernel.parts)))
+        return replace(self, kernels=kernels)
 
     @property
     def total(self) -> float:
@@ -230,6 +258,11 @@ def _work(options: argparse.Namespace, output: Output) -> int:
     origins = read_origins(options.model, allowed_sources(options), options.original)
     with progress_on(sys.stderr):
         profile = profile_model(options.model, origins, options.inputs, options.runs)
+    question = _question(options)
+    if question:
+        profile = profile.only(asked_nodes(options.model, *question))
+        if not profile.kernels:
+            raise Failure(f"ONNX Runtime runs nothing that comes from {options.line or f'module {options.module}'}")
     title = os.path.basename(options.model)
     if options.flame:
         _write(options.flame, flame_svg(flame_of(profile), f"{title}: {profile.time / 1000:.3f} ms a run"))
@@ -244,6 +277,14 @@ def _work(options: argparse.Namespace, output: Output) -> int:
     return OK
 
 
+def _question(options: argparse.Namespace) -> list[str]:
+    words = []
+    for name in ("line", "module", "original"):
+        value = getattr(options, name)
+        words += [f"--{name}", value] if value and (name != "original" or words) else []
+    return words
+
+
 def _write(path: str, text: str) -> None:
     try:
         write_file(os.fsencode(path), text.encode(), not sync())
@@ -253,11 +294,12 @@ def _write(path: str, text: str) -> None:
 
 def _document(path: str, profile: Profile) -> dict[str, Any]:
     document: dict[str, Any] = {"file": path, "runs": profile.runs, "run_us": profile.time, "kernels_us": profile.total}
-    for kind in ("line", "function", "operator"):
+    for kind in KINDS:
         document[f"{kind}s"] = [
             {
                 kind: key.as_json() if isinstance(key, Frame) else key or RUNTIME,
                 "us": row.time,
+                **({"inclusive_us": row.inclusive} if kind in ("line", "function") else {}),
                 "share": row.time / profile.total,
                 "calls": row.calls,
                 "operators": dict(row.operators),
@@ -270,15 +312,20 @@ def _document(path: str, profile: Profile) -> dict[str, Any]:
 def _print(options: argparse.Namespace, output: Output, profile: Profile) -> None:
     whole, kernels = profile.time / 1000, profile.total / 1000
     print(f"{shown(options.model)}: {whole:.3f} ms a run ({profile.runs} runs), kernels {kernels:.3f} ms")
-    for kind in ("line", "function", "operator"):
-        rows = profile.rows(kind)
-        print(f"\n{output.paint('name', f'{kind}s')}\n   share         µs   calls")
+    for kind in KINDS:
+        rows = [(key, row) for key, row in profile.rows(kind) if row.time]
+        if kind == "module" and all(key is None for key, _ in rows):
+            continue
+        with_calls = kind in ("line", "function")
+        print(f"\n{output.paint('name', f'{kind}s')}\n   share         µs{' incl. µs' if with_calls else ''}   calls")
         for key, row in rows[: options.top]:
             text = output.paint("place", str(key)) if key is not None else RUNTIME
-            print(f"  {100 * row.time / profile.total:5.1f}%  {row.time:9.1f}  {row.calls:6.4g}  {text}")
+            inclusive = f"{row.inclusive:9.1f}" if with_calls else ""
+            share = 100 * row.time / profile.total
+            print(f"  {share:5.1f}%  {row.time:9.1f}{inclusive}  {row.calls:6.4g}  {text}")
             source = key.source if isinstance(key, Frame) else None
             if source:
-                print(f"{'':31}{shown(source)}")
+                print(f"{'':40}{shown(source)}")
         if len(rows) > options.top:
             print(f"  and {len(rows) - options.top} more (--top)")
 
@@ -291,5 +338,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--inputs", metavar="FILE.npz", help="what to run it on; random numbers by default")
     parser.add_argument("--flame", metavar="FILE.svg", help="write a flame graph")
     parser.add_argument("--trace", metavar="FILE.json", help="write a trace for Chrome's tracing page or Perfetto")
+    parser.add_argument("--line", metavar="PLACE", help="only what this line became, as j2o inspect --line has it")
+    parser.add_argument("--module", metavar="PATH", help="only what this module and those inside it became")
     parser.add_argument("--top", type=int, default=12, metavar="N", help="how many lines to list (default: 12)")
     return run_command(parser, arguments, _work)

@@ -19,10 +19,6 @@ NO_ORIGINS = (
     "JAX2ONNX_STACKTRACE_DETAIL=full (or compact) to have the whole trace."
 )
 
-_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen")
-_FRAME = re.compile(r"(?P<file>.+):(?P<line>\d+) \((?P<function>.*)\)")
-_TORCH_FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
-
 
 class ModelError(Exception):
     """The file cannot be read; the message names it."""
@@ -57,10 +53,7 @@ class Frame:
     line: int
     function: str
     sources: Sources | None = field(default=None, compare=False, repr=False)  # None: of a program of this process
-
-    @property
-    def is_library(self) -> bool:
-        return self.file is not None and any(folder in self.file for folder in _LIBRARIES)
+    is_library: bool = field(default=False, compare=False, repr=False)
 
     @property
     def source(self) -> str | None:
@@ -86,6 +79,8 @@ class NodeOrigin:
     outputs: list[str]
     place: Frame | None  # the user's line; None: the model does not say
     traces: list[list[Frame]]  # innermost first, libraries included; of merged nodes several, the primary one first
+    lines: list[tuple[Frame, str]]  # every line it belongs to and how ("own", "fused", "through"), the closest first
+    module: str | None  # dotted path; None: the model does not say
     parents: tuple[str, ...] = ()  # names of the nodes whose bodies it is in, outermost first
     captures: set[str] = field(default_factory=set)  # values its bodies read from outside
 
@@ -99,12 +94,19 @@ class NodeOrigin:
         own = [frame for frame in self.trace if not frame.is_library]
         return own or ([self.place] if self.place else [])
 
+    @property
+    def own_lines(self) -> list[Frame]:
+        """The lines whose work the node does: its place, and those that were fused into it."""
+        return [frame for frame, relation in self.lines if relation != "through"]
+
     def as_json(self) -> dict[str, Any]:
         return {
             "node": self.name,
             "op_type": self.op,
+            "module": self.module,
             "inside": list(self.parents),
             "place": self.place.as_json() if self.place else None,
+            "lines": [{**frame.as_json(), "relation": relation} for frame, relation in self.lines],
             "trace": [frame.as_json() for frame in self.users_trace],
         }
 
@@ -154,20 +156,49 @@ def read_origins(
     path = os.fspath(path)
     sources = sources or Sources()
     grafted = [] if original is None else ["--original", os.fspath(original)]
-    code, output, errors = _core.tool_output(["jax2onnx", "inspect", "--json", *grafted, "--", path])
-    if code != 0:
-        raise ModelError(errors.decode(errors="replace").strip().removeprefix("j2o: "))
-    document = json.loads(output.decode(errors="replace"))
+    document = _inspected(path, *grafted)
     graph = document["graph"]
-    nodes = list(_graph_nodes(graph, (), sources))
+    index = _Index(document, sources)
+    nodes = list(_graph_nodes(graph, (), index))
     initializers = list(_initializers(graph))
     for function in document["functions"]:
-        nodes += _graph_nodes(function["body"], (function["name"],), sources)
+        nodes += _graph_nodes(function["body"], (function["name"],), index)
         initializers += _initializers(function["body"])
-    sources.add(node.place.file for node in nodes if node.place)
-    sources.add(frame.file for node in nodes for trace in node.traces for frame in trace)
     names = [[value["name"] for value in graph[key]] for key in ("inputs", "outputs")]
     return ModelOrigins(path, nodes, *names, initializers, [function["name"] for function in document["functions"]])
+
+
+def asked_nodes(path: str | os.PathLike[str], *question: str) -> set[str]:
+    """The names of the nodes that ``--line`` and ``--module`` with these values ask for."""
+    return {_node_name(node) for node in _inspected(os.fspath(path), *question, nothing_is_fine=True)["nodes"]}
+
+
+def _inspected(path: str, *options: str, nothing_is_fine: bool = False) -> dict[str, Any]:
+    code, output, errors = _core.tool_output(["jax2onnx", "inspect", "--json", *options, "--", path])
+    if code != 0 and not (nothing_is_fine and output):
+        raise ModelError(errors.decode(errors="replace").strip().removeprefix("j2o: "))
+    return json.loads(output.decode(errors="replace"))
+
+
+class _Index:
+    """The rows of frames and origins that the core has found; every node names one of the latter."""
+
+    def __init__(self, document: dict[str, Any], sources: Sources) -> None:
+        rows = document["frames"]
+        self._frames = [Frame(row["file"], row["line"], row["function"], sources, row["library"]) for row in rows]
+        self._origins = document["origins"]
+        sources.add(row["file"] for row in rows)
+
+    def _of(self, row: int | None) -> Frame | None:
+        return None if row is None else self._frames[row]
+
+    def origin(self, row: int | None) -> tuple[Frame | None, list[list[Frame]], list[tuple[Frame, str]]]:
+        """The place, the traces, the lines."""
+        if row is None:
+            return None, [], []
+        found = self._origins[row]
+        traces = [[self._frames[frame] for frame in trace] for trace in found["traces"]]
+        return self._of(found["place"]), traces, [(self._frames[frame], how) for frame, how in found["lines"]]
 
 
 def _bodies(node: dict[str, Any]) -> list[dict[str, Any]]:
@@ -181,42 +212,22 @@ def _initializers(graph: dict[str, Any]) -> Iterator[str]:
             yield from _initializers(body)
 
 
-def _graph_nodes(graph: dict[str, Any], parents: tuple[str, ...], sources: Sources) -> Iterator[NodeOrigin]:
+def _node_name(node: dict[str, Any]) -> str:
+    return node["name"] or next((value["name"] for value in node["outputs"] if value), "")
+
+
+def _graph_nodes(graph: dict[str, Any], parents: tuple[str, ...], index: _Index) -> Iterator[NodeOrigin]:
     for node in graph["nodes"]:
-        metadata = {item["key"]: item["value"] or "" for item in node["metadata"]}
-        traces = _traces(metadata, sources)
         outputs = [value["name"] if value else "" for value in node["outputs"]]
-        name = node["name"] or next(filter(None, outputs), "")
+        name = _node_name(node)
         inputs = [value or "" for value in node["inputs"]]
-        origin = NodeOrigin(name, node["op_type"], inputs, outputs, _place(metadata, traces), traces, parents)
+        place, traces, lines = index.origin(node["origin"])
+        origin = NodeOrigin(name, node["op_type"], inputs, outputs, place, traces, lines, node["module"], parents)
         yield origin
         for body in _bodies(node):
-            inner = list(_graph_nodes(body, (*parents, name), sources))
+            inner = list(_graph_nodes(body, (*parents, name), index))
             made = {value["name"] for value in body["inputs"]} | {out for child in inner for out in child.outputs}
             read = {value for child in inner for value in (*child.inputs, *child.captures)}
             read |= {value["name"] for value in body["outputs"]}
             origin.captures |= read - made - {""}
             yield from inner
-
-
-def _traces(metadata: dict[str, str], sources: Sources) -> list[list[Frame]]:
-    text = metadata.get("pkg.jax2onnx.jax_traceback")
-    if text is not None:
-        return [_frames(_FRAME, block.split("\n"), sources) for block in text.split("\n\n")]
-    torch = metadata.get("pkg.torch.onnx.stack_trace")
-    return [_frames(_TORCH_FRAME, torch.split("\n")[::-1], sources)] if torch else []
-
-
-def _frames(pattern: re.Pattern[str], lines: list[str], sources: Sources) -> list[Frame]:
-    matches = (pattern.fullmatch(line.strip()) for line in lines)
-    return [Frame(match["file"], int(match["line"]), match["function"], sources) for match in matches if match]
-
-
-def _place(metadata: dict[str, str], traces: list[list[Frame]]) -> Frame | None:
-    function, _, line = metadata.get("pkg.jax2onnx.callsite", "").rpartition(":")
-    trace = traces[0] if traces else []
-    if not function or not line.isdecimal():
-        return next((frame for frame in trace if not frame.is_library), trace[0] if trace else None)
-    every = (frame for trace in traces for frame in trace)
-    same = (frame for frame in every if frame.function == function and frame.line == int(line))
-    return next(same, Frame(None, int(line), function))

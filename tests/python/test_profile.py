@@ -78,7 +78,7 @@ def test_fused_kernels_count_for_all_their_lines(tmp_path):
     path = str(export(scaled, tmp_path / "scaled.onnx"))
     result = profile_model(path, read_origins(path), None, runs=2)
     fused = next(kernel for kernel in result.kernels if kernel.op == "FusedMatMul")
-    assert {place.line for place in fused.places} == {line_of("return x @ DOWN"), line_of("return narrow * 0.5")}
+    assert {part.place.line for part in fused.parts} == {line_of("return x @ DOWN"), line_of("return narrow * 0.5")}
     assert all(kernel.parts for kernel in result.kernels)
 
 

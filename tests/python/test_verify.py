@@ -410,7 +410,7 @@ def test_command(tmp_path, capsys):
     model = onnx.load(path)
     replace_number(model, 3.0, 4.0)
     onnx.save(model, bad)
-    assert main(["verify", f"{source}:model", str(bad)]) == FAILED
+    assert main(["verify", f"{source}:model", str(bad), "--source-root", str(tmp_path)]) == FAILED
     text = capsys.readouterr().out
     assert f"at {source}:6 in model\n      return y * by + 3.0\n" in text
     assert "are not those of a fresh export" in text and "model:    float32[3,3]" in text
