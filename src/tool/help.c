@@ -176,11 +176,14 @@ static const char graft_help[] =
     "  --json     say what was done as JSON\n";
 
 static const char stats_help[] =
-    "usage: j2o stats MODEL.onnx [--top N] [--json] [--color=auto|always|never]\n"
+    "usage: j2o stats MODEL.onnx [--provenance] [--top N] [--json] [--color=auto|always|never]\n"
     "\n"
     "Prints where the bytes of a model are: graph, tensors (also those in other files), metadata by key; then the\n"
     "nodes by operator, and the largest tensors.\n"
     "\n"
+    "  --provenance  instead: how many nodes and initializers say their line, file and module, how many lines they\n"
+    "             came from and how many vanished, how deep the traces are, and what it takes; for models of any\n"
+    "             producer\n"
     "  --top      how many tensors to list (default: 10)\n" COMMON_HELP;
 
 static const char report_help[] =
@@ -202,7 +205,8 @@ const Command tool_commands[] = {
     {"locate", run_locate, locate_help,
      OPTION_ORIGINAL | OPTION_JSON | OPTION_FULL | OPTION_ASK | OPTION_COLOR | OPTION_SOURCE, 1, 2},
     {"diff", run_diff, diff_help, OPTION_JSON | OPTION_ASK | OPTION_COLOR | OPTION_WEIGHTS | OPTION_SOURCE, 2, 2},
-    {"stats", run_stats, stats_help, OPTION_ORIGINAL | OPTION_JSON | OPTION_COLOR | OPTION_TOP, 1, 1},
+    {"stats", run_stats, stats_help,
+     OPTION_ORIGINAL | OPTION_JSON | OPTION_COLOR | OPTION_TOP | OPTION_PROVENANCE, 1, 1},
     {"report", run_report, report_help, OPTION_ORIGINAL | OPTION_OUTPUT | OPTION_PAGE | OPTION_JSON | OPTION_SOURCE, 1,
      1},
     {"text", run_text, text_help, 0, 1, 1},

@@ -4,9 +4,10 @@
 #include <string.h>
 
 #include "onnx/facts/schema_fields.h"
+#include "onnx/file/metadata_edit.h"
 #include "onnx/file/wire.h"
+#include "tool/stats.h"
 #include "tool/tally.h"
-#include "tool/tool.h"
 
 enum { DEFAULT_TOP = 10, MAX_GRAPH_DEPTH = 64 };
 
@@ -96,6 +97,19 @@ static Parts count_node(Stats *stats, Wire message, size_t size, unsigned depth)
   return parts;
 }
 
+static Parts count_tensor(Stats *stats, Wire message, size_t size) {
+  Parts parts = {0};
+  Field field;
+  for (;;) {
+    const unsigned char *start = message.at;
+    if (!wire_next(&message, &field)) break;
+    if (field.key != AS_BYTES(FIELD_TENSOR_METADATA_PROPS)) continue;
+    count_metadata(stats, &parts, &message, &field, (size_t)(message.at - start));
+  }
+  parts.tensors = size - parts.metadata;
+  return parts;
+}
+
 static Parts count_graph(Stats *stats, Wire message, unsigned depth) {
   Parts parts = {0};
   Field field;
@@ -111,7 +125,12 @@ static Parts count_graph(Stats *stats, Wire message, unsigned depth) {
         parts.metadata += inside.metadata;
         break;
       }
-      case AS_BYTES(FIELD_GRAPH_INITIALIZER):
+      case AS_BYTES(FIELD_GRAPH_INITIALIZER): {
+        Parts inside = count_tensor(stats, wire_inside(&message, &field), size);
+        parts.tensors += inside.tensors;
+        parts.metadata += inside.metadata;
+        break;
+      }
       case AS_BYTES(FIELD_GRAPH_SPARSE_INITIALIZER): parts.tensors += size; break;
       case AS_BYTES(FIELD_GRAPH_METADATA_PROPS): count_metadata(stats, &parts, &message, &field, size); break;
       default: break;
@@ -201,6 +220,17 @@ static int by_bytes(const void *a, const void *b) {
 
 static void sort_by_bytes(Tallies *tallies) {
   if (tallies->items.count) qsort(tallies->items.items, tallies->items.count, sizeof(Tally *), by_bytes);
+}
+
+/* What this project's exports and PyTorch's write about where things came from. */
+static uint64_t provenance_bytes(const Stats *stats) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < stats->keys.items.count; i++) {
+    const Tally *tally = stats->keys.items.items[i];
+    bool ours = str_begins(tally->key, METADATA_PREFIX) || str_is(tally->key, METADATA_REFERENCE);
+    if (ours || str_begins(tally->key, TORCH_PREFIX)) bytes += tally->bytes;
+  }
+  return bytes;
 }
 
 /* ---- output ---- */
@@ -309,6 +339,12 @@ void run_stats(Job *job) {
   Stats stats = {.job = job, .model = model};
   size_t top = job->top ? strtoul(job->top, NULL, 10) : DEFAULT_TOP;
   count_model(&stats, file);
+  if (job->provenance) {
+    model_unfold(model);
+    if (job->original) job_graft(job, model);
+    stats_provenance(job, model, provenance_bytes(&stats));
+    return;
+  }
   model_each_graph(model, add_tensors, &stats);
   if (stats.big.count) qsort(stats.big.items, stats.big.count, sizeof *stats.big.items, by_size);
   sort_by_bytes(&stats.operators);

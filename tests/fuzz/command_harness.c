@@ -51,6 +51,8 @@ static const char *const commands[][MAX_WORDS] = {
     {"locate", "@m", "--module", "a", "--json"},
     {"blame", "@m", "--module", "a", "--inclusive"},
     {"diff", "@m", "@o", "--line", "model.py:3"},
+    {"stats", "@m", "--provenance"},
+    {"stats", "@m", "--provenance", "--json"},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 

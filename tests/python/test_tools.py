@@ -414,6 +414,32 @@ def test_stats_count_every_byte_once(tool, exports, level):
     assert "largest tensors" in tool("stats", path)
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_stats_of_provenance(tool, exports, level):
+    path = exports / f"{level}.onnx"
+    stats = tool.json("stats", path, "--provenance")
+    nodes, constants = stats["nodes"], stats["initializers"]
+    assert nodes["count"] == 5 and constants["count"] == 1
+    assert nodes["line_share"] == (level != "off")
+    whole = level in ("full", "compact")
+    assert nodes["file_share"] == constants["file_share"] == whole
+    assert stats["distinct_lines"] == (4 if level != "off" else 0)
+    assert stats["distinct_files"] == whole and (stats["depth"]["most"] == 3) == whole
+    metadata = tool.json("stats", path)["metadata"]
+    assert stats["bytes"] == metadata and stats["bytes_per_node"] == metadata / 5
+    text = tool("stats", path, "--provenance")
+    assert f"with a line            5  100.0 %" in text if level != "off" else "0    0.0 %" in text
+
+
+def test_stats_of_provenance_of_other_producers(tool, tmp_path):
+    onnx.save(torch_model(), tmp_path / "torch.onnx")
+    stats = tool.json("stats", tmp_path / "torch.onnx", "--provenance")
+    assert stats["producer"] == "pytorch" and stats["bytes"] > 0
+    assert stats["nodes"]["line_share"] == stats["nodes"]["module_share"] == 1.0
+    assert stats["initializers"]["line_share"] == 0.0 and stats["distinct_lines"] == 1
+    assert stats["depth"] == {"mean": 1.0, "most": 1, "mean_with_libraries": 2.0}
+
+
 def test_stats_know_external_data(tool, tmp_path):
     model = torch_model()
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros((64, 64), np.float32), "big"))
