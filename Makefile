@@ -8,7 +8,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 C_SOURCES := $(shell git ls-files 'src/*.c' 'src/*.h' 'tests/*.c' 'tests/*.h' 'include/*.h' 2>/dev/null)
 
-.PHONY: help demo test test-c test-python test-programs test-full test-matrix test-matrix-short bench format lint sanitize graft-tools test-graft graft-sample fuzz fuzz-programs fuzz-programs-checker build release goldens sample coverage coverage-count clean
+.PHONY: help demo test test-c test-python test-programs test-full test-matrix test-matrix-short bench format lint sanitize graft-tools test-graft graft-sample fuzz fuzz-programs fuzz-programs-checker fuzz-programs-readers build release goldens sample coverage coverage-count clean
 
 help:
 	@echo "make demo          export a small model, print each node with its provenance, check it against JAX"
@@ -53,12 +53,16 @@ test-python: build
 # Random programs, new ones for every change of the sources; a failure says how to run it again.
 test-programs: build
 	@$(PY) tests/fuzz/programs/run.py --count 200 --of-tree
+	@$(PY) tests/fuzz/programs/run.py --count 40 --of-tree --readers
 
 fuzz-programs: build
 	@$(PY) tests/fuzz/programs/run.py --count $(or $(COUNT),10000)
 
 fuzz-programs-checker: build
 	@$(PY) tests/fuzz/programs/run.py --count $(or $(COUNT),2000) --checker-only
+
+fuzz-programs-readers: build
+	@$(PY) tests/fuzz/programs/run.py --count $(or $(COUNT),2000) --readers
 
 # Every layer and model, not only the sample of them.
 test-full: build

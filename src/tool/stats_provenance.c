@@ -100,9 +100,9 @@ static void add_coverage(Report *report, const char *path, const Coverage *cover
   add_share(report, "with a module", coverage, offsetof(Share, with_module));
   builder_format(&report->line, "\n  distinct lines   %zu in %zu %s\n", coverage->lines, coverage->files,
                  coverage->files == 1 ? "file" : "files");
-  builder_format(&report->line, "  vanished lines   %zu, with %zu %s removed\n", coverage->vanished_lines,
-                 coverage->of[INDEX_REMOVED].count,
-                 coverage->of[INDEX_REMOVED].count == 1 ? "operation that was" : "operations that were");
+  size_t removed = coverage->of[INDEX_REMOVED].count;
+  builder_format(&report->line, "  vanished lines   %zu; %zu %s removed\n", coverage->vanished_lines, removed,
+                 removed == 1 ? "operation was" : "operations were");
   builder_format(&report->line, "  depth            %.1f of the program's own frames a node, %zu at most; %.1f in all\n",
                  ratio(coverage->own_frames, coverage->traced), coverage->deepest,
                  ratio(coverage->frames, coverage->traced));

@@ -98,7 +98,7 @@ static bool has_any(const char *path, size_t length, const char *const *parts, s
 }
 
 bool is_library_file(const char *path, size_t length) {
-  static const char *const parts[] = {"/site-packages/", "/dist-packages/", "/lib/python3", "<frozen"};
+  static const char *const parts[] = {"site-packages/", "dist-packages/", "/lib/python3", "<frozen"};
   return has_any(path, length, parts, sizeof parts / sizeof *parts);
 }
 

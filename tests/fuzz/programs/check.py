@@ -21,6 +21,7 @@ from program import Printer, Program, load
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 from export_check import KEYS, all_nodes, check_provenance, metadata, stripped
+from reader_answers import Model
 
 from jax2onnx import UnsupportedError, to_onnx
 from jax2onnx._compare.sessions import run_session
@@ -60,21 +61,23 @@ def check_program(
     numbers: bool = True,
     stage: Callable[[str], None] = lambda name: None,
     cautious: bool = False,
+    readers: bool = False,
 ) -> Outcome:
-    """Never raises for what the program does; ``numbers=False`` leaves out the runs.
+    """Never raises for what the program does; ``numbers=False`` leaves out the runs, ``readers=True`` asks all readers
+    for every line.
 
     ``stage`` is told what is about to be done: the last thing it heard is what a crash is to be blamed on. ``cautious``
     keeps ONNX Runtime from changing the model for the processor.
     """
     try:
         with jax.enable_x64(program.x64):
-            return _check(program, folder, numbers, stage, cautious)
+            return _check(program, folder, numbers, stage, cautious, readers)
     except Failure as failure:
         return Outcome(failure.kind, failure.detail)
 
 
 def _check(
-    program: Program, folder: pathlib.Path, numbers: bool, stage: Callable[[str], None], cautious: bool
+    program: Program, folder: pathlib.Path, numbers: bool, stage: Callable[[str], None], cautious: bool, readers: bool
 ) -> Outcome:
     stage("export")
     printer = Printer()
@@ -89,7 +92,11 @@ def _check(
     except Exception as error:
         raise Failure("export", f"{type(error).__name__}: {_first_line(error)}") from error
     _check_model(model, plain)
-    _check_lines(model, printer, path, required_lines(fn, specs, path))
+    required = required_lines(fn, specs, path)
+    _check_lines(model, printer, path, required)
+    if readers:
+        stage("readers")
+        _check_readers(model, path, required, printer)
     count = sum(1 for _ in all_nodes(model))
     if not numbers:
         return Outcome("passed", nodes=count)
@@ -141,6 +148,17 @@ def _check_lines(model: onnx.ModelProto, printer: Printer, path: pathlib.Path, r
     if missing:
         line = missing[0]
         raise Failure("lost line", f"no node names {printer.lines[line - 1].strip()!r}")
+
+
+def _check_readers(model: onnx.ModelProto, path: pathlib.Path, required: set[int], printer: Printer) -> None:
+    """Every line that computes is found by all readers, and they give one answer for every line."""
+    onnx.save(model, path.with_suffix(".onnx"))
+    asked = Model(path.with_suffix(".onnx"), path.name)
+    for line in sorted(required):
+        if not asked.inspect(line):
+            raise Failure("lost line", f"no reader finds {printer.lines[line - 1].strip()!r}")
+    for disagreement in asked.disagreements():
+        raise Failure("readers", disagreement[:300])
 
 
 def _session(model: onnx.ModelProto, cautious: bool) -> onnxruntime.InferenceSession:

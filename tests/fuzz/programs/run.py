@@ -6,6 +6,7 @@ run.py --count 200 --of-tree    the first seed comes from the sources: new progr
 run.py --seed 17                one program again
 run.py --file FAILURE.json      a program that was written down
 run.py --count 2000 --checker-only    export and provenance only, no numbers
+run.py --count 2000 --readers   the same, and every line is asked of all readers, which must give one answer
 """
 
 from __future__ import annotations
@@ -108,22 +109,23 @@ def _forward(stream: Any, lines: queue.Queue[str]) -> None:
 
 
 class Run:
-    def __init__(self, folder: pathlib.Path, numbers: bool, shrinks: bool) -> None:
+    def __init__(self, folder: pathlib.Path, numbers: bool, shrinks: bool, readers: bool = False) -> None:
         self.worker = Worker()
-        self.folder, self.numbers, self.shrinks = folder, numbers, shrinks
+        self.folder, self.shrinks = folder, shrinks
+        self.asked = {"numbers": numbers, "readers": readers}
         self.kinds: collections.Counter[str] = collections.Counter()
         self.reasons: collections.Counter[str] = collections.Counter()
         self.excused = self.nodes = 0
         self.failures: list[int] = []
 
     def one(self, request: dict[str, Any], name: str) -> None:
-        answer = self.worker.ask({**request, "numbers": self.numbers})
+        answer = self.worker.ask({**request, **self.asked})
         if answer["kind"] == "crash" and answer["detail"].startswith("session"):
-            again = self.worker.ask({**request, "numbers": self.numbers, "cautious": True})
+            again = self.worker.ask({**request, **self.asked, "cautious": True})
             answer = again if again["kind"] != "passed" else {**again, "kind": "runtime crashed"}
         if answer["kind"] in ABOUT_LINES and "program" in answer:
             self.worker.close()
-            again = self.worker.ask({"program": answer["program"], "numbers": self.numbers})
+            again = self.worker.ask({"program": answer["program"], **self.asked})
             answer = again if again["kind"] != "passed" else {**again, "kind": "stale frames"}
         self.kinds[answer["kind"]] += 1
         self.nodes += answer["nodes"]
@@ -156,7 +158,7 @@ class Run:
 
         def still_fails(candidate: Program) -> bool:
             nonlocal last
-            answer = self.worker.ask({"program": candidate.to_data(), "numbers": self.numbers})
+            answer = self.worker.ask({"program": candidate.to_data(), **self.asked})
             same = answer["kind"] == first["kind"] and _sort_of(answer) == _sort_of(first)
             last = answer if same else last
             return same
@@ -215,11 +217,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--file", type=pathlib.Path, help="only this stored program")
     parser.add_argument("--checker-only", action="store_true")
+    parser.add_argument("--readers", action="store_true", help="ask all readers for every line; no numbers")
     parser.add_argument("--no-shrink", action="store_true")
     parser.add_argument("--most-failures", type=int, default=50, help="stop after so many")
     parser.add_argument("--failures", type=pathlib.Path, default=pathlib.Path("build/fuzz-programs"))
     options = parser.parse_args()
-    run = Run(options.failures, not options.checker_only, not options.no_shrink)
+    numbers = not (options.checker_only or options.readers)
+    run = Run(options.failures, numbers, not options.no_shrink, options.readers)
     start = time.monotonic()
     if options.file:
         run.one({"program": json.loads(options.file.read_text())}, options.file.stem)

@@ -43,7 +43,8 @@ def main() -> None:
                 numbers = request.get("numbers", True)
                 cautious = request.get("cautious", False)
                 stage = lambda name: say({"stage": name})  # noqa: E731
-                outcome = check_program(program, pathlib.Path(folder), numbers, stage, cautious)
+                readers = request.get("readers", False)
+                outcome = check_program(program, pathlib.Path(folder), numbers, stage, cautious, readers)
                 answer = {**vars(outcome), "program": program.to_data()}
             except Exception:
                 answer = {"kind": "fuzzer", "detail": traceback.format_exc()[-1500:], "nodes": 0, "excused": 0}
