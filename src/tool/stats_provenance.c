@@ -103,9 +103,9 @@ static void add_coverage(Report *report, const char *path, const Coverage *cover
   size_t removed = coverage->of[INDEX_REMOVED].count;
   builder_format(&report->line, "  vanished lines   %zu; %zu %s removed\n", coverage->vanished_lines, removed,
                  removed == 1 ? "operation was" : "operations were");
-  builder_format(&report->line, "  depth            %.1f of the program's own frames a node, %zu at most; %.1f in all\n",
-                 ratio(coverage->own_frames, coverage->traced), coverage->deepest,
-                 ratio(coverage->frames, coverage->traced));
+  builder_format(
+      &report->line, "  depth            %.1f of the program's own frames a node, %zu at most; %.1f in all\n",
+      ratio(coverage->own_frames, coverage->traced), coverage->deepest, ratio(coverage->frames, coverage->traced));
   builder_format(&report->line, "  traces           %.2f a node\n  bytes            ",
                  ratio(coverage->traces, coverage->traced));
   report_size(report, bytes);
@@ -121,8 +121,8 @@ static void json_share(Report *report, const char *key, const Share *share) {
     size_t part;
   } parts[] = {{"line", share->with_line}, {"file", share->with_file}, {"module", share->with_module}};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-    builder_format(&report->line, ", \"with_%s\": %zu, \"%s_share\": %.6f", parts[i].name, parts[i].part,
-                   parts[i].name, ratio(parts[i].part, share->count));
+    builder_format(&report->line, ", \"with_%s\": %zu, \"%s_share\": %.6f", parts[i].name, parts[i].part, parts[i].name,
+                   ratio(parts[i].part, share->count));
   }
   report_add(report, "}");
 }

@@ -428,7 +428,7 @@ def test_stats_of_provenance(tool, exports, level):
     metadata = tool.json("stats", path)["metadata"]
     assert stats["bytes"] == metadata and stats["bytes_per_node"] == metadata / 5
     text = tool("stats", path, "--provenance")
-    assert f"with a line            5  100.0 %" in text if level != "off" else "0    0.0 %" in text
+    assert "with a line            5  100.0 %" in text if level != "off" else "0    0.0 %" in text
 
 
 def test_stats_of_provenance_of_other_producers(tool, tmp_path):
