@@ -39,6 +39,7 @@ const Pass all_passes[] = {
     {"cancel_transposes", "gives operators the order of axes that needs the fewest Transposes",
      PHASE_LAYOUT, cancel_transposes},
     {"sink_reshapes", "moves a Reshape down to the next one", PHASE_LAYOUT, sink_reshapes},
+    {"expand_composites", "writes what has no operator in ONNX as plain operators", PHASE_EXPAND, expand_composites},
     {0},
 };
 /* clang-format on */
@@ -66,6 +67,8 @@ static void check_names(const Model *model, const PassOptions *options) {
     const Pass *pass = all_passes;
     while (pass->name && strcmp(pass->name, options->disabled[i]) != 0) pass++;
     if (!pass->name) fail(model->context, ERROR_VALUE, "there is no pass '%s' to disable", options->disabled[i]);
+    if (pass->phase == PHASE_EXPAND)
+      fail(model->context, ERROR_VALUE, "%s cannot be disabled: no file holds composites", pass->name);
   }
 }
 
@@ -111,6 +114,9 @@ void run_passes(Model *model, const PassOptions *options) {
   do {
     while (run_phase(&run, PHASE_CLEAN)) continue;
   } while (run_phase(&run, PHASE_FUSE) || run_phase(&run, PHASE_LAYOUT));
+  if (run_phase(&run, PHASE_EXPAND)) {
+    while (run_phase(&run, PHASE_CLEAN)) continue;
+  }
   bool ended = run.steps <= MOST_STEPS;
   if (!ended && options->check) fail(model->context, ERROR_INTERNAL, "the passes do not end: %s goes on", run.last);
 }

@@ -16,6 +16,7 @@ typedef enum NormalizationMode { NORMALIZATION_DECOMPOSED, NORMALIZATION_AUTO, N
 typedef enum Phase {
   PHASE_CLEAN,  /* removes, merges, folds */
   PHASE_FUSE,   /* finds operators in what stands for them */
+  PHASE_EXPAND, /* writes composites as plain operators, once; then the first phase has the last word */
   PHASE_LAYOUT, /* moves Transposes and Reshapes, which would hide what the others look for */
 } Phase;
 
@@ -50,6 +51,7 @@ bool merge_common_nodes(Model *model);
 bool fold_constants(Model *model);
 bool remove_no_ops(Model *model);
 bool sink_reshapes(Model *model);
+bool expand_composites(Model *model);
 bool fuse_reductions(Model *model);
 bool fuse_activations(Model *model);
 bool fuse_softmax(Model *model);

@@ -427,6 +427,7 @@ static PyObject *core_passes(PyObject *module, PyObject *nothing) {
   (void)module, (void)nothing;
   PyObject *dict = PyDict_New();
   for (const Pass *pass = all_passes; dict && pass->name; pass++) {
+    if (pass->phase == PHASE_EXPAND) continue; /* cannot be disabled */
     PyObject *summary = PyUnicode_FromString(pass->summary);
     if (!summary || PyDict_SetItemString(dict, pass->name, summary) != 0) Py_CLEAR(dict);
     Py_XDECREF(summary);
@@ -467,7 +468,7 @@ static PyObject *core_operator_version(PyObject *module, PyObject *arguments) {
   const char *op;
   long long opset;
   if (!PyArg_ParseTuple(arguments, "sL", &op, &opset)) return NULL;
-  return PyLong_FromLongLong(schema_version(op_from_name(op), opset));
+  return PyLong_FromLongLong(schema_version(op_from_name(op, ""), opset));
 }
 
 static PyMethodDef methods[] = {

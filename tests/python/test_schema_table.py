@@ -102,7 +102,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(path))
     loaded.schema_runs.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int]
     loaded.schema_runs.restype = ctypes.c_bool
-    loaded.op_from_name.argtypes = [ctypes.c_char_p]
+    loaded.op_from_name.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
     loaded.schema_version.argtypes = [ctypes.c_int, ctypes.c_int64]
     loaded.schema_version.restype = ctypes.c_int64
     return loaded
@@ -111,21 +111,24 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 def test_lookup_finds_every_row_at_every_opset(library: ctypes.CDLL) -> None:
     for name in {row.name for row in ROWS}:
         op, _, variant = name.partition(":")
+        number = library.op_from_name(op.encode(), b"")
         for opset in range(generate_schema.newest_opset() + 2):
             known = [row for row in ROWS if row.name == name and row.version <= opset]
             mask = known[-1].schema & known[-1].runtime if known else 0
             for dtype in range(len(generate_schema.dtypes())):
-                found = library.schema_runs(library.op_from_name(op.encode()), variant.encode() or None, opset, dtype)
+                found = library.schema_runs(
+                    library.op_from_name(op.encode(), b""), variant.encode() or None, opset, dtype
+                )
                 assert found == bool(mask >> dtype & 1), (name, opset, dtype)
             if not variant:
                 version = known[-1].version if known and known[-1].schema else 0
-                assert library.schema_version(library.op_from_name(op.encode()), opset) == version, (name, opset)
+                assert library.schema_version(number, opset) == version, (name, opset)
 
 
 @pytest.mark.parametrize(("op", "variant"), [("", None), ("Zzz", None), ("Pa", None), ("Pad", "x"), ("Add", "edge")])
 def test_lookup_of_the_unknown_is_false(library: ctypes.CDLL, op: str, variant: str | None) -> None:
     float32 = generate_schema.dtypes().index("FLOAT32")
-    number = library.op_from_name(op.encode())
+    number = library.op_from_name(op.encode(), b"")
     assert not library.schema_runs(number, variant.encode() if variant else None, 21, float32)
 
 

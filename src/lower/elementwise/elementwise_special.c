@@ -9,26 +9,13 @@ static const double pi = 3.14159265358979323846, log_of_two = 0.6931471805599453
 
 static bool is_double(const Value *x) { return x->type.dtype == DTYPE_FLOAT64; }
 
-/* log(1 + x) = x (log(u) / (u - 1)) with u = 1 + x rounded: the quotient is hardly moved by what rounding lost, and is
- * 1 where that was all of x. A product keeps the sign of -0, which ONNX Runtime's Where does not. */
-static Value *logarithm_of_one_plus(Lowering *l, Value *x) {
-  Value *one = number_like(l, x, 1), *zero = number_like(l, x, 0);
-  Value *u = EMIT_MATH(l, OP_Add, x, one);
-  Value *kept = EMIT_MATH(l, OP_Min, EMIT_MATH(l, OP_Sub, u, one),
-                          number_like(l, x, is_double(x) ? DBL_MAX : FLT_MAX)); /* finite at infinity */
-  Value *ratio = EMIT_MATH(l, OP_Div, EMIT_MATH(l, OP_Log, u), kept);
-  return EMIT_MATH(l, OP_Mul, x, EMIT_WHERE(l, EMIT_MATH(l, OP_Equal, kept, zero), one, ratio));
-}
-
-static void lower_log1p(Lowering *l) { bind_narrow(l, logarithm_of_one_plus(l, wide_input(l, 0))); }
-
-/* exp(x) - 1 = tanh(x / 2) * (exp(x) + 1), without cancellation anywhere. */
-static void lower_expm1(Lowering *l) {
+/* log(1 + x) and exp(x) - 1 stay whole for the passes, which expand them last. */
+static void lower_composite(Lowering *l) {
   Value *x = wide_input(l, 0);
-  Value *tanh = EMIT_MATH(l, OP_Tanh, EMIT_MATH(l, OP_Mul, x, number_like(l, x, 0.5)));
-  Value *sum = EMIT_MATH(l, OP_Add, EMIT_MATH(l, OP_Exp, x), number_like(l, x, 1));
-  bind_narrow(l, EMIT_MATH(l, OP_Mul, tanh, sum));
+  bind_narrow(l, EMIT_ROW(l, l->plugin->op, x->type, x));
 }
+
+static Value *logarithm_of_one_plus(Lowering *l, Value *x) { return EMIT(l, OP_Log1p, x->type, x); }
 
 /* In float64, so that the logarithms of powers of two come out whole. */
 static void lower_log2(Lowering *l) {
@@ -260,8 +247,8 @@ static void lower_pow(Lowering *l) {
 
 /* clang-format off */
 const Plugin special_plugins[] = {
-    PLUGIN("log1p", lower_log1p, OP_Log),
-    PLUGIN("expm1", lower_expm1, OP_Tanh),
+    PLUGIN("log1p", lower_composite, OP_Log1p),
+    PLUGIN("expm1", lower_composite, OP_Expm1),
     PLUGIN("log2", lower_log2, OP_Log),
     PLUGIN("polynomial", lower_polynomial, OP_Mul),
     PLUGIN("pow", lower_pow, OP_Pow),

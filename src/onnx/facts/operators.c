@@ -8,12 +8,16 @@ const Operator operators[OP_COUNT] = {
 #define OPERATOR(name, least_in, most_in, least_out, most_out, attributes, ...) \
   {#name, least_in, most_in, least_out, most_out, attributes, __VA_ARGS__},
 #include "onnx/facts/operators.inc"
+    {.name = ""},
+#include "onnx/facts/composites.inc"
 #undef OPERATOR
 };
 
-/* The rows are in the order of strcmp. */
-Op op_from_name(const char *name) {
-  size_t low = OP_NONE + 1, high = OP_COUNT;
+/* The rows of each domain are in the order of strcmp. */
+Op op_from_name(const char *name, const char *domain) {
+  bool composite = strcmp(domain, COMPOSITE_DOMAIN) == 0;
+  if (*domain && !composite) return OP_NONE;
+  size_t low = composite ? OP_STANDARD_END + 1 : OP_NONE + 1, high = composite ? OP_COUNT : OP_STANDARD_END;
   while (low < high) {
     size_t middle = low + (high - low) / 2;
     int order = strcmp(operators[middle].name, name);

@@ -14,9 +14,14 @@ typedef enum Op {
   OP_NONE, /* of another domain, or newer than this table: only its name is known */
 #define OPERATOR(name, ...) OP_##name,
 #include "onnx/facts/operators.inc"
+  OP_STANDARD_END, /* no operator */
+#include "onnx/facts/composites.inc"
 #undef OPERATOR
   OP_COUNT
 } Op;
+
+/* Composites (composites.inc) have a domain of their own, so that no text takes them for operators of the standard. */
+#define COMPOSITE_DOMAIN "jax2onnx.composite"
 
 typedef enum OpTrait {
   ELEMENTWISE = 1 << 0, /* an element of the result depends on one element of each input, those of its place */
@@ -34,6 +39,7 @@ typedef enum OpTrait {
   RECURRENT = 1 << 12,  /* LSTM and its kin */
   NORMALIZES = 1 << 13, /* mean and variance, or length, become 0 and 1 */
   CONVOLVES = 1 << 14,  /* a window of weights slides over the axes behind the first two */
+  COMPOSITE = 1 << 16,  /* of our own: expanded before a model is written */
   POOLS = 1 << 15,      /* a window without weights */
 } OpTrait;
 
@@ -52,7 +58,7 @@ typedef struct Operator {
 
 extern const Operator operators[OP_COUNT];
 
-Op op_from_name(const char *name); /* OP_NONE when there is no such operator */
+Op op_from_name(const char *name, const char *domain); /* OP_NONE when there is no such operator */
 
 static inline const char *op_name(Op op) { return operators[op].name; }
 static inline bool op_has(Op op, uint32_t traits) { return (operators[op].traits & traits) == traits; }

@@ -111,7 +111,7 @@ Node *graph_node(Graph *graph, const Origin *origin, Op op, Value *const *inputs
   if (!*op_type) *op_type = str_intern(context_of(graph), op_name(op));
   node->op = op;
   node->op_type = *op_type;
-  node->domain = graph->model->no_domain;
+  node->domain = op_has(op, COMPOSITE) ? str_intern(context_of(graph), COMPOSITE_DOMAIN) : graph->model->no_domain;
   return node;
 }
 
@@ -119,7 +119,7 @@ Node *graph_named_node(Graph *graph, const Origin *origin, const char *op_type, 
                        Value *const *inputs, size_t input_count, const Type *outputs, size_t output_count,
                        Node *before) {
   Node *node = make_node(graph, origin, inputs, input_count, outputs, output_count, before);
-  node->op = *domain ? OP_NONE : op_from_name(op_type);
+  node->op = op_from_name(op_type, domain);
   node->op_type = str_intern(context_of(graph), op_type);
   node->domain = str_intern(context_of(graph), domain);
   return node;

@@ -65,8 +65,6 @@ static bool fuse_leaky_relu(Match *match) {
 
 /* ---- Elu, Selu, Celu ---- */
 
-/* exp(y) - 1 as it is lowered, exact near 0. */
-#define EXPM1(y) OP(Mul, OP(Tanh, OP(Mul, y, NUMBER(0.5))), OP(Add, OP(Exp, y), NUMBER(1)))
 #define POSITIVE OP(Greater, X, NUMBER(0))
 #define NEGATIVE_PART OP(Where, POSITIVE, UNIFORM(B), X)
 #define ELU(below) OP(Where, POSITIVE, X, below)
@@ -105,15 +103,8 @@ static bool fuse_celu_scaled(Match *match) {
 
 /* ---- Softplus, Mish, Softsign ---- */
 
-/* log(1 + e) as it is lowered: e times log(r) / (r - 1), where r is 1 + e rounded. */
-#define SMALL OP_AT(A, Exp, OP(Neg, OP(Abs, X)))
-#define ONE_MORE OP(Add, ANY(A), NUMBER(1))
-#define ROUNDED OP(Min, OP(Sub, ONE_MORE, NUMBER(1)), UNIFORM(C))
-#define LOG1P OP(Mul, SMALL, OP(Where, OP(Equal, ROUNDED, NUMBER(0)), NUMBER(1), OP(Div, OP(Log, ONE_MORE), ROUNDED)))
-#define SOFTPLUS OP(Where, OP(Not, OP(Equal, X, X)), OP(Add, X, NUMBER(0)), OP(Add, RELU, LOG1P))
-
-/* r - 1 is at most 1 here: its bound, there for infinity, must not be felt. */
-static bool fuse_softplus(Match *match) { return match_number(match, C) >= 1 && fuse_one_operand(match); }
+#define SOFTPLUS \
+  OP(Where, OP(Not, OP(Equal, X, X)), OP(Add, X, NUMBER(0)), OP(Add, RELU, OP(Log1p, OP(Exp, OP(Neg, OP(Abs, X))))))
 
 /* ---- HardSigmoid, HardSwish ---- */
 
@@ -173,12 +164,12 @@ static const FusionRule rules[] = {
      fuse_clip_from_where},
     {OP(Where, EITHER(OP(GreaterOrEqual, X, NUMBER(0)), POSITIVE), X, OP(Mul, UNIFORM(A), X)), OP_LeakyRelu,
      fuse_leaky_relu},
-    {ELU(EXPM1(NEGATIVE_PART)), OP_Elu, fuse_elu},
-    {ELU(OP(Mul, UNIFORM(A), EXPM1(NEGATIVE_PART))), OP_Elu, fuse_elu_scaled},
+    {ELU(OP(Expm1, NEGATIVE_PART)), OP_Elu, fuse_elu},
+    {ELU(OP(Mul, UNIFORM(A), OP(Expm1, NEGATIVE_PART))), OP_Elu, fuse_elu_scaled},
     {OP(Mul, UNIFORM(B), OP_AT(A, Elu, X)), OP_Selu, fuse_selu},
-    {OP(Add, RELU, EXPM1(CELU_PART)), OP_Celu, fuse_one_operand},
-    {OP(Add, RELU, OP(Mul, UNIFORM(A), EXPM1(OP(Div, CELU_PART, UNIFORM(B))))), OP_Celu, fuse_celu_scaled},
-    {SOFTPLUS, OP_Softplus, fuse_softplus},
+    {OP(Add, RELU, OP(Expm1, CELU_PART)), OP_Celu, fuse_one_operand},
+    {OP(Add, RELU, OP(Mul, UNIFORM(A), OP(Expm1, OP(Div, CELU_PART, UNIFORM(B))))), OP_Celu, fuse_celu_scaled},
+    {SOFTPLUS, OP_Softplus, fuse_one_operand},
     {OP(Mul, X, OP(Tanh, OP(Softplus, X))), OP_Mish, fuse_one_operand},
     {OP(Div, X, OP(Add, OP(Abs, X), NUMBER(1))), OP_Softsign, fuse_one_operand},
     {OP(Div, OP_AT(B, Clip, OP(Add, X, UNIFORM(A))), UNIFORM(C)), OP_HardSigmoid, fuse_hard_sigmoid},
