@@ -15,7 +15,7 @@ import export_check
 import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from jax2onnx import _export
+from jax2onnx._door import export
 
 
 def primitives(jaxpr: Any, seen: set[int]) -> Iterator[str]:
@@ -35,7 +35,7 @@ def primitives(jaxpr: Any, seen: set[int]) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def count_primitives(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    convert = _export._core.convert
+    convert = export._core.convert
     found: set[str] = set()
     seen: set[int] = set()
     programs = []  # kept until the test ends, so that no other one gets the number of a jaxpr that was seen
@@ -45,7 +45,7 @@ def count_primitives(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         found.update(primitives(arguments["jaxpr"], seen))
         return convert(**arguments)
 
-    monkeypatch.setattr(_export._core, "convert", counting)
+    monkeypatch.setattr(export._core, "convert", counting)
     for check in ("check_model", "compare", "onnxruntime"):
         monkeypatch.setattr(export_check, check, MagicMock())
     monkeypatch.setenv("JAX2ONNX_CHECK_PASSES", "0")

@@ -10,9 +10,10 @@ import pytest
 from export_check import check_export, op_types
 from jax import lax
 
-from jax2onnx import UnsupportedError, _plugins, allclose, onnx_function, plugin, to_onnx
+from jax2onnx import UnsupportedError, allclose, onnx_function, plugin, to_onnx
 from jax2onnx.__main__ import FAILED, OK, main
 from jax2onnx._compare.verifier import Verifier
+from jax2onnx._door import plugins
 
 INF, NAN = np.inf, np.nan
 rng = np.random.default_rng(0)
@@ -555,7 +556,7 @@ def test_inside_an_onnx_function():
 
 def test_a_plugin_for_real_numbers_is_not_asked(monkeypatch):
     """A plugin in place of sin sees real numbers only; what a complex exp takes of sin is not its affair."""
-    monkeypatch.setattr(_plugins, "_registered", {})
+    monkeypatch.setattr(plugins, "_registered", {})
     plugin("sin", replace=True)(lambda ctx, equation: ctx.emit("Cos", equation.inputs))
     assert op_types(to_onnx(jnp.sin, [A.real])) == ["Cos"]
     check_export(jnp.exp, [A])

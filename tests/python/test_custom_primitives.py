@@ -19,7 +19,8 @@ from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 import jax2onnx
-from jax2onnx import PluginError, UnsupportedError, _plugins, onnx_function, plugin, to_onnx
+from jax2onnx import PluginError, UnsupportedError, onnx_function, plugin, to_onnx
+from jax2onnx._door import plugins
 
 X = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
 
@@ -27,7 +28,7 @@ X = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
 @pytest.fixture(autouse=True)
 def registry(monkeypatch):
     """Each test registers for itself."""
-    monkeypatch.setattr(_plugins, "_registered", dict(_plugins._registered))
+    monkeypatch.setattr(plugins, "_registered", dict(plugins._registered))
 
 
 def primitive_of(name, function, several=False):
@@ -131,7 +132,7 @@ def test_a_node_with_several_outputs_and_attributes_of_every_kind():
         found, indices = ctx.emit(
             "TopK",
             [x, np.array([2], np.int64)],
-            outputs=[values, _plugins.Type(np.int64, places.shape)],
+            outputs=[values, plugins.Type(np.int64, places.shape)],
             axis=-1,
             largest=True,
             sorted=1,

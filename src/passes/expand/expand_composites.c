@@ -15,7 +15,7 @@ static Value *step(Expansion *e, Emitter emitter, Op op, Value *const *inputs, s
   Type type = op_has(op, PREDICATE) ? type_with(e->x->type, DTYPE_BOOL) : e->x->type;
   return graph_node(e->composite->graph, origin, op, inputs, count, &type, 1, e->composite)->outputs[0];
 }
-#define EMIT_STEP(e, op, ...)                                                         \
+#define EMIT_STEP(e, op, ...)                                                    \
   step((e), REWRITE_EMITTER((e)->rewriter), (op), (Value *const[]){__VA_ARGS__}, \
        sizeof((Value *[]){__VA_ARGS__}) / sizeof(Value *))
 
