@@ -102,6 +102,17 @@ def _parser() -> argparse.ArgumentParser:
         "(as full, each part stored once), or off",
     )
     parser.add_argument("--no-sync", action="store_true", help="do not wait until the disk has the model")
+    parser.add_argument(
+        "--paths",
+        choices=("absolute", "relative"),
+        help="how provenance names files: as Python knows them, or from the root of their project",
+    )
+    parser.add_argument(
+        "--path-prefix-map",
+        metavar="OLD=NEW",
+        action="append",
+        help="write NEW where a path begins with OLD, so that the model names no folder of this machine",
+    )
     parser.add_argument("--record", metavar="FILE", help="also write the traced program as text")
     parser.add_argument("--dump-passes", metavar="FOLDER", help="write the graph, as text, before and after each pass")
     parser.add_argument("--disable-pass", metavar="NAME", action="append", default=[], help="leave this pass out")
@@ -194,6 +205,8 @@ def _run(target: Target, call: dict[str, Any], options: argparse.Namespace) -> N
             return_mode="file",
             output_path=options.output,
             export_mode="web" if options.web else "standard",
+            paths=options.paths,
+            path_prefix_map=options.path_prefix_map and ":".join(options.path_prefix_map),
             **call,
         )
 

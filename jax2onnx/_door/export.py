@@ -32,6 +32,8 @@ from jax2onnx._door.settings import (
     external_threshold,
     fixed_data_name,
     metadata_level,
+    path_prefix_rules,
+    relative_paths,
     sync,
 )
 
@@ -58,6 +60,8 @@ def to_onnx(
     export_mode: Literal["standard", "web"] = "standard",
     normalization_mode: Literal["auto", "prefer_native", "force_decomposed"] = "auto",
     stacktrace_metadata: bool | str | None = None,
+    paths: Literal["absolute", "relative"] | None = None,
+    path_prefix_map: str | Mapping[str, str] | None = None,
 ) -> Any:
     """Export a JAX function or model to ONNX.
 
@@ -83,6 +87,10 @@ def to_onnx(
             ``"full"``, ``"compact"`` (as much as full, with every part stored once). None: what
             ``with stacktrace_metadata(...)``, the command line, ``config``, or the environment
             (``JAX2ONNX_ENABLE_STACKTRACE_METADATA``, ``JAX2ONNX_STACKTRACE_DETAIL``) says.
+        paths: how provenance names files: ``"absolute"``, as Python knows them, or ``"relative"``, from the folder
+            above them that holds a ``pyproject.toml`` or ``.git``. None: what ``JAX2ONNX_PATHS`` says.
+        path_prefix_map: what paths begin with and what is written instead: ``{"/home/me/project": "project"}`` or
+            ``"/home/me/project=project"``. None: what ``JAX2ONNX_PATH_PREFIX_MAP`` says.
 
     Raises:
         TypeError, ValueError: an argument is not what was expected; the message says what was.
@@ -101,6 +109,7 @@ def to_onnx(
     path = _checked_path(return_mode, output_path)
     record = _path_or_none("record_primitive_calls_file", record_primitive_calls_file)
     level = metadata_level(stacktrace_metadata)
+    rules, relative = path_prefix_rules(path_prefix_map), relative_paths(paths)
     stage("tracing")
     with _precision(enable_double_precision):
         specs = InputSpecs(np.float64 if enable_double_precision else np.float32)
@@ -153,6 +162,8 @@ def to_onnx(
             expand=expand,
             custom=tuple(plugins),
             lower_custom=functools.partial(lower_equation, plugins),
+            path_rules=rules,
+            relative_paths=relative,
         )
     except _core.UnsupportedError as error:
         raise with_source(error) from None

@@ -152,6 +152,38 @@ def _level_from_environment(environment: Mapping[str, str]) -> int:
     return LEVELS[detail]
 
 
+def path_rules(text: str) -> list[tuple[str, str]]:
+    """``OLD=NEW``, or several with colons between, as pairs."""
+    rules = []
+    for rule in filter(None, text.split(":")):
+        old, equals, new = rule.partition("=")
+        if not equals or not old:
+            raise ValueError(f"a rule for paths is OLD=NEW, such as /home/me/project=project; got {rule!r}")
+        rules.append((os.path.abspath(old), new))
+    return rules
+
+
+def path_prefix_rules(
+    argument: str | Mapping[str, str] | None, environment: Mapping[str, str] = os.environ
+) -> list[tuple[str, str]]:
+    """What paths begin with and what is written in the model instead."""
+    if isinstance(argument, str):
+        return path_rules(argument)
+    if argument is not None:
+        return [(os.path.abspath(os.fspath(old)), os.fspath(new)) for old, new in argument.items()]
+    return path_rules(environment.get("JAX2ONNX_PATH_PREFIX_MAP", ""))
+
+
+def relative_paths(argument: str | None, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether files are named from the root of their project."""
+    name, said = "paths", argument
+    if said is None:
+        name, said = "JAX2ONNX_PATHS", environment.get("JAX2ONNX_PATHS", "").strip().lower() or "absolute"
+    if said not in ("absolute", "relative"):
+        raise ValueError(f"{name} must be 'absolute' or 'relative'; got {said!r}")
+    return said == "relative"
+
+
 def external_threshold(environment: Mapping[str, str] = os.environ) -> int:
     """Tensors of at least this many bytes go to a second file; 0: only when the model would pass 2 GiB."""
     text = environment.get("JAX2ONNX_EXTERNAL_DATA_THRESHOLD", "").strip() or "0"

@@ -146,3 +146,5 @@ void file_unmap(MappedFile *file) {
   else if (file->data) munmap((void *)(uintptr_t)file->data, file->size);
   *file = (MappedFile){0};
 }
+
+bool path_exists(const char *path) { return access(path, F_OK) == 0; }

@@ -16,6 +16,7 @@ typedef struct MappedFile {
 /* Fails with ERROR_IO. The mapping must outlive every model read from it. */
 void file_map(Context *context, const char *path, MappedFile *file);
 void file_unmap(MappedFile *file);
+bool path_exists(const char *path);
 
 /* Of a plain file; false with errno set when that cannot be. */
 bool file_map_descriptor(int descriptor, MappedFile *file);

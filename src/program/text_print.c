@@ -26,6 +26,7 @@ enum { MAX_INLINE_BYTES = 512, MAX_JAXPR_DEPTH = 1000, MAX_PARAM_DEPTH = 64 };
 typedef struct Printer {
   Builder *out;
   Context *context;
+  Provenance *provenance;
   Map jaxprs; /* to their number plus one */
   size_t jaxpr_count;
   Map variables; /* (variable, jaxpr) to its number plus one */
@@ -262,7 +263,7 @@ static void print_param(Printer *printer, const Param *param, int depth) {
 
 static void print_frame(Printer *printer, const Frame *frame) {
   static const char *const kinds[] = {[FRAME_USER] = "", [FRAME_LIBRARY] = "[lib]", [FRAME_JAX] = "[jax]"};
-  print_quoted(printer, frame->file);
+  print_quoted(printer, written_file(printer->provenance, frame->file));
   builder_format(printer->out, ":%d ", frame->line);
   print_quoted(printer, frame->function);
   builder_add(printer->out, kinds[frame->kind]);
@@ -354,7 +355,7 @@ static void print_names(Printer *printer, const char *word, const Str *names, ui
 const char *program_print(Program *program) {
   Builder out;
   builder_init(&out, program->context);
-  Printer printer = {.out = &out, .context = program->context};
+  Printer printer = {.out = &out, .context = program->context, .provenance = program->provenance};
   const Jaxpr *jaxpr = program->main;
   require(program->context, jaxpr != NULL);
   builder_add(&out, "program ");

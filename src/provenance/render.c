@@ -26,7 +26,8 @@ void render_callsite(Provenance *provenance, Builder *out, const Origin *origin)
 
 Emitter emitter_rendered(Provenance *provenance, Emitter emitter) {
   emitter.label = rendered(provenance, "%s:%d%s", emitter.name, emitter.line, "");
-  emitter.frame = rendered(provenance, "%s:%d in %s", emitter.file, emitter.line, emitter.name);
+  emitter.frame =
+      rendered(provenance, "%s:%d in %s", written_file(provenance, emitter.file), emitter.line, emitter.name);
   return emitter;
 }
 
@@ -41,7 +42,8 @@ void render_plugin(Builder *out, const Origin *origin) {
 
 Str frame_traceback_line(Provenance *provenance, Frame *frame) {
   if (!frame->traceback_line) {
-    frame->traceback_line = rendered(provenance, "%s:%d (%s)", frame->file, frame->line, frame->function);
+    frame->traceback_line =
+        rendered(provenance, "%s:%d (%s)", written_file(provenance, frame->file), frame->line, frame->function);
   }
   return frame->traceback_line;
 }
@@ -99,7 +101,7 @@ static Str entry_text(Provenance *provenance) {
     builder_init(&out, provenance->context);
     for (size_t i = 0; i < provenance->entry_count; i++) {
       const Frame *frame = provenance->entry_frames[i];
-      builder_format(&out, "%s:%d in %s\n", frame->file, frame->line, frame->function);
+      builder_format(&out, "%s:%d in %s\n", written_file(provenance, frame->file), frame->line, frame->function);
     }
     provenance->entry_text = str_intern_sized(provenance->context, builder_text(&out), out.length);
   }
@@ -111,7 +113,8 @@ static Str calls_text(Provenance *provenance, const LowerFrame *frame) {
   if (!frame) return entry_text(provenance);
   if (!frame->text) {
     Str outer = calls_text(provenance, frame->outer);
-    Str line = rendered(provenance, "%s:%d in %s\n", frame->file, frame->line, frame->function);
+    Str line =
+        rendered(provenance, "%s:%d in %s\n", written_file(provenance, frame->file), frame->line, frame->function);
     ((LowerFrame *)(uintptr_t)frame)->text =
         str_intern(provenance->context, arena_format(&provenance->context->arena, "%s%s", outer, line));
   }
@@ -122,5 +125,5 @@ void render_stacktrace(Provenance *provenance, Builder *out, const Origin *origi
   const Emitter *emitter = &origin->emitter;
   set_text(out, calls_text(provenance, origin->calls));
   if (emitter->frame) builder_add_sized(out, emitter->frame, str_length(emitter->frame));
-  else builder_format(out, "%s:%d in %s", emitter->file, emitter->line, emitter->name);
+  else builder_format(out, "%s:%d in %s", written_file(provenance, emitter->file), emitter->line, emitter->name);
 }

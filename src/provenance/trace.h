@@ -18,6 +18,7 @@
 
 #include "base/builder.h"
 #include "base/context.h"
+#include "provenance/paths.h"
 
 typedef enum FrameKind {
   FRAME_USER,    /* neither the standard library nor an installed package */
@@ -97,6 +98,7 @@ typedef struct Provenance {
   size_t entry_count;
   const Frame *definition; /* of the traced function, or NULL */
   Str entry_text;          /* those frames as lines of a stack trace, rendered once, on demand */
+  Paths paths;             /* how files are named in what is written */
 } Provenance;
 
 Provenance *provenance_new(Context *context);
@@ -127,6 +129,11 @@ const Origin *origin_merge(Provenance *provenance, const Origin *a, const Origin
 const Origin *origin_unite(Provenance *provenance, const Origin *origin, const Origin *const *others, size_t count);
 /* NULL for NULL. */
 const Origin *origin_with_emitter(Provenance *provenance, const Origin *origin, Emitter emitter);
+
+/* A file as what is written names it; errors name files as they are. */
+static inline Str written_file(Provenance *provenance, const char *file) {
+  return path_written(provenance->context, &provenance->paths, file);
+}
 
 /* Rendering (render.c): each replaces what the builder holds. */
 void render_callsite(Provenance *provenance, Builder *out, const Origin *origin);   /* "Block.__call__:72" */

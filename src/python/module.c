@@ -24,6 +24,8 @@ typedef struct Conversion {
   PyObject *paths[3]; /* that, the record's, the folder for dumps: bytes, or None */
   const char *model_name;
   PyObject *input_names, *output_names, *input_nchw, *output_nchw, *root, *entry_frames, *disabled_passes;
+  PyObject *path_rules;
+  int relative_paths;
   PyThreadState *state; /* while the interpreter lock is released; NULL while it is held */
   int64_t asked;        /* when the user was last asked whether to stop, in nanoseconds */
   CustomCalls custom;
@@ -68,6 +70,17 @@ static void import_frames(Conversion *c, Provenance *provenance) {
   }
   provenance->entry_frames = frames;
   provenance->entry_count = count;
+}
+
+/* Pairs of what a path begins with and what is written instead. */
+static void import_path_rules(Conversion *c, Provenance *provenance) {
+  size_t count = (size_t)PyList_GET_SIZE(c->path_rules);
+  PathRule *rules = arena_new_array(&c->context.arena, count, PathRule);
+  for (size_t i = 0; i < count; i++) {
+    PyObject *pair = PyList_GET_ITEM(c->path_rules, (Py_ssize_t)i);
+    if (!PyArg_ParseTuple(pair, "ss", &rules[i].from, &rules[i].to)) fail_text(&c->context, ERROR_PYTHON, "");
+  }
+  provenance->paths = (Paths){.rules = rules, .rule_count = count, .relative = c->relative_paths};
 }
 
 static void import_passes(Conversion *c) {
@@ -125,6 +138,7 @@ static void import_stage(void *argument) {
   c->options.lower.input_nchw = prepare_flags(c, c->input_nchw, main->input_count);
   c->options.lower.output_nchw = prepare_flags(c, c->output_nchw, main->output_count);
   import_frames(c, provenance);
+  import_path_rules(c, provenance);
   import_passes(c);
   import_custom_plugins(c);
 }
@@ -280,6 +294,8 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
                           "expand",
                           "custom",
                           "lower_custom",
+                          "path_rules",
+                          "relative_paths",
                           NULL};
   Conversion c = {0};
   long long opset;
@@ -287,13 +303,14 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
   int normalization = NORMALIZATION_AUTO, sequential_bits = 0;
   Py_ssize_t threshold;
   if (!PyArg_ParseTupleAndKeywords(
-          arguments, keywords, "$OO!OOO!O!sLO!O!OOiOOnpppO!O!O!pOipOOO!O", names, &c.request.jaxpr, &PyDict_Type,
+          arguments, keywords, "$OO!OOO!O!sLO!O!OOiOOnpppO!O!O!pOipOOO!OO!p", names, &c.request.jaxpr, &PyDict_Type,
           &c.request.types, &c.request.name_parameters, &c.request.name_modules, &PyTuple_Type, &c.request.jax_folders,
           &PyTuple_Type, &c.request.library_folders, &c.model_name, &opset, &PyList_Type, &c.input_names, &PyList_Type,
           &c.output_names, &c.input_nchw, &c.output_nchw, &metadata, &c.paths[0], &c.paths[1], &threshold, &single_file,
           &skip_sync, &fixed_data_name, &PyTuple_Type, &c.root, &PyList_Type, &c.entry_frames, &PyList_Type,
           &c.disabled_passes, &check_passes, &c.paths[2], &normalization, &sequential_bits, &c.request.lowered,
-          &c.request.expand, &PyTuple_Type, &c.request.custom, &c.custom.lower)) {
+          &c.request.expand, &PyTuple_Type, &c.request.custom, &c.custom.lower, &PyList_Type, &c.path_rules,
+          &c.relative_paths)) {
     return NULL;
   }
   if (!read_path(c.paths[0], &c.path) || !read_path(c.paths[1], &c.options.record) ||

@@ -4,6 +4,7 @@
 
 #include "base/array.h"
 #include "base/builder.h"
+#include "base/sha256.h"
 #include "base/spelling.h"
 #include "test.h"
 
@@ -186,6 +187,24 @@ static void numbers_read_back_as_themselves(void) {
   context_release(&context);
 }
 
+/* The examples of FIPS 180-4, and one that ends beside the length's place. */
+static void digests_are_sha256(void) {
+  static const char *const cases[][2] = {
+      {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+      {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+      {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+       "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Sha256 hash;
+    char text[SHA256_TEXT];
+    sha256_init(&hash);
+    for (const char *c = cases[i][0]; *c; c++) sha256_add(&hash, c, 1);
+    sha256_text(&hash, text);
+    CHECK_TEXT(text, cases[i][1]);
+  }
+}
+
 const Test base_tests[] = {
     {"arena_memory_is_zeroed_and_aligned", arena_memory_is_zeroed_and_aligned},
     {"arena_failures_unwind", arena_failures_unwind},
@@ -196,5 +215,6 @@ const Test base_tests[] = {
     {"texts_are_spelled_safely", texts_are_spelled_safely},
     {"a_terminal_is_shown_letters_only", a_terminal_is_shown_letters_only},
     {"numbers_read_back_as_themselves", numbers_read_back_as_themselves},
+    {"digests_are_sha256", digests_are_sha256},
     {0},
 };

@@ -317,13 +317,13 @@ def main(folder: str) -> None:
         if path.exists():
             continue
         fn, inputs, options = make()
-        to_onnx(fn, inputs, return_mode="file", output_path=str(path), stacktrace_metadata="full", **options)
+        options = {**options, "return_mode": "file", "stacktrace_metadata": "full", "paths": "relative"}
+        to_onnx(fn, inputs, output_path=str(path), **options)
         print(path, flush=True)
         if name in PLAIN:
             os.environ["JAX2ONNX_DISABLE_PASSES"] = ",".join(_core.passes())
             path = where / f"{name}_plain.onnx"
-            options = {**options, "opset": 17}
-            to_onnx(fn, inputs, return_mode="file", output_path=str(path), stacktrace_metadata="full", **options)
+            to_onnx(fn, inputs, output_path=str(path), **(options | {"opset": 17}))
             del os.environ["JAX2ONNX_DISABLE_PASSES"]
 
 
