@@ -21,6 +21,15 @@ static inline void *array_grown(Context *context, const void *items, size_t coun
   return grown;
 }
 
+/* Room for exactly so many, where that is known beforehand. */
+#define array_reserve(context, array, count)                                                  \
+  do {                                                                                        \
+    if (!(array)->capacity && (count)) {                                                      \
+      (array)->items = arena_alloc_array(&(context)->arena, (count), sizeof *(array)->items); \
+      (array)->capacity = (count);                                                            \
+    }                                                                                         \
+  } while (0)
+
 #define array_push(context, array, item)                                                                      \
   do {                                                                                                        \
     if ((array)->count == (array)->capacity)                                                                  \

@@ -9,21 +9,29 @@
 
 void builder_init(Builder *builder, Context *context) { *builder = (Builder){.context = context}; }
 
-static void reserve(Builder *builder, size_t more) {
-  if (builder->length + more + 1 <= builder->capacity) return;
+bool builder_is_whole(const Builder *builder) { return !builder->limit || builder->length <= builder->limit; }
+
+/* False when the text is only counted. */
+static bool reserve(Builder *builder, size_t more) {
+  if (builder->length + more + 1 <= builder->capacity) return true;
+  if (builder->limit && builder->length + more > builder->limit) {
+    builder->capacity = 0; /* nothing is kept from here on */
+    return false;
+  }
   size_t capacity = builder->capacity ? builder->capacity * 2 : 256;
   while (capacity < builder->length + more + 1) capacity *= 2;
   char *text = arena_alloc(&builder->context->arena, capacity);
   if (builder->length) memcpy(text, builder->text, builder->length);
   builder->text = text;
   builder->capacity = capacity;
+  return true;
 }
 
 void builder_add_sized(Builder *builder, const char *text, size_t length) {
-  reserve(builder, length);
-  if (length) memcpy(builder->text + builder->length, text, length);
+  bool kept = reserve(builder, length);
+  if (kept && length) memcpy(builder->text + builder->length, text, length);
   builder->length += length;
-  builder->text[builder->length] = '\0';
+  if (kept) builder->text[builder->length] = '\0';
 }
 
 void builder_add(Builder *builder, const char *text) { builder_add_sized(builder, text, strlen(text)); }
@@ -35,8 +43,9 @@ void builder_format(Builder *builder, const char *format, ...) {
   int length = vsnprintf(NULL, 0, format, arguments);
   va_end(arguments);
   if (length > 0) {
-    reserve(builder, (size_t)length);
-    vsnprintf(builder->text + builder->length, (size_t)length + 1, format, again);
+    if (reserve(builder, (size_t)length)) {
+      vsnprintf(builder->text + builder->length, (size_t)length + 1, format, again);
+    }
     builder->length += (size_t)length;
   }
   va_end(again);

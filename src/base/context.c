@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/entropy.h"
+
 struct Trap {
   jmp_buf jump;
   Trap *outer;
@@ -16,6 +18,7 @@ void context_init(Context *context) {
   memset(context, 0, sizeof *context);
   context->arena.context = context;
   context->strings.context = context;
+  random_bytes(&context->secret, sizeof context->secret);
 }
 
 void context_release(Context *context) {

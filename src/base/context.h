@@ -18,6 +18,7 @@ typedef struct Cleanup {
 struct Context {
   Arena arena;
   Strings strings;
+  uint64_t secret;                 /* random: where names fall in tables (map.h) */
   Map dimensions;                  /* dimension expressions, interned by their text */
   Trap *trap;                      /* innermost protected call, NULL outside of any */
   Cleanup *cleanups;               /* run, newest first, when an error unwinds past them */

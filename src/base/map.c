@@ -25,8 +25,37 @@ uint64_t hash_bytes(const void *data, size_t size) {
   return hash_mix(hash, tail);
 }
 
-static size_t find(const MapEntry *entries, size_t capacity, uint64_t first, uint64_t second) {
-  size_t at = hash_mix(first, second) & (capacity - 1);
+/* The product of two words that an outsider does not know, folded: which of them collide only the secret tells. */
+static uint64_t fold(uint64_t a, uint64_t b) {
+  unsigned __int128 product = (unsigned __int128)a * b;
+  return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static uint64_t turned(uint64_t word) { return word << 32 | word >> 32; }
+
+static uint64_t word_at(const char *text, size_t size) {
+  uint64_t word = 0;
+  memcpy(&word, text, size);
+  return word;
+}
+
+uint64_t hash_name(uint64_t secret, const char *text, size_t length) {
+  uint64_t hash = turned(secret) ^ length;
+  size_t left = length;
+  for (; left > 16; left -= 16, text += 16) hash = fold(word_at(text, 8) ^ secret, word_at(text + 8, 8) ^ hash);
+  uint64_t first, second;
+  if (left >= 8) {
+    first = word_at(text, 8);
+    second = word_at(text + left - 8, 8);
+  } else {
+    first = left ? word_at(text, left) : 0;
+    second = 0;
+  }
+  return fold(fold(first ^ secret, second ^ hash), secret ^ 0x9E3779B97F4A7C15u);
+}
+
+static size_t find(const MapEntry *entries, size_t capacity, uint64_t secret, uint64_t first, uint64_t second) {
+  size_t at = fold(first ^ secret, second ^ turned(secret)) & (capacity - 1);
   while (entries[at].value && !(entries[at].first == first && entries[at].second == second)) {
     at = (at + 1) & (capacity - 1);
   }
@@ -35,15 +64,16 @@ static size_t find(const MapEntry *entries, size_t capacity, uint64_t first, uin
 
 void *map_get(const Map *map, uint64_t first, uint64_t second) {
   if (!map->capacity) return NULL;
-  return map->entries[find(map->entries, map->capacity, first, second)].value;
+  return map->entries[find(map->entries, map->capacity, map->secret, first, second)].value;
 }
 
 static void grow(Context *context, Map *map) {
   size_t capacity = map->capacity ? map->capacity * 2 : 64;
   MapEntry *entries = arena_new_array(&context->arena, capacity, MapEntry);
+  map->secret = context->secret;
   for (size_t i = 0; i < map->capacity; i++) {
     const MapEntry *entry = &map->entries[i];
-    if (entry->value) entries[find(entries, capacity, entry->first, entry->second)] = *entry;
+    if (entry->value) entries[find(entries, capacity, map->secret, entry->first, entry->second)] = *entry;
   }
   map->entries = entries;
   map->capacity = capacity;
@@ -51,7 +81,7 @@ static void grow(Context *context, Map *map) {
 
 void **map_slot(Context *context, Map *map, uint64_t first, uint64_t second) {
   if ((map->count + 1) * 2 > map->capacity) grow(context, map);
-  MapEntry *entry = &map->entries[find(map->entries, map->capacity, first, second)];
+  MapEntry *entry = &map->entries[find(map->entries, map->capacity, map->secret, first, second)];
   if (!entry->value) {
     entry->first = first;
     entry->second = second;

@@ -1,4 +1,9 @@
-/* Map: hash table from a pair of words to a pointer, open addressing, memory in the arena. */
+/* Map: hash table from a pair of words to a pointer, open addressing, memory in the arena.
+ *
+ * Names and numbers may come from a file that somebody made so that they all fall on one place of the table. So where a
+ * key falls depends on a number that the context drew when it was made; no output does, since nothing ever walks a
+ * table.
+ */
 #ifndef J2O_BASE_MAP_H
 #define J2O_BASE_MAP_H
 
@@ -15,12 +20,17 @@ typedef struct MapEntry {
 typedef struct Map {
   MapEntry *entries;
   size_t capacity, count;
+  uint64_t secret; /* the context's, since the first entry */
 } Map;
 
 /* The value slot of a key, inserted as NULL when absent. The caller stores a value before the next call. */
 void **map_slot(Context *context, Map *map, uint64_t first, uint64_t second);
 void *map_get(const Map *map, uint64_t first, uint64_t second);
 
+/* Of tables: by the context's secret. */
+uint64_t hash_name(uint64_t secret, const char *text, size_t length);
+
+/* Of contents: the same in every process. */
 uint64_t hash_bytes(const void *data, size_t size);
 uint64_t hash_mix(uint64_t a, uint64_t b);
 

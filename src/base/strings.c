@@ -36,7 +36,7 @@ static void grow(Strings *strings) {
 Str str_intern_sized(Context *context, const char *text, size_t length) {
   Strings *strings = &context->strings;
   if (strings->count * 2 >= strings->capacity) grow(strings);
-  uint64_t hash = hash_bytes(text, length);
+  uint64_t hash = hash_name(context->secret, text, length);
   size_t at = hash & (strings->capacity - 1);
   for (; strings->slots[at]; at = (at + 1) & (strings->capacity - 1)) {
     Str known = strings->slots[at];

@@ -43,10 +43,11 @@ uint32_t table_add_trace(TableWriter *writer, OriginTexts texts_but_trace, const
 bool table_is_empty(const TableWriter *writer);
 const char *table_text(TableWriter *writer, size_t *length);
 
-/* Reading one. table_read.c */
+/* Reading one. A small table can stand for much text: no more is written out than `limit` bytes, or 0 for as many as an
+ * honest program needs. Both fail with ERROR_FORMAT. table_read.c */
 typedef struct Table Table;
-Table *table_read(Context *context, const char *text, size_t length); /* fails with ERROR_FORMAT */
-bool table_get(Table *table, uint64_t number, OriginTexts *texts);    /* false when there is no such origin */
+Table *table_read(Context *context, const char *text, size_t length, size_t limit);
+bool table_get(Table *table, uint64_t number, OriginTexts *texts); /* false when there is no such origin */
 
 #define TABLE_HEADING "j2o origins 2\n"
 #define TABLE_HEADING_BEFORE "j2o origins 1\n"

@@ -6,7 +6,8 @@
 #include "base/builder.h"
 #include "provenance/table.h"
 
-enum { MAX_UNFOLDED = 256 << 20 };
+/* A recursion of depth 1,000 asks for 24 MiB; a program of many lines for 50 times its table. */
+enum { UNFOLDED_AT_LEAST = 64 << 20, UNFOLDED_PER_BYTE = 256 };
 
 typedef struct Place {
   uint32_t file, line, name; /* file 0: a line of another form */
@@ -42,12 +43,13 @@ struct Table {
   const char *at, *end;
   const char *start;
   int version;
-  size_t unfolded; /* bytes, so far */
-  Builder text;    /* scratch */
+  size_t unfolded, limit; /* bytes: so far, and at most */
+  Builder text;           /* scratch */
   Str *files, *names;
   Place *frames;
   List *inner;
   Link *calls; /* only the frame's place is used */
+  Str *stacks; /* of each row of calls, once it was needed */
   Link *outer;
   Way *ways;
   TableOrigin *origins;
@@ -60,7 +62,11 @@ static _Noreturn void fail_table(const Table *table, const char *what) {
 }
 
 static void spend(Table *table, size_t bytes) {
-  if (bytes > MAX_UNFOLDED - table->unfolded) fail_table(table, "it unfolds to more than is sensible");
+  if (bytes > table->limit - table->unfolded) {
+    fail(table->context, ERROR_FORMAT,
+         "its traces, written out, take more than %zu MiB; --limit allows more, such as --limit=%zuM",
+         table->limit >> 20, (table->limit >> 19) + 1);
+  }
   table->unfolded += bytes;
 }
 
@@ -267,10 +273,12 @@ static void read_origins(Table *table) {
   }
 }
 
-Table *table_read(Context *context, const char *text, size_t length) {
+Table *table_read(Context *context, const char *text, size_t length, size_t limit) {
   if (!length) text = ""; /* an entry without a value */
   Table *table = arena_new(&context->arena, Table);
-  *table = (Table){.context = context, .at = text, .start = text, .end = text + length};
+  *table = (Table){.context = context, .at = text, .start = text, .end = text + length, .limit = limit};
+  if (!limit && __builtin_mul_overflow(length, (size_t)UNFOLDED_PER_BYTE, &table->limit)) table->limit = SIZE_MAX;
+  if (!limit && table->limit < UNFOLDED_AT_LEAST) table->limit = UNFOLDED_AT_LEAST;
   builder_init(&table->text, context);
   size_t heading = strlen(TABLE_HEADING);
   if (length >= heading && memcmp(text, TABLE_HEADING, heading) == 0) table->version = 2;
@@ -284,6 +292,7 @@ Table *table_read(Context *context, const char *text, size_t length) {
   read_outer(table);
   read_origins(table);
   if (table->at != table->end) fail_table(table, "something follows");
+  table->stacks = arena_new_array(&context->arena, table->call_count + 1ul, Str);
   return table;
 }
 
@@ -316,15 +325,21 @@ static void add_trace(Table *table, Builder *out, uint32_t inner, uint32_t outer
   }
 }
 
-static void add_stack(Table *table, Builder *out, uint32_t calls) {
+/* Many origins share a stack: each is written out once. */
+static Str stack_text(Table *table, Builder *out, uint32_t calls) {
+  Str *known = &table->stacks[calls];
+  if (*known) return *known;
   ARRAY(uint32_t) rows = {0};
-  for (; calls; calls = table->calls[calls].outer) {
-    spend(table, sizeof calls);
-    array_push(table->context, &rows, calls);
+  for (uint32_t row = calls; row; row = table->calls[row].outer) {
+    spend(table, sizeof row);
+    array_push(table->context, &rows, row);
   }
+  out->length = 0;
   for (size_t i = rows.count; i--;) {
     add_line(table, out, table->calls[rows.items[i]].place, STACK_LINE, i + 1 == rows.count);
   }
+  *known = str_intern_sized(table->context, builder_text(out), out->length);
+  return *known;
 }
 
 /* "name:line", or the text that was given instead. */
@@ -334,6 +349,7 @@ static Str place_text(Table *table, Builder *out, uint32_t name, const Link *lin
   Str function = table->names[link->place.name];
   if (function) builder_add_sized(out, function, str_length(function));
   builder_format(out, ":%u", link->place.line);
+  spend(table, out->length);
   return str_intern_sized(table->context, builder_text(out), out->length);
 }
 
@@ -358,9 +374,7 @@ static void render(Table *table, TableOrigin *origin) {
     add_trace(table, out, origin->more[i].inner, origin->more[i].calls);
   }
   origin->texts.traceback = str_intern_sized(context, builder_text(out), out->length);
-  out->length = 0;
-  add_stack(table, out, way.calls);
-  origin->texts.stacktrace = str_intern_sized(context, builder_text(out), out->length);
+  origin->texts.stacktrace = stack_text(table, out, way.calls);
   origin->texts.callsite = place_text(table, out, origin->callsite, &table->outer[origin->outer]);
   origin->texts.plugin = place_text(table, out, origin->plugin, &table->calls[way.calls]);
   if (origin->module) origin->texts.module = table->names[origin->module];

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { COMPARED_BYTES = 4096 /* of tensors, without --weights */ };
+#include "tool/tally.h"
 
 static uint64_t mix_text(uint64_t hash, Str text) { return hash_mix(hash, text ? str_hash(text) : 0); }
 
@@ -89,6 +89,45 @@ static void forget(Graph *graph, void *data) {
   }
 }
 
+/* "" for the working folder. */
+static const char *folder_of(Context *context, const char *path) {
+  const char *slash = strrchr(path, '/');
+  size_t length = slash ? (size_t)(slash - path) + 1 : 0;
+  char *folder = arena_alloc(&context->arena, length + 1);
+  memcpy(folder, path, length);
+  return folder;
+}
+
+typedef struct Marking {
+  Context *context;
+  Side *side;
+} Marking;
+
+static void mark_graph(Graph *graph, void *data) {
+  const Marking *marking = data;
+  for (size_t i = 0; i < graph->inputs.count; i++) {
+    *map_slot_pointer(marking->context, &marking->side->positions, graph->inputs.items[i]) = (void *)(uintptr_t)(i + 1);
+  }
+  FOR_EACH_NODE(node, graph) {
+    for (size_t i = 0; i < node->attributes.count; i++) {
+      const Attribute *attribute = &node->attributes.items[i];
+      if (attribute->kind != ATTRIBUTE_GRAPH) continue;
+      *map_slot_pointer(marking->context, &marking->side->parts, attribute->graph) = (void *)(uintptr_t)attribute->name;
+    }
+  }
+}
+
+static void mark_graphs(Context *context, Side *side) {
+  Marking marking = {context, side};
+  model_each_graph(side->model, mark_graph, &marking);
+  for (size_t i = 0; i < side->model->functions.count; i++) {
+    const Function *function = side->model->functions.items[i];
+    Node like_a_call = {.op_type = function->name, .domain = function->domain};
+    Str name = operator_name(context, &like_a_call);
+    *map_slot_pointer(context, &side->parts, function->body) = (void *)(uintptr_t)name;
+  }
+}
+
 static Side make_side(Job *job, Model *model, const char *path) {
   Context *context = &job->context;
   Side side = {.path = path, .model = model, .index = model_index(context, model)};
@@ -99,6 +138,8 @@ static Side make_side(Job *job, Model *model, const char *path) {
   model_each_graph(model, forget, NULL);
   hash_graph(context, &side, model->graph);
   for (size_t i = 0; i < model->functions.count; i++) hash_graph(context, &side, model->functions.items[i]->body);
+  side.folder = folder_of(context, path);
+  mark_graphs(context, &side);
   return side;
 }
 
@@ -175,25 +216,31 @@ bool diff_same_type(Type a, Type b) {
   return true;
 }
 
-bool diff_same_tensor(const Diff *diff, const Tensor *a, const Tensor *b) {
+/* The type as the file says it: DTYPE_NONE stands for all that are not known here. */
+static int stored_type(const Side *side, const Tensor *tensor) {
+  const StoredTensor *stored = tensor_stored(side->model, tensor);
+  return stored ? stored->onnx_type : 0;
+}
+
+bool diff_same_tensor(Diff *diff, const Tensor *a, const Tensor *b) {
   if (!a || !b) return a == b;
   if (a->dtype != b->dtype || a->rank != b->rank || a->size != b->size) return false;
   if (a->rank && memcmp(a->dims, b->dims, a->rank * sizeof *a->dims) != 0) return false;
-  bool compared = a->data && b->data && a->size && (diff->job->weights || a->size <= COMPARED_BYTES);
-  return !compared || memcmp(a->data, b->data, a->size) == 0;
+  if (a->dtype == DTYPE_NONE && stored_type(&diff->a, a) != stored_type(&diff->b, b)) return false;
+  return diff_same_contents(diff, a, b);
 }
 
 static bool same_bytes(const void *a, const void *b, size_t size) { return size == 0 || memcmp(a, b, size) == 0; }
 
-bool diff_same_attribute(const Diff *diff, const Attribute *a, const Attribute *b) {
+bool diff_same_attribute(Diff *diff, const Attribute *a, const Attribute *b) {
   if (a->kind != b->kind || a->reference != b->reference) return false;
   if (a->reference) return true;
   switch (a->kind) {
     case ATTRIBUTE_INT: return a->integer == b->integer;
     case ATTRIBUTE_FLOAT: return same_bytes(&a->real, &b->real, sizeof a->real);
     case ATTRIBUTE_TENSOR: return diff_same_tensor(diff, a->tensor, b->tensor);
-    case ATTRIBUTE_GRAPH:
-    case ATTRIBUTE_OTHER: return true;
+    case ATTRIBUTE_GRAPH: return diff_same_interface(diff, a->graph, b->graph);
+    case ATTRIBUTE_OTHER: return true; /* diff_rest.c */
     default: break;
   }
   if (a->count != b->count) return false;
@@ -203,20 +250,34 @@ bool diff_same_attribute(const Diff *diff, const Attribute *a, const Attribute *
   return same_bytes(a->strings, b->strings, a->count * sizeof(Str)); /* interned together */
 }
 
-static size_t input_position(const Value *value) {
-  const Graph *graph = value->graph;
-  for (size_t i = 0; i < graph->inputs.count; i++) {
-    if (graph->inputs.items[i] == value) return i;
-  }
-  return SIZE_MAX;
+bool diff_same_graph(const Diff *diff, const Graph *a, const Graph *b) {
+  if (map_get_pointer(&diff->a.parts, a) != map_get_pointer(&diff->b.parts, b)) return false; /* interned together */
+  if (!a->owner || !b->owner) return a->owner == b->owner;
+  return diff->a.match[node_index(a->owner)] == node_index(b->owner) + 1;
 }
 
-bool diff_same_value(const Diff *diff, const Value *a, const Value *b) {
+bool diff_same_value(Diff *diff, const Value *a, const Value *b) {
   if (!a || !b) return a == b;
   if (a->producer && b->producer) {
     return diff->a.match[node_index(a->producer)] == node_index(b->producer) + 1 && a->output_index == b->output_index;
   }
   if (a->producer || b->producer) return false;
-  if (a->tensor || b->tensor) return diff_same_tensor(diff, a->tensor, b->tensor);
-  return input_position(a) == input_position(b);
+  const void *one = map_get_pointer(&diff->a.positions, a), *two = map_get_pointer(&diff->b.positions, b);
+  bool both_inputs = one && two, same_input = one == two && diff_same_graph(diff, a->graph, b->graph);
+  if (a->tensor || b->tensor) {
+    if (both_inputs ? !same_input : one != two) return false; /* a default is not a constant */
+    return diff_same_tensor(diff, a->tensor, b->tensor);
+  }
+  return both_inputs ? same_input : one == two && a->name == b->name;
+}
+
+bool diff_same_interface(Diff *diff, const Graph *a, const Graph *b) {
+  if (a->inputs.count != b->inputs.count || a->outputs.count != b->outputs.count) return false;
+  for (size_t i = 0; i < a->inputs.count; i++) {
+    if (!diff_same_type(a->inputs.items[i]->type, b->inputs.items[i]->type)) return false;
+  }
+  for (size_t i = 0; i < a->outputs.count; i++) {
+    if (!diff_same_value(diff, a->outputs.items[i]->value, b->outputs.items[i]->value)) return false;
+  }
+  return true;
 }

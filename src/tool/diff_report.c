@@ -45,6 +45,10 @@ static void compare_attributes(Diff *diff, Change *change) {
   for (size_t i = 0; i < change->a->attributes.count; i++) {
     const Attribute *a = &change->a->attributes.items[i], *b = node_attribute(change->b, a->name);
     if (b && diff_same_attribute(diff, a, b)) continue;
+    if (b && a->kind == ATTRIBUTE_GRAPH && b->kind == ATTRIBUTE_GRAPH) {
+      DETAIL(diff, change, report_name(report, a->name), report_add(report, ": its inputs or outputs differ"));
+      continue;
+    }
     DETAIL(diff, change, report_name(report, a->name), report_add(report, ": "), add_side(report, a),
            report_add(report, " -> "), add_side(report, b));
   }
@@ -85,6 +89,9 @@ static void compare_values(Diff *diff, Change *change) {
     if (!a->outputs[i] || !b->outputs[i] || diff_same_type(a->outputs[i]->type, b->outputs[i]->type)) continue;
     DETAIL(diff, change, builder_format(&report->line, "output %u: ", i), report_type(report, a->outputs[i]->type),
            report_add(report, " -> "), report_type(report, b->outputs[i]->type));
+  }
+  if (!diff_same_graph(diff, a->graph, b->graph)) {
+    DETAIL(diff, change, report_add(report, "it is in another graph"));
   }
   if (a->output_count != b->output_count) {
     DETAIL(diff, change, builder_format(&report->line, "%u -> %u outputs", a->output_count, b->output_count));
@@ -158,7 +165,64 @@ static void compare_interface(Diff *diff, Change *change, const char *what, cons
   }
 }
 
-/* What is not a node: inputs, outputs, operator sets. */
+static bool is_unused(const Value *value) { return value->tensor && !value->uses; }
+
+/* Initializers that no node reads are compared by their names. */
+static void compare_unused(Diff *diff, Change *change, const Graph *a, const Graph *b) {
+  Context *context = &diff->job->context;
+  Map known = {0};
+  for (size_t i = 0; i < a->initializers.count; i++) {
+    Value *value = a->initializers.items[i];
+    if (is_unused(value)) *map_slot_pointer(context, &known, value->name) = value;
+  }
+  size_t left = known.count;
+  for (size_t i = 0; i < b->initializers.count; i++) {
+    const Value *to = b->initializers.items[i];
+    if (!is_unused(to)) continue;
+    const Value *from = map_get_pointer(&known, to->name);
+    left -= from != NULL && left > 0;
+    if (from && diff_same_tensor(diff, from->tensor, to->tensor)) continue;
+    DETAIL(diff, change, report_add(report, "initializer "), add_value(report, to),
+           report_add(report, from ? ", which nothing reads, differs" : ", which nothing reads, is new"));
+  }
+  if (left) DETAIL(diff, change, builder_format(&report->line, "%zu initializers that nothing read are gone", left));
+}
+
+static void compare_functions(Diff *diff, Change *change) {
+  Context *context = &diff->job->context;
+  const Model *a = diff->a.model, *b = diff->b.model;
+  Map known = {0};
+  for (size_t i = 0; i < a->functions.count; i++) {
+    Function *function = a->functions.items[i];
+    *map_slot_pointer(context, &known, map_get_pointer(&diff->a.parts, function->body)) = function;
+  }
+  size_t left = known.count;
+  for (size_t i = 0; i < b->functions.count; i++) {
+    const Function *to = b->functions.items[i];
+    Str name = map_get_pointer(&diff->b.parts, to->body);
+    const Function *from = map_get_pointer(&known, name);
+    left -= from != NULL && left > 0;
+    bool same =
+        from && from->attributes.count == to->attributes.count && diff_same_interface(diff, from->body, to->body);
+    for (size_t k = 0; same && k < to->attributes.count; k++)
+      same = from->attributes.items[k] == to->attributes.items[k];
+    if (same) continue;
+    DETAIL(diff, change, report_add(report, "function "), report_name(report, name),
+           report_add(report, from ? ": its inputs, outputs or attributes differ" : " is new"));
+  }
+  if (left) DETAIL(diff, change, builder_format(&report->line, "%zu functions are gone", left));
+}
+
+static bool same_opsets(const Model *a, const Model *b) {
+  if (a->opsets.count != b->opsets.count) return false;
+  for (size_t i = 0; i < a->opsets.count; i++) {
+    const OpsetImport *one = &a->opsets.items[i], *two = &b->opsets.items[i];
+    if (one->domain != two->domain || one->version != two->version) return false;
+  }
+  return true;
+}
+
+/* What is not a node: inputs, outputs, operator sets, functions' interfaces, what nothing reads. */
 static Change model_changes(Diff *diff) {
   Change change = {0};
   const Graph *a = diff->a.model->graph, *b = diff->b.model->graph;
@@ -174,6 +238,16 @@ static Change model_changes(Diff *diff) {
   if (diff->a.model->opset != diff->b.model->opset) {
     DETAIL(diff, &change,
            builder_format(&report->line, "opset %" PRId64 " -> %" PRId64, diff->a.model->opset, diff->b.model->opset));
+  } else if (!same_opsets(diff->a.model, diff->b.model)) {
+    DETAIL(diff, &change, report_add(report, "the operator sets of other domains differ"));
+  }
+  compare_unused(diff, &change, a, b);
+  compare_functions(diff, &change);
+  if (!diff_same_rest(diff)) {
+    DETAIL(diff, &change,
+           report_add(report,
+                      "something differs that is not shown here: sparse tensors, types that are no tensors, "
+                      "defaults of functions' attributes, annotations or training"));
   }
   return change;
 }
@@ -260,6 +334,30 @@ static void add_counts(Report *report, const Diff *diff, const size_t counts[3])
                  diff->b.count, counts[CHANGE_REMOVED], counts[CHANGE_ADDED], counts[CHANGE_ALTERED]);
 }
 
+enum { MOST_NOT_COMPARED = 20 };
+
+static void add_not_compared(const Diff *diff) {
+  Report *report = &diff->job->report;
+  if (diff->skipped) {
+    builder_format(&report->line, "not compared: the contents of %zu %s over 4 KiB (--weights compares them)\n",
+                   diff->skipped, diff->skipped == 1 ? "tensor" : "tensors");
+  }
+  for (size_t i = 0; i < diff->not_compared.count && i < MOST_NOT_COMPARED; i++) {
+    const NotCompared *item = &diff->not_compared.items[i];
+    report_add(report, "not compared: the contents of ");
+    if (item->name) report_name(report, item->name);
+    else report_add(report, "a tensor");
+    report_add(report, " in ");
+    report_text(report, item->path, strlen(item->path));
+    report_add(report, ": ");
+    report_add(report, item->reason);
+    report_add(report, "\n");
+  }
+  if (diff->not_compared.count > MOST_NOT_COMPARED) {
+    builder_format(&report->line, "and %zu more\n", diff->not_compared.count - MOST_NOT_COMPARED);
+  }
+}
+
 /* ---- for programs ---- */
 
 static void json_node(Report *report, const char *key, const Node *node) {
@@ -291,6 +389,25 @@ static void json_details(Report *report, const Change *change) {
   report_add(report, "]");
 }
 
+/* null is said of "same" where no difference was found and not everything was compared. */
+static void json_not_compared(const Diff *diff) {
+  Report *report = &diff->job->report;
+  json_count(report, "too_large", diff->skipped);
+  json_key(report, "not_compared");
+  report_add(report, "[");
+  for (size_t i = 0; i < diff->not_compared.count; i++) {
+    const NotCompared *item = &diff->not_compared.items[i];
+    report_add(report, i ? ", {\"file\": " : "{\"file\": ");
+    json_text(report, item->path, strlen(item->path));
+    json_key(report, "tensor");
+    json_name(report, item->name);
+    json_key(report, "reason");
+    json_text(report, item->reason, strlen(item->reason));
+    report_add(report, "}");
+  }
+  report_add(report, "]");
+}
+
 static void json_diff(Diff *diff, const Change *model, const Changes *changes, const size_t counts[3]) {
   static const char *const kinds[] = {"removed", "added", "changed"};
   Report *report = &diff->job->report;
@@ -299,7 +416,9 @@ static void json_diff(Diff *diff, const Change *model, const Changes *changes, c
   json_key(report, "b");
   json_text(report, diff->b.path, strlen(diff->b.path));
   json_key(report, "same");
-  report_add(report, changes->count || model->details.count ? "false" : "true");
+  bool compared = !diff->not_compared.count && !diff->skipped;
+  report_add(report, changes->count || model->details.count ? "false" : compared ? "true" : "null");
+  json_not_compared(diff);
   for (int i = 0; i < 3; i++) json_count(report, kinds[i], counts[i]);
   json_key(report, "model");
   json_details(report, model);
@@ -333,14 +452,18 @@ void run_diff(Job *job) {
   Change model = asks_anything(&question) ? (Change){0} : model_changes(&diff);
   size_t counts[3] = {0};
   for (size_t i = 0; i < changes.count; i++) counts[changes.items[i].kind]++;
-  job->code = changes.count || model.details.count ? EXIT_DIFFERENT : EXIT_OK;
+  bool differ = changes.count || model.details.count;
+  job->code = differ ? EXIT_DIFFERENT : diff.not_compared.count ? EXIT_TROUBLE : EXIT_OK;
   Report *report = &job->report;
   if (job->json) {
     json_diff(&diff, &model, &changes, counts);
     return;
   }
-  if (job->code == EXIT_OK) {
-    builder_format(&report->line, "the same: %zu nodes\n", diff.a.count);
+  if (!differ) {
+    bool compared = !diff.not_compared.count && !diff.skipped && !asks_anything(&question);
+    const char *words = compared ? "the same" : "no difference found";
+    builder_format(&report->line, "%s: %zu nodes\n", words, diff.a.count);
+    add_not_compared(&diff);
     return;
   }
   add_counts(report, &diff, counts);
@@ -354,4 +477,5 @@ void run_diff(Job *job) {
       add_place(&diff, group_place(&changes, i));
     add_change(report, &changes.items[i]);
   }
+  add_not_compared(&diff);
 }

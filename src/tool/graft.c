@@ -35,7 +35,7 @@ void job_graft(Job *job, Model *model) {
   job->path = job->original;
   file_map(&job->context, job->original, &job->original_file);
   Model *original = model_read(&job->context, job->original_file.data, job->original_file.size);
-  model_unfold(original);
+  model_unfold(original, job->limit);
   job->path = path;
   require_provenance(job, job->original, original);
   const Match *match = match_models(original, model);
@@ -145,10 +145,10 @@ void run_graft(Job *job) {
   const MappedFile *first = job_file(job, 0);
   Model *original = model_read(&job->context, first->data, first->size);
   bool compact = is_compact(original);
-  model_unfold(original);
+  model_unfold(original, job->limit);
   const MappedFile *file = job_file(job, 1);
   Model *processed = model_read(&job->context, file->data, file->size);
-  model_unfold(processed);
+  model_unfold(processed, job->limit);
   if (!job->map) require_provenance(job, job->operands[0], original);
   const Match *match = match_models(original, processed);
   if (job->map) {

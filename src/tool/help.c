@@ -63,6 +63,11 @@ const char tool_help[] =
   "  --no-sync  do not wait until the disk has it: faster, and a crash of the machine may leave nothing\n" \
   "  --json     say what was done as JSON\n"
 
+#define LIMIT_HELP                                                                                                   \
+  "  --limit    how much a file may be unfolded to, such as 500M or 2G: a few letters of a compact model can stand " \
+  "for\n"                                                                                                            \
+  "             gigabytes (default: 256M, of traces 64M or 256 times the table)\n"
+
 static const char inspect_help[] =
     "usage: j2o inspect MODEL.onnx [--summary] [--line PLACE] [--module PATH] [--self|--inclusive] [--op NAME]\n"
     "                              [--name NAME] [--full] [--json] [--color=auto|always|never]\n"
@@ -79,7 +84,7 @@ static const char inspect_help[] =
     "  --op       only nodes of this operator; * and ? stand for any letters, as in --op 'Reduce*'\n"
     "  --name     only nodes of this name, or that make a value of this name; * and ? as above\n"
     "  --full     also the converter's call stack (outermost first) and the JAX traceback (innermost "
-    "first)\n" COMMON_HELP ORIGIN_HELP;
+    "first)\n" LIMIT_HELP COMMON_HELP ORIGIN_HELP;
 
 static const char text_help[] =
     "usage: j2o text MODEL.onnx\n"
@@ -101,7 +106,7 @@ static const char blame_help[] =
     "\n"
     "A model with minimal provenance names functions and lines, but no files: FILE.py is then matched by the\n"
     "functions that it defines.\n"
-    "\n" ASK_HELP SOURCE_HELP COMMON_HELP ORIGIN_HELP;
+    "\n" ASK_HELP SOURCE_HELP LIMIT_HELP COMMON_HELP ORIGIN_HELP;
 
 static const char locate_help[] =
     "usage: j2o locate MODEL.onnx NODE|VALUE [--full] [--source FILE.py]... [--source-root FOLDER]... [--json]\n"
@@ -112,8 +117,8 @@ static const char locate_help[] =
     "that led to it with the source text where the files can be read, what makes its inputs and what reads its\n"
     "outputs. A graph input or initializer is shown with what reads it. Exits with 1 when there is nothing of that\n"
     "name. With --line or --module, everything that came from there is shown.\n"
-    "\n" ASK_HELP
-    "  --full     also the converter's call stack, and frames inside libraries\n" SOURCE_HELP COMMON_HELP ORIGIN_HELP;
+    "\n" ASK_HELP "  --full     also the converter's call stack, and frames inside libraries\n" SOURCE_HELP LIMIT_HELP
+        COMMON_HELP ORIGIN_HELP;
 
 static const char diff_help[] =
     "usage: j2o diff A.onnx B.onnx [--line PLACE] [--module PATH] [--self|--inclusive] [--weights]\n"
@@ -123,10 +128,14 @@ static const char diff_help[] =
     "the same for inputs, outputs and initializers. Nodes are matched by what they compute, then by the line they\n"
     "came from, so names may change freely. Provenance itself is not compared: a line that moved is no difference.\n"
     "\n"
-    "  --weights  compare the contents of all initializers; without it, of those up to 4 KiB, and only the types and\n"
-    "             shapes of larger ones\n" ASK_HELP SOURCE_HELP COMMON_HELP
+    "  --weights  compare the contents of all tensors; without it, of those up to 4 KiB, and only the types and "
+    "shapes\n"
+    "             of larger ones, which is said. External data are read in the model's folder and below, nowhere "
+    "else\n" ASK_HELP SOURCE_HELP LIMIT_HELP COMMON_HELP
     "\n"
-    "exit codes: 0 the models are the same, 1 they differ, 2 a file cannot be read or the command line is wrong\n";
+    "exit codes: 0 no difference, 1 they differ, 2 a file or the contents of a tensor cannot be read (\"not "
+    "compared\"),\n"
+    "            or the command line is wrong\n";
 
 static const char strip_help[] =
     "usage: j2o strip MODEL.onnx -o OUT.onnx [--all] [--no-sync] [--json]\n"
@@ -147,11 +156,11 @@ static const char compact_help[] =
     "\n" OUTPUT_HELP;
 
 static const char expand_help[] =
-    "usage: j2o expand MODEL.onnx -o OUT.onnx [--no-sync] [--json]\n"
+    "usage: j2o expand MODEL.onnx -o OUT.onnx [--limit SIZE] [--no-sync] [--json]\n"
     "\n"
     "Writes a copy of a compact model with the whole traces on its nodes, as an export with\n"
     "JAX2ONNX_STACKTRACE_DETAIL=full writes it.\n"
-    "\n" OUTPUT_HELP;
+    "\n" LIMIT_HELP OUTPUT_HELP;
 
 static const char graft_help[] =
     "usage: j2o graft ORIGINAL.onnx PROCESSED.onnx -o OUT.onnx [--json]\n"
@@ -194,25 +203,29 @@ static const char report_help[] =
     "right,\n"
     "linked both ways by colour, with search, filters and the trace of the chosen node. PAGE may be - for standard\n"
     "output. The names of the source files that the page holds are printed.\n"
-    "\n" SOURCE_HELP
+    "\n" SOURCE_HELP LIMIT_HELP
     "  --profile  times of nodes, to show where the time goes: {\"node\": microseconds, ...}, or the file that\n"
     "             ONNX Runtime's profiler writes\n" OUTPUT_HELP ORIGIN_HELP;
 
 const Command tool_commands[] = {
     {"inspect", run_inspect, inspect_help,
-     OPTION_ORIGINAL | OPTION_JSON | OPTION_FULL | OPTION_SUMMARY | OPTION_ASK | OPTION_FILTER | OPTION_COLOR, 1, 1},
-    {"blame", run_blame, blame_help, OPTION_ORIGINAL | OPTION_JSON | OPTION_ASK | OPTION_COLOR | OPTION_SOURCE, 1, 2},
+     OPTION_ORIGINAL | OPTION_JSON | OPTION_FULL | OPTION_SUMMARY | OPTION_ASK | OPTION_FILTER | OPTION_COLOR |
+         OPTION_LIMIT,
+     1, 1},
+    {"blame", run_blame, blame_help,
+     OPTION_ORIGINAL | OPTION_JSON | OPTION_ASK | OPTION_COLOR | OPTION_SOURCE | OPTION_LIMIT, 1, 2},
     {"locate", run_locate, locate_help,
-     OPTION_ORIGINAL | OPTION_JSON | OPTION_FULL | OPTION_ASK | OPTION_COLOR | OPTION_SOURCE, 1, 2},
-    {"diff", run_diff, diff_help, OPTION_JSON | OPTION_ASK | OPTION_COLOR | OPTION_WEIGHTS | OPTION_SOURCE, 2, 2},
-    {"stats", run_stats, stats_help, OPTION_ORIGINAL | OPTION_JSON | OPTION_COLOR | OPTION_TOP | OPTION_PROVENANCE, 1,
-     1},
-    {"report", run_report, report_help, OPTION_ORIGINAL | OPTION_OUTPUT | OPTION_PAGE | OPTION_JSON | OPTION_SOURCE, 1,
-     1},
+     OPTION_ORIGINAL | OPTION_JSON | OPTION_FULL | OPTION_ASK | OPTION_COLOR | OPTION_SOURCE | OPTION_LIMIT, 1, 2},
+    {"diff", run_diff, diff_help,
+     OPTION_JSON | OPTION_ASK | OPTION_COLOR | OPTION_WEIGHTS | OPTION_SOURCE | OPTION_LIMIT, 2, 2},
+    {"stats", run_stats, stats_help,
+     OPTION_ORIGINAL | OPTION_JSON | OPTION_COLOR | OPTION_TOP | OPTION_PROVENANCE | OPTION_LIMIT, 1, 1},
+    {"report", run_report, report_help,
+     OPTION_ORIGINAL | OPTION_OUTPUT | OPTION_PAGE | OPTION_JSON | OPTION_SOURCE | OPTION_LIMIT, 1, 1},
     {"text", run_text, text_help, 0, 1, 1},
     {"strip", run_strip, strip_help, OPTION_OUTPUT | OPTION_ALL | OPTION_JSON, 1, 1},
     {"compact", run_compact, compact_help, OPTION_OUTPUT | OPTION_JSON, 1, 1},
-    {"expand", run_expand, expand_help, OPTION_OUTPUT | OPTION_JSON, 1, 1},
-    {"graft", run_graft, graft_help, OPTION_OUTPUT | OPTION_JSON | OPTION_MAP | OPTION_COLOR, 2, 2},
+    {"expand", run_expand, expand_help, OPTION_OUTPUT | OPTION_JSON | OPTION_LIMIT, 1, 1},
+    {"graft", run_graft, graft_help, OPTION_OUTPUT | OPTION_JSON | OPTION_MAP | OPTION_COLOR | OPTION_LIMIT, 2, 2},
     {0},
 };

@@ -26,6 +26,7 @@ static void write_to_stream(Job *job, const Segment *segments, size_t count) {
 }
 
 bool job_write(Job *job, const Segment *segments, size_t count) {
+  for (size_t i = 0; i < count; i++) job->report.written += segments[i].size;
   job_check_files(job);
   if (same_text(job->output, "-")) {
     write_to_stream(job, segments, count);
@@ -84,7 +85,10 @@ void run_compact(Job *job) {
 
 void run_expand(Job *job) {
   const MappedFile *file = checked_file(job);
-  Rewritten result = model_expand(&job->context, file->data, file->size);
+  Rewritten result = model_expand(&job->context, file->data, file->size, job->limit);
+  if (result.size > file->size && result.size - file->size > job_limit(job)) {
+    fail_too_large(job, "what is added", result.size - file->size);
+  }
   static const char *const words[] = {"node expanded", "nodes expanded"};
   finish_edit(job, &result, words, "copied as it is, the model is not compact");
 }

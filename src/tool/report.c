@@ -18,6 +18,7 @@ void report_flush(Report *report) {
   Builder *line = &report->line;
   size_t length = line->length;
   line->length = 0;
+  report->written += length;
   errno = 0;
   check_written(report, !length || fwrite(line->text, 1, length, report->stream) == length);
 }

@@ -14,6 +14,7 @@ typedef struct Report {
   bool color;
   bool full;
   const char *folder; /* paths inside it are shown without it; NULL: all are shown whole */
+  uint64_t written;   /* bytes, so far */
   bool pipe_closed;   /* the reader of our output is gone: not an error */
 } Report;
 

@@ -2,6 +2,7 @@
 #include "tool/tool.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,10 +36,20 @@ void job_check_files(Job *job) {
   if (is_torn(job)) fail(&job->context, ERROR_FORMAT, TORN);
 }
 
+void fail_too_large(Job *job, const char *what, uint64_t size) {
+  Report words = {.context = &job->context};
+  builder_init(&words.line, &job->context);
+  report_size(&words, size);
+  builder_format(&words.line, ", more than the limit of ");
+  report_size(&words, job_limit(job));
+  fail(&job->context, ERROR_VALUE, "%s: %s would take %s; --limit=%" PRIu64 "M allows it", job->path, what,
+       builder_text(&words.line), (size >> 20) + 1);
+}
+
 Model *job_model(Job *job, int operand) {
   const MappedFile *file = job_file(job, operand);
   Model *model = model_read(&job->context, file->data, file->size);
-  model_unfold(model);
+  model_unfold(model, job->limit);
   if (job->original) job_graft(job, model);
   return model;
 }
@@ -64,7 +75,7 @@ static void run_job(void *argument) {
   report_finish(&job->report);
 }
 
-static int finish_job(Job *job, bool completed, FILE *err) {
+static int finish_job(Job *job, bool completed, FILE *err, ToolCosts *costs) {
   bool torn = is_torn(job); /* whatever was made of the zeros that were read */
   bool is_file_error = !torn && (job->context.error == ERROR_IO || job->context.error == ERROR_VALUE);
   int code = job->code;
@@ -79,6 +90,8 @@ static int finish_job(Job *job, bool completed, FILE *err) {
     fputs("\n", err);
     code = job->command->run == run_diff ? EXIT_TROUBLE : EXIT_FILE;
   }
+  costs->memory = job->context.arena.total + job->context.strings.capacity * sizeof(Str);
+  costs->written = job->report.written;
   for (int i = 0; i < MAX_OPERANDS; i++) file_unmap(&job->files[i]);
   file_unmap(&job->original_file);
   context_release(&job->context);
@@ -112,6 +125,7 @@ static const Option options[] = {
     {"--output", OPTION_OUTPUT, true, offsetof(Job, output)},
     {"-o", OPTION_OUTPUT, true, offsetof(Job, output)},
     {"--no-sync", OPTION_OUTPUT, false, offsetof(Job, no_sync)},
+    {"--limit", OPTION_LIMIT, true, offsetof(Job, limit_text)},
     {"--top", OPTION_TOP, true, offsetof(Job, top)},
     {"--source", OPTION_SOURCE, true, offsetof(Job, sources.given), offsetof(Job, sources.given_count)},
     {"--source-root", OPTION_SOURCE, true, offsetof(Job, sources.roots), offsetof(Job, sources.root_count)},
@@ -179,6 +193,21 @@ static bool is_color_setting(const char *text) {
 
 static bool is_number(const char *text) { return strlen(text) < 10 && strspn(text, "0123456789") == strlen(text); }
 
+/* A number of bytes: 500000, 64K, 300M, 2G. */
+static bool read_size(const char *text, size_t *size) {
+  static const char units[] = "KMG";
+  char *end;
+  if (*text < '0' || *text > '9') return false;
+  errno = 0;
+  unsigned long long number = strtoull(text, &end, 10);
+  const char *unit = *end ? strchr(units, *end) : NULL;
+  unsigned shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
+  bool ended = unit ? !end[1] : !*end;
+  if (!ended || errno || !number || number > SIZE_MAX >> shift) return false;
+  *size = (size_t)number << shift;
+  return true;
+}
+
 /* EXIT_OK when the arguments are good. */
 static int read_arguments(Job *job, int argc, char **argv, FILE *out, FILE *err) {
   bool ended = false;
@@ -199,6 +228,9 @@ static int read_arguments(Job *job, int argc, char **argv, FILE *out, FILE *err)
     }
   }
   if (!is_color_setting(job->color)) return usage_error(err, "--color is auto, always or never, not ", job->color);
+  if (job->limit_text && !read_size(job->limit_text, &job->limit)) {
+    return usage_error(err, "--limit is a size such as 500M or 2G, not ", job->limit_text);
+  }
   if (job->top && !is_number(job->top)) return usage_error(err, "--top is a number, not ", job->top);
   if (job->self && job->inclusive) return usage_error(err, "--self and --inclusive exclude each other", "");
   if (!job->operand_count) return usage_error(err, "which model? Name an .onnx file", "");
@@ -227,6 +259,12 @@ static int show(FILE *out, const char *text) {
 }
 
 int j2o_tool_main(int argc, char **argv, FILE *out, FILE *err) {
+  ToolCosts costs;
+  return tool_run(argc, argv, out, err, &costs);
+}
+
+int tool_run(int argc, char **argv, FILE *out, FILE *err, ToolCosts *costs) {
+  *costs = (ToolCosts){0};
   const char *first = argc > 1 ? argv[1] : "";
   if (strcmp(first, "--version") == 0) return show(out, "j2o " J2O_VERSION "\n");
   if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) return show(out, tool_help);
@@ -246,5 +284,5 @@ int j2o_tool_main(int argc, char **argv, FILE *out, FILE *err) {
   job.report.stream = out;
   if (getcwd(job.folder, sizeof job.folder)) job.report.folder = job.folder;
   bool completed = context_protect(&job.context, run_job, &job);
-  return finish_job(&job, completed, err);
+  return finish_job(&job, completed, err, costs);
 }

@@ -17,6 +17,13 @@ enum { EXIT_OK = 0, EXIT_FILE = 1, EXIT_DIFFERENT = 1, EXIT_USAGE = 2, EXIT_TROU
 /* The whole tool, on given streams. Returns the exit code. */
 int j2o_tool_main(int argc, char **argv, FILE *out, FILE *err);
 
+/* What a run took, for tests of the bounds that SECURITY.md states. */
+typedef struct ToolCosts {
+  size_t memory;    /* bytes, at most */
+  uint64_t written; /* bytes of output */
+} ToolCosts;
+int tool_run(int argc, char **argv, FILE *out, FILE *err, ToolCosts *costs);
+
 enum { MAX_OPERANDS = 2 };
 typedef struct Command Command;
 
@@ -30,6 +37,8 @@ struct Job {
   const char *path; /* of the file at hand: errors name it */
   MappedFile files[MAX_OPERANDS], original_file;
   bool json, summary, all, weights, map, self, inclusive, provenance; /* options, as their names say */
+  size_t limit;                                                       /* bytes that --limit allows; 0: the usual */
+  const char *limit_text;
   const char *op, *line, *module, *name, *output, *top, *color, *profile, *original;
   bool no_sync;
   Sources sources;
@@ -64,7 +73,14 @@ enum {
   OPTION_MAP = 4096,
   OPTION_ASK = 8192,
   OPTION_PROVENANCE = 16384,
+  OPTION_LIMIT = 32768,
 };
+
+/* What a file may be unfolded to unless --limit says more. */
+enum { USUAL_LIMIT = 256 << 20 };
+static inline size_t job_limit(const Job *job) { return job->limit ? job->limit : USUAL_LIMIT; }
+/* Fails and says how large the result would be, and which option allows it. */
+_Noreturn void fail_too_large(Job *job, const char *what, uint64_t size);
 
 /* Maps a file named on the command line; errors that follow name it. */
 const MappedFile *job_file(Job *job, int operand);

@@ -39,7 +39,7 @@ static void check_cases(void *argument) {
   CHECK(table_add(writer, texts_of(context, &cases[1])) == 2);
   size_t length;
   const char *text = table_text(writer, &length);
-  Table *table = table_read(context, text, length);
+  Table *table = table_read(context, text, length, 0);
   OriginTexts found;
   for (uint32_t i = 0; i < CASES; i++) {
     OriginTexts expected = texts_of(context, &cases[i]);
@@ -69,7 +69,7 @@ typedef struct Damaged {
 
 static void read_damaged(void *argument) {
   Damaged *damaged = argument;
-  Table *table = table_read(&damaged->context, damaged->text, damaged->length);
+  Table *table = table_read(&damaged->context, damaged->text, damaged->length, 0);
   OriginTexts texts;
   for (uint64_t i = 1; table_get(table, i, &texts);) i++;
 }
@@ -196,7 +196,7 @@ static void check_rewriting(Context *context, bool function_first) {
   result = model_compact(context, full.text, full.length);
   Bytes compact = joined(&result);
   CHECK(result.changes == nodes && memmem(compact.text, compact.length, "j2o", 3));
-  result = model_expand(context, compact.text, compact.length);
+  result = model_expand(context, compact.text, compact.length, 0);
   Bytes expanded = joined(&result);
   CHECK(same(&expanded, &full));
   result = model_compact(context, compact.text, compact.length);
@@ -209,7 +209,7 @@ static void check_rewriting(Context *context, bool function_first) {
   Bytes bare = joined(&result);
   CHECK(bare.length < plain.length && !memmem(bare.text, bare.length, "mine", 4));
   Model *model = model_read(context, compact.text, compact.length);
-  model_unfold(model);
+  model_unfold(model, 0);
   CHECK(model->graph->first->metadata.count == 5 && model->metadata.count == 0);
 }
 

@@ -139,7 +139,7 @@ static void round_trip(void *argument) {
   Rewritten compact = model_compact(context, trip->data, trip->size);
   if (!compact.changes) return;
   const char *first = joined(context, &compact);
-  Rewritten expanded = model_expand(context, first, (size_t)compact.size);
+  Rewritten expanded = model_expand(context, first, (size_t)compact.size, 0);
   const char *full = joined(context, &expanded);
   Rewritten again = model_compact(context, full, (size_t)expanded.size);
   if (again.size != compact.size || memcmp(joined(context, &again), first, (size_t)again.size) != 0) abort();

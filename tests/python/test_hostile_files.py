@@ -6,8 +6,11 @@ import io
 import json
 import os
 import re
+import struct
 import sys
+import time
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
@@ -351,3 +354,379 @@ def test_explore_reads_where_it_may(project):
     onnx.save(naming(f"{project}/private/settings.py"), "m.onnx")
     assert "hidden_text" not in jax2onnx.explore("m.onnx").html
     assert "hidden_text" in jax2onnx.explore("m.onnx", source_roots=[project / "private"]).html
+
+
+# ---- what reading costs ----
+
+
+def field(number, payload):
+    """A protobuf field of bytes."""
+    size, length = len(payload), b""
+    while size > 0x7F:
+        length += bytes([size & 0x7F | 0x80])
+        size >>= 7
+    return bytes([number << 3 | 2]) + length + bytes([size]) + payload
+
+
+def raw_model(*nodes, rest=b""):
+    return b"\x08\x0a" + field(7, b"".join(field(1, node) for node in nodes)) + rest
+
+
+def crowded_names(count):
+    """Names of 16 bytes that a plain multiplicative hash, the one that this project had, puts on one place."""
+    odd, other, mask = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, (1 << 64) - 1
+    inverse = pow(odd, -1, 1 << 64)
+
+    def mix(a, b):
+        mixed = ((a ^ (b * odd & mask)) * other) & mask
+        mixed ^= mixed >> 32
+        mixed = mixed * other & mask
+        return mixed ^ (mixed >> 29)
+
+    for first in range(count):
+        second = (mix(odd ^ 16, first) ^ 12345) * inverse & mask
+        yield first.to_bytes(8, "little") + second.to_bytes(8, "little")
+
+
+def seconds(path, command="inspect"):
+    start = time.process_time()
+    tool(command, path)
+    return time.process_time() - start
+
+
+def test_chosen_names_take_no_longer_than_others(tmp_path):
+    chosen, others = tmp_path / "chosen.onnx", tmp_path / "others.onnx"
+    chosen.write_bytes(raw_model(*(field(2, name) for name in crowded_names(100_000))))
+    others.write_bytes(raw_model(*(field(2, f"{index:016}".encode()) for index in range(100_000))))
+    assert seconds(chosen) < 3 * seconds(others) + 1
+
+
+def table_of_a_chain(length, origins):
+    """A table whose last origins have traces of as many lines as it has rows, and a callsite that is none of them."""
+    rows = "".join(f"1 1 1 {row}\n" for row in range(1, length))
+    ends = "".join(f"1 {length - index} c2\n" for index in range(origins))
+    return (
+        "j2o origins 1\nfiles 1\n0 model.py\nnames 2\nf\nelsewhere:7\nframes 0\ninner 0\ncalls 0\n"
+        f"outer {length}\n1 1 1 0\n{rows}ways 1\n0 0\norigins {origins}\n{ends}"
+    )
+
+
+def compact_model(table, nodes, origins):
+    entries = (field(9, field(1, b"j2o") + field(2, b"%d" % (1 + index % origins))) for index in range(nodes))
+    entry = field(1, b"pkg.jax2onnx.provenance") + field(2, table.encode())
+    return raw_model(*entries, rest=field(14, entry))
+
+
+def test_expand_says_how_large_the_result_would_be(tmp_path):
+    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    path.write_bytes(compact_model(table_of_a_chain(8000, 1), 20_000, 1))
+    assert path.stat().st_size < 500_000
+    start = time.process_time()
+    _, err = tool("expand", path, "-o", out, code=1)
+    assert time.process_time() - start < 5
+    assert "would take 2." in err and "GiB" in err and "--limit=" in err and not out.exists()
+    path.write_bytes(compact_model(table_of_a_chain(800, 1), 2000, 1))
+    assert "--limit" in tool("expand", path, "-o", out, "--limit", "1M", code=1)[1]
+    allowed = re.search(r"--limit=\w+", tool("expand", path, "-o", out, "--limit=1M", code=1)[1])[0]
+    tool("expand", path, "-o", out, allowed)
+    assert out.stat().st_size > 20_000_000
+
+
+def test_report_says_how_large_the_page_would_be(tmp_path):
+    path, out = tmp_path / "m.onnx", tmp_path / "page.html"
+    path.write_bytes(compact_model(table_of_a_chain(2000, 1000), 1000, 1000))
+    _, err = tool("report", path, "-o", out, "--limit=1M", code=1)
+    assert ("would take" in err or "take more than" in err) and "--limit" in err and not out.exists()
+    tool("report", path, "-o", out)
+
+
+def test_traces_are_not_written_out_without_end(tmp_path):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(compact_model(table_of_a_chain(20_000, 20_000), 20_000, 20_000))
+    for command in ("inspect", "blame", "report"):
+        start = time.process_time()
+        _, err = tool(command, path, *(["-o", tmp_path / "page.html"] if command == "report" else []), code=1)
+        assert "take more than" in err and "--limit" in err
+        assert time.process_time() - start < 10
+
+
+def test_a_trace_that_all_nodes_share_is_read_once(tmp_path):
+    def took(nodes):
+        path = tmp_path / "m.onnx"
+        path.write_bytes(compact_model(table_of_a_chain(20_000, 1), nodes, 1))
+        return min(seconds(path, "blame") for _ in range(2))
+
+    few, many = took(10), took(20_000)
+    assert many < few + 2, f"{few} s for 10 nodes, {many} s for 20,000"
+
+
+@pytest.mark.parametrize("text", ["0", "x", "-1", "5T", "99999999999G", ""])
+def test_a_limit_is_a_size(tmp_path, text):
+    assert tool("expand", "m.onnx", "-o", "x", "--limit", text, code=2)[1]
+
+
+# ---- the same, or not, or not compared ----
+
+INT4, UINT4 = TensorProto.INT4, TensorProto.UINT4
+FIELDS = {
+    TensorProto.FLOAT: "float_data",
+    TensorProto.COMPLEX64: "float_data",
+    TensorProto.DOUBLE: "double_data",
+    TensorProto.COMPLEX128: "double_data",
+    TensorProto.INT64: "int64_data",
+    TensorProto.UINT64: "uint64_data",
+    TensorProto.UINT32: "uint64_data",
+    TensorProto.STRING: "string_data",
+}
+INTEGERS = (
+    TensorProto.INT32,
+    TensorProto.INT16,
+    TensorProto.UINT16,
+    TensorProto.INT8,
+    TensorProto.UINT8,
+    TensorProto.BOOL,
+    TensorProto.FLOAT16,
+    TensorProto.BFLOAT16,
+    TensorProto.FLOAT8E4M3FN,
+    INT4,
+    UINT4,
+)
+FIELDS |= dict.fromkeys(INTEGERS, "int32_data")
+COUNT = 3000
+
+
+def numbers(dtype, changed):
+    """As many as the typed field of a tensor of COUNT elements holds; one of them, far behind, may be another."""
+    field = FIELDS[dtype]
+    count = COUNT * 2 if dtype in (TensorProto.COMPLEX64, TensorProto.COMPLEX128) else COUNT
+    if dtype in (INT4, UINT4):
+        count = COUNT // 2
+    values = [index % 2 for index in range(count)]
+    values[-3] = 1 - values[-3] if changed else values[-3]
+    if field == "string_data":
+        return [f"text {value}".encode() for value in values]
+    return [float(value) for value in values] if field in ("float_data", "double_data") else values
+
+
+def typed(dtype, changed, form):
+    """The bytes of a TensorProto with its elements in a typed field."""
+    tensor = TensorProto(name="w", data_type=dtype, dims=[COUNT])
+    values = numbers(dtype, changed)
+    name = FIELDS[dtype]
+    if form == "packed" or dtype == TensorProto.STRING:
+        getattr(tensor, name).extend(values)
+        return tensor.SerializeToString()
+    head = tensor.SerializeToString()
+    if form == "chunks":
+        halves = TensorProto(**{name: values[:1000]}), TensorProto(**{name: values[1000:]})
+        return head + halves[0].SerializeToString() + halves[1].SerializeToString()
+    number = TensorProto.DESCRIPTOR.fields_by_name[name].number
+    if name in ("float_data", "double_data"):
+        kind, code = (5, "<f") if name == "float_data" else (1, "<d")
+        return head + b"".join(bytes([number << 3 | kind]) + struct.pack(code, value) for value in values)
+    return head + b"".join(bytes([number << 3, value]) for value in values)
+
+
+def raw(dtype, changed):
+    values = numbers(dtype, changed)
+    code = {"float_data": "<f4", "double_data": "<f8", "int64_data": "<i8", "uint64_data": "<u8"}.get(FIELDS[dtype])
+    widths = {TensorProto.INT32: 4, TensorProto.UINT32: 4, TensorProto.INT16: 2, TensorProto.UINT16: 2}
+    widths |= {TensorProto.FLOAT16: 2, TensorProto.BFLOAT16: 2}
+    if code is None or dtype == TensorProto.UINT32:
+        code = f"<u{widths.get(dtype, 1)}"
+    data = np.array(values, code).tobytes()
+    return TensorProto(name="w", data_type=dtype, dims=[COUNT], raw_data=data).SerializeToString()
+
+
+def external(dtype, changed, folder, location="data.bin", offset=64, with_length=True):
+    data = TensorProto.FromString(raw(dtype, changed)).raw_data
+    (folder / "data.bin").write_bytes(b"\7" * offset + data)
+    tensor = TensorProto(name="w", data_type=dtype, dims=[COUNT], data_location=TensorProto.EXTERNAL)
+    entries = {"location": location, "offset": str(offset)} | ({"length": str(len(data))} if with_length else {})
+    for key, value in entries.items():
+        tensor.external_data.add(key=key, value=value)
+    return tensor.SerializeToString()
+
+
+def using(path, tensor, in_attribute=False):
+    """A model with one node that uses the tensor, of which only the bytes are known."""
+    path.parent.mkdir(exist_ok=True)
+    attribute = field(1, b"value") + field(5, tensor) + b"\xa0\x01\x04"
+    node = (
+        field(2, b"y") + field(4, b"Constant") + field(5, attribute)
+        if in_attribute
+        else (field(1, b"w") + field(2, b"y") + field(4, b"Identity"))
+    )
+    graph = field(1, node) + (b"" if in_attribute else field(5, tensor)) + field(12, field(1, b"y"))
+    path.write_bytes(b"\x08\x0a" + field(7, graph))
+    return path
+
+
+FORMS = ("raw", "packed", "unpacked", "chunks", "external")
+
+
+def stored_as(form, dtype, changed, folder):
+    folder.mkdir(exist_ok=True)
+    if form == "raw":
+        return raw(dtype, changed)
+    return external(dtype, changed, folder) if form == "external" else typed(dtype, changed, form)
+
+
+STORED = [
+    pytest.param(dtype, form, id=f"{TensorProto.DataType.Name(dtype)}-{form}")
+    for dtype in FIELDS
+    for form in FORMS
+    if dtype != TensorProto.STRING or form == "packed"
+]
+
+
+@pytest.mark.parametrize(("dtype", "form"), STORED)
+def test_weights_are_compared_in_every_form(tmp_path, dtype, form):
+    a, b = tmp_path / "a", tmp_path / "b"
+    for in_attribute in (False, True):
+        plain = "packed" if dtype == TensorProto.STRING else "raw"
+        first = using(a / "m.onnx", stored_as(plain, dtype, False, a), in_attribute)
+        same = using(b / "m.onnx", stored_as(form, dtype, False, b), in_attribute)
+        assert tool("diff", first, same, "--weights")[0].startswith("the same")
+        assert json.loads(tool("diff", first, same, "--weights", "--json")[0])["same"] is True
+        other = using(b / "m.onnx", stored_as(form, dtype, True, b), in_attribute)
+        assert "differ" in tool("diff", first, other, "--weights", code=1)[0] or in_attribute
+        assert json.loads(tool("diff", other, first, "--weights", "--json", code=1)[0])["same"] is False
+
+
+def test_what_cannot_be_read_is_not_called_the_same(tmp_path):
+    dtype, a, b = TensorProto.FLOAT, tmp_path / "a", tmp_path / "b"
+    a.mkdir(), b.mkdir()
+    (tmp_path / "secret.bin").write_bytes(external(dtype, False, a) and (a / "data.bin").read_bytes())
+    good = using(a / "m.onnx", external(dtype, False, a))
+    (b / "link.bin").symlink_to("../secret.bin")
+    cases = [
+        external(dtype, False, b, location="missing.bin"),
+        external(dtype, False, b, location="../secret.bin"),
+        external(dtype, False, b, location=str(tmp_path / "secret.bin")),
+        external(dtype, False, b, location="link.bin"),
+        external(dtype, False, b, location=""),
+        external(dtype, False, b, location="data.bin\0x"),
+        external(dtype, False, b, offset=64).replace(b"\x0264", b"\x0299"),
+        external(dtype, False, b).replace(b"12000", b"11999"),
+        raw(dtype, False) + TensorProto(float_data=[1.0]).SerializeToString(),
+        raw(dtype, False) + TensorProto(int32_data=[1]).SerializeToString(),
+        TensorProto(name="w", data_type=dtype, dims=[COUNT]).SerializeToString() + field(5, b"\1" * COUNT),
+    ]
+    for tensor in cases:
+        bad = using(b / "m.onnx", tensor)
+        for pair in ((good, bad), (bad, good), (bad, bad)):
+            out, _ = tool("diff", *pair, "--weights", code=2)
+            assert "not compared" in out and "the same" not in out, tensor[:80]
+            document = json.loads(tool("diff", *pair, "--weights", "--json", code=2)[0])
+            assert document["same"] is None and document["not_compared"][0]["tensor"] == "w"
+
+
+def test_without_weights_the_large_ones_are_told(tmp_path):
+    first = using(tmp_path / "a" / "m.onnx", raw(TensorProto.FLOAT, False))
+    other = using(tmp_path / "b" / "m.onnx", raw(TensorProto.FLOAT, True))
+    out, _ = tool("diff", first, other)
+    assert "the same" not in out and "not compared: the contents of 1 tensor over 4 KiB" in out
+    assert json.loads(tool("diff", first, other, "--json")[0])["same"] is None
+
+
+def changed_models():
+    """Pairs that differ in one thing that a comparison might overlook."""
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("Sin", ["x"], ["p"]), helper.make_node("Cos", ["x"], ["q"])],
+        "body",
+        [],
+        [value("p", 1, [2]), value("q", 1, [2])],
+    )
+    call = helper.make_node("f", ["x"], ["s", "t"], domain="d")
+    node = helper.make_node("If", ["c"], ["y", "z"], then_branch=body, else_branch=body)
+    graph = helper.make_graph(
+        [call, node, helper.make_node("Add", ["y", "s"], ["u"])],
+        "g",
+        [value("c", 9, []), value("x", 1, [2])],
+        [value("u", 1, [2]), value("z", 1, [2])],
+        [helper.make_tensor("unused", 1, [1], [1.0])],
+    )
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("d", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    inner = [helper.make_node("Neg", ["i"], ["j"]), helper.make_node("Abs", ["i"], ["k"])]
+    model.functions.append(helper.make_function("d", "f", ["i"], ["j", "k"], inner, opsets[:1], ["alpha"]))
+
+    def but(change):
+        other = onnx.ModelProto.FromString(model.SerializeToString())
+        change(other)
+        return pytest.param(model, other, id=change.__name__)
+
+    def swapped_outputs_of_a_body(m):
+        outputs = m.graph.node[1].attribute[0].g.output
+        outputs.extend([outputs[0]])
+        del outputs[0]
+
+    def swapped_outputs_of_a_function(m):
+        m.functions[0].output[:] = ["k", "j"]
+
+    def an_attribute_of_a_function(m):
+        m.functions[0].attribute[:] = ["beta"]
+
+    def a_default_of_a_function(m):
+        del m.functions[0].attribute[:]
+        m.functions[0].attribute_proto.append(helper.make_attribute("alpha", 1.0))
+
+    def a_weight_that_nothing_reads(m):
+        m.graph.initializer[0].float_data[0] = 2.0
+
+    def a_sparse_tensor(m):
+        sparse = m.graph.sparse_initializer.add(dims=[4])
+        sparse.values.CopyFrom(helper.make_tensor("sp", 1, [1], [1.0]))
+
+    def a_type_that_is_no_tensor(m):
+        m.graph.value_info.add(name="u").type.sequence_type.elem_type.tensor_type.elem_type = 1
+
+    def a_list_of_tensors(m):
+        m.graph.node[2].attribute.append(helper.make_attribute("ts", [helper.make_tensor("t", 1, [1], [1.0])]))
+
+    def another_domain_s_version(m):
+        m.opset_import[1].version = 2
+
+    def the_version(m):
+        m.opset_import[0].version = 19
+
+    def an_input_of_another_graph(m):
+        m.graph.node[1].attribute[0].g.node[0].input[0] = "c"
+
+    def order_of_inputs(m):
+        m.graph.node[2].input[:] = ["s", "y"]
+
+    def order_of_outputs(m):
+        outputs = list(m.graph.output)
+        del m.graph.output[:]
+        m.graph.output.extend(outputs[::-1])
+
+    def training(m):
+        m.training_info.add().initialization.name = "t"
+
+    changes = [value for value in locals().values() if callable(value)]
+    skipped = ("make_tensor_value_info", "but")
+    return [but(change) for change in changes if change.__name__ not in skipped]
+
+
+@pytest.mark.parametrize(("first", "second"), changed_models())
+def test_models_that_differ_are_never_the_same(tmp_path, first, second):
+    onnx.save(first, tmp_path / "a.onnx")
+    onnx.save(second, tmp_path / "b.onnx")
+    for pair in (("a", "b"), ("b", "a")):
+        out, _ = tool("diff", *(tmp_path / f"{name}.onnx" for name in pair), "--weights", code=1)
+        assert "the same" not in out
+    assert "the same" in tool("diff", tmp_path / "a.onnx", tmp_path / "a.onnx", "--weights")[0]
+
+
+def test_one_large_tensor_of_many_nodes_is_read_once(tmp_path):
+    data = np.zeros(4 << 20, np.uint8).tobytes()
+    tensor = TensorProto(name="w", data_type=TensorProto.UINT8, dims=[len(data)], raw_data=data).SerializeToString()
+    nodes = b"".join(field(1, field(1, b"w") + field(2, b"v%d" % n) + field(4, b"Sin")) for n in range(20_000))
+    for name in "ab":
+        (tmp_path / f"{name}.onnx").write_bytes(b"\x08\x0a" + field(7, nodes + field(5, tensor)))
+    start = time.process_time()
+    tool("diff", tmp_path / "a.onnx", tmp_path / "b.onnx", "--weights")
+    assert time.process_time() - start < 5

@@ -45,6 +45,7 @@ struct Rewriter {
   TableWriter *writer; /* of compact and, where asked for, of relabel */
   Table *table;
   const Model *model; /* of relabel */
+  Map expanded; /* entries of the full level, by their number and the field they stand in: many nodes share them */
 };
 
 /* ---- the messages that hold metadata ---- */
@@ -133,9 +134,10 @@ static void walk(Rewriter *rewriter, Message kind, Wire message, unsigned depth)
   rewriter->visit(rewriter, kind, message);
 }
 
+/* The text stays where it is: it lives in the arena. */
 static void push_edit(Rewriter *rewriter, Edit edit, const Builder *text) {
   if (text && text->length) {
-    edit.text = arena_copy(&rewriter->context->arena, text->text, text->length);
+    edit.text = text->text;
     edit.size = text->length;
   }
   array_push(rewriter->context, &rewriter->edits, edit);
@@ -240,13 +242,15 @@ static bool has_ours(Wire message, uint64_t metadata) {
 static void strip_message(Rewriter *rewriter, Message kind, Wire message) {
   Field field;
   Wire whole_message = message;
+  enum { UNASKED, NO, YES } ours = UNASKED;
   uint64_t metadata = metadata_field(kind), doc_string = doc_string_field(kind);
   while (wire_next(&message, &field)) {
     bool goes = false;
     if (metadata && field.key == metadata) {
       Entry entry = read_entry(&message, &field);
-      goes = rewriter->what == STRIP_ALL || is_entry_of_ours(&entry) ||
-             (is_key(&entry, METADATA_NAMESPACE) && has_ours(whole_message, metadata));
+      bool is_namespace = is_key(&entry, METADATA_NAMESPACE);
+      if (is_namespace && ours == UNASKED) ours = has_ours(whole_message, metadata) ? YES : NO;
+      goes = rewriter->what == STRIP_ALL || is_entry_of_ours(&entry) || (is_namespace && ours == YES);
     } else if (doc_string && field.key == doc_string) {
       goes = rewriter->what == STRIP_ALL;
     }
@@ -265,13 +269,22 @@ static const char *const full_keys[FULL_KEYS] = {
     METADATA_PREFIX "module",   METADATA_NAMESPACE,       METADATA_PREFIX "span",       METADATA_PREFIX "made_of",
 };
 
-static void full_values(Context *context, const OriginTexts *texts, Str values[FULL_KEYS]) {
+/* known: namespaces of modules that were asked for before, or NULL. */
+static Str namespace_of(Context *context, Str module, Map *known) {
+  Str found = known ? map_get_pointer(known, module) : NULL;
+  if (found) return found;
+  found = module_namespace(context, module);
+  if (known) *map_slot_pointer(context, known, module) = (void *)(uintptr_t)found;
+  return found;
+}
+
+static void full_values(Context *context, const OriginTexts *texts, Map *namespaces, Str values[FULL_KEYS]) {
   values[CALLSITE] = texts->callsite;
   values[PLUGIN] = texts->plugin;
   values[STACKTRACE] = texts->stacktrace;
   values[TRACEBACK] = texts->traceback;
   values[MODULE] = texts->module;
-  values[NAMESPACE] = texts->module ? module_namespace(context, texts->module) : NULL;
+  values[NAMESPACE] = texts->module ? namespace_of(context, texts->module, namespaces) : NULL;
   values[SPAN] = texts->span;
   values[MADE_OF] = texts->made_of;
 }
@@ -324,7 +337,7 @@ static void compact_message(Rewriter *rewriter, Message kind, Wire message) {
                        .span = value_text(rewriter, &all, SPAN),
                        .made_of = value_text(rewriter, &all, MADE_OF)};
   Str values[FULL_KEYS];
-  full_values(rewriter->context, &texts, values);
+  full_values(rewriter->context, &texts, NULL, values);
   if (values[NAMESPACE] != value_text(rewriter, &all, NAMESPACE)) return;
   char number[16];
   int length = snprintf(number, sizeof number, "%u", table_add(rewriter->writer, texts));
@@ -348,26 +361,36 @@ static uint64_t reference_number(const char *text, size_t length) {
   return number;
 }
 
+static const Builder *expanded_entries(Rewriter *rewriter, uint64_t number, int field) {
+  Context *context = rewriter->context;
+  OriginTexts texts;
+  Builder *text = map_get(&rewriter->expanded, number, (uint64_t)field);
+  if (text) return text;
+  if (!table_get(rewriter->table, number, &texts)) return NULL;
+  Str values[FULL_KEYS];
+  full_values(context, &texts, NULL, values);
+  text = arena_new(&context->arena, Builder);
+  builder_init(text, context);
+  for (size_t i = 0; i < FULL_KEYS; i++) {
+    if (values[i]) add_entry(text, field, full_keys[i], values[i], str_length(values[i]));
+  }
+  *map_slot(context, &rewriter->expanded, number, (uint64_t)field) = text;
+  return text;
+}
+
 static void expand_message(Rewriter *rewriter, Message kind, Wire message) {
   if (!has_origin(kind)) return;
-  Builder text;
   Field field;
   Entry before = {.end = NULL};
   while (wire_next(&message, &field)) {
     if (field.key != metadata_field(kind)) continue;
     Entry entry = read_entry(&message, &field);
     if (is_key(&entry, METADATA_REFERENCE)) {
-      OriginTexts texts;
       uint64_t number = reference_number((const char *)entry.value.data, entry.value.size);
-      if (!table_get(rewriter->table, number, &texts)) wire_fail(&message, field.start, "an unknown origin");
-      Str values[FULL_KEYS];
-      full_values(rewriter->context, &texts, values);
-      builder_init(&text, rewriter->context);
-      for (size_t i = 0; i < FULL_KEYS; i++) {
-        if (values[i]) add_entry(&text, (int)(field.key >> 3), full_keys[i], values[i], str_length(values[i]));
-      }
+      const Builder *text = expanded_entries(rewriter, number, (int)(field.key >> 3));
+      if (!text) wire_fail(&message, field.start, "an unknown origin");
       bool doubled = before.end == entry.start && is_key(&before, full_keys[CALLSITE]);
-      add_edit(rewriter, doubled ? before.start : entry.start, entry.end, &text);
+      add_edit(rewriter, doubled ? before.start : entry.start, entry.end, text);
       rewriter->changes++;
     }
     before = entry;
@@ -492,11 +515,11 @@ Rewritten model_compact(Context *context, const void *bytes, size_t size) {
   return finish(&rewriter, whole(&rewriter));
 }
 
-Rewritten model_expand(Context *context, const void *bytes, size_t size) {
+Rewritten model_expand(Context *context, const void *bytes, size_t size, size_t limit) {
   Rewriter rewriter = {.context = context, .bytes = bytes, .size = size, .visit = expand_message};
   TablePlace place = find_table(whole(&rewriter));
   if (place.found) {
-    rewriter.table = table_read(context, (const char *)place.entry.value.data, place.entry.value.size);
+    rewriter.table = table_read(context, (const char *)place.entry.value.data, place.entry.value.size, limit);
     walk(&rewriter, MESSAGE_MODEL, whole(&rewriter), 0);
     add_edit(&rewriter, place.entry.start, place.entry.end, NULL);
   }
@@ -539,7 +562,7 @@ static bool add_reference(Rewriter *rewriter, Builder *out, Message kind, const 
   for (size_t i = 0; i < NEEDED_KEYS; i++) {
     if (!found[i]) return false;
   }
-  full_values(rewriter->context, &texts, values);
+  full_values(rewriter->context, &texts, NULL, values);
   if (values[NAMESPACE] != found[NAMESPACE]) return false;
   char number[16];
   int length = snprintf(number, sizeof number, "%u", table_add(rewriter->writer, texts)), field = entry_field(kind);
@@ -597,17 +620,18 @@ Rewritten model_relabel(Context *context, const void *bytes, size_t size, const 
 typedef struct Unfolding {
   Context *context;
   Table *table;
+  Map namespaces; /* of modules: many nodes share one */
   Str keys[FULL_KEYS];
 } Unfolding;
 
-static void unfold(const Unfolding *unfolding, MetadataList *list) {
+static void unfold(Unfolding *unfolding, MetadataList *list) {
   for (size_t i = 0; i < list->count; i++) {
     OriginTexts texts;
     Str reference = list->items[i].value;
     if (!str_is(list->items[i].key, METADATA_REFERENCE)) continue;
     if (!table_get(unfolding->table, reference_number(reference, str_length(reference)), &texts)) continue;
     Str values[FULL_KEYS];
-    full_values(unfolding->context, &texts, values);
+    full_values(unfolding->context, &texts, &unfolding->namespaces, values);
     if (i && list->items[i - 1].key == unfolding->keys[CALLSITE]) i--;
     list->items[i] = (Metadata){unfolding->keys[CALLSITE], values[CALLSITE]};
     size_t at = i + 1; /* the next entry that may be written over: the reference behind a callsite */
@@ -621,16 +645,17 @@ static void unfold(const Unfolding *unfolding, MetadataList *list) {
 }
 
 static void unfold_graph(Graph *graph, void *data) {
-  const Unfolding *unfolding = data;
+  Unfolding *unfolding = data;
   for (size_t i = 0; i < graph->initializers.count; i++) unfold(unfolding, &graph->initializers.items[i]->metadata);
   FOR_EACH_NODE(node, graph) unfold(unfolding, &node->metadata);
 }
 
-void model_unfold(Model *model) {
+void model_unfold(Model *model, size_t limit) {
   for (size_t i = 0; i < model->metadata.count; i++) {
     Str value = model->metadata.items[i].value;
     if (!str_is(model->metadata.items[i].key, METADATA_TABLE)) continue;
-    Unfolding unfolding = {.context = model->context, .table = table_read(model->context, value, str_length(value))};
+    Unfolding unfolding = {.context = model->context,
+                           .table = table_read(model->context, value, str_length(value), limit)};
     for (size_t k = 0; k < FULL_KEYS; k++) unfolding.keys[k] = str_intern(model->context, full_keys[k]);
     model_each_graph(model, unfold_graph, &unfolding);
     memmove(&model->metadata.items[i], &model->metadata.items[i + 1],

@@ -24,7 +24,7 @@ Rewritten model_strip(Context *context, const void *bytes, size_t size, StripWha
 /* From the full level to the compact one and back. A node whose entries are not as an export writes them stays as it
  * is. A model without such nodes comes back unchanged. */
 Rewritten model_compact(Context *context, const void *bytes, size_t size);
-Rewritten model_expand(Context *context, const void *bytes, size_t size);
+Rewritten model_expand(Context *context, const void *bytes, size_t size, size_t limit); /* as table_read has it */
 
 /* Has the list an entry of this project's exports? */
 bool metadata_has_ours(const MetadataList *list);
@@ -34,6 +34,6 @@ bool metadata_has_ours(const MetadataList *list);
 Rewritten model_relabel(Context *context, const void *bytes, size_t size, const Model *model, bool compact);
 
 /* The same for a model that was read: its nodes and initializers get the entries of the full level. */
-void model_unfold(Model *model);
+void model_unfold(Model *model, size_t limit);
 
 #endif

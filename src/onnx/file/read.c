@@ -6,6 +6,7 @@
 
 #include "onnx/facts/schema.h"
 #include "onnx/facts/schema_fields.h"
+#include "onnx/file/elements.h"
 #include "onnx/file/wire.h"
 
 enum {
@@ -27,18 +28,7 @@ typedef struct Reader {
   Model *model;
   const unsigned char *base;
   Map values; /* (name, graph) to Value */
-  /* Shared by all nodes while they are made: nothing but NULLs and unknown types. */
-  Value **no_values;
-  Type *no_types;
-  size_t room;
 } Reader;
-
-typedef struct PendingNode {
-  Node *node;
-  Wire message;
-} PendingNode;
-
-typedef ARRAY(PendingNode) PendingNodes;
 
 static void read_graph(Reader *reader, Wire message, Graph *graph, const Scope *outer);
 
@@ -164,7 +154,8 @@ typedef struct TensorParts {
   bool external;
   const unsigned char *raw; /* plain bytes: raw_data, or packed floats and doubles */
   size_t raw_size;
-  unsigned chunks; /* of typed data; more than one are left alone */
+  unsigned chunks; /* of data; more than one are left alone */
+  uint64_t field;  /* of the last of them: its number */
 } TensorParts;
 
 static void read_external_entry(Reader *reader, TensorParts *parts, Wire message) {
@@ -204,6 +195,7 @@ static void read_tensor_field(Reader *reader, TensorParts *parts, const Wire *me
       if (!field->size) break;
       parts->raw = field->data;
       parts->raw_size = field->size;
+      parts->field = field->key >> 3;
       parts->chunks++;
       break;
     case AS_BYTES(FIELD_TENSOR_INT32_DATA):
@@ -212,6 +204,7 @@ static void read_tensor_field(Reader *reader, TensorParts *parts, const Wire *me
       if (!field->size) break;
       parts->stored.packed = field->data;
       parts->stored.packed_size = field->size;
+      parts->field = field->key >> 3;
       parts->chunks++;
       break;
     case AS_FIXED32(FIELD_TENSOR_FLOAT_DATA):
@@ -273,19 +266,22 @@ static const Tensor *read_tensor(Reader *reader, Wire message) {
   tensor->rank = (uint32_t)parts.dims.count;
   tensor->dims = parts.dims.items;
   tensor->size = expected_size(&message, tensor->dtype, &parts);
-  bool plain = parts.raw && parts.chunks == 1 && !parts.external;
+  bool belongs = parts.field == FIELD_TENSOR_RAW_DATA || parts.field == (uint64_t)typed_field(tensor->dtype);
+  bool plain = parts.raw && parts.chunks == 1 && !parts.external && belongs;
   if (plain && dtype_bits(tensor->dtype) && parts.raw_size != tensor->size) {
     wire_fail(&message, parts.raw, "a tensor whose data do not fit its shape");
   }
   if (plain) {
     tensor->data = parts.raw;
     tensor->size = parts.raw_size;
-  } else if (!parts.external && parts.stored.packed && parts.chunks == 1) {
+  } else if (!parts.external && parts.stored.packed && parts.chunks == 1 && belongs) {
     tensor->data = decode_packed(reader, &message, tensor->dtype, &parts.stored, tensor->size);
   }
   if (!parts.external) parts.stored.location = NULL;
   else if (!parts.stored.location) parts.stored.location = str_intern(reader->context, "");
-  if (!tensor->data && (tensor->size || tensor->dtype == DTYPE_STRING || tensor->dtype == DTYPE_NONE)) {
+  parts.stored.onnx_type = parts.onnx_type;
+  bool is_unknown = tensor->dtype == DTYPE_NONE && parts.onnx_type;
+  if (is_unknown || (!tensor->data && (tensor->size || tensor->dtype == DTYPE_STRING))) {
     remember(reader, tensor, &parts.stored);
   }
   return tensor;
@@ -444,24 +440,18 @@ static void read_attribute(Reader *reader, Wire message, Node *node, const Scope
 
 /* ---- nodes ---- */
 
-static void make_room(Reader *reader, size_t count) {
-  if (count <= reader->room) return;
-  size_t room = count * 2;
-  reader->no_values = arena_new_array(&reader->context->arena, room, Value *);
-  reader->no_types = arena_new_array(&reader->context->arena, room, Type);
-  reader->room = room;
-}
-
 /* Makes the node and defines its outputs; what it uses is linked once everything is defined. */
-static void define_node(Reader *reader, Wire message, Graph *graph, PendingNodes *pending) {
+static void define_node(Reader *reader, Wire message, Graph *graph) {
   Context *context = reader->context;
-  size_t input_count = 0, output_count = 0;
+  size_t input_count = 0, output_count = 0, attribute_count = 0, metadata_count = 0;
   Str op = str_intern(context, ""), domain = op, name = op;
   Field field;
   for (Wire wire = message; wire_next(&wire, &field);) {
     switch (field.key) {
       case AS_BYTES(FIELD_NODE_INPUT): input_count++; break;
       case AS_BYTES(FIELD_NODE_OUTPUT): output_count++; break;
+      case AS_BYTES(FIELD_NODE_ATTRIBUTE): attribute_count++; break;
+      case AS_BYTES(FIELD_NODE_METADATA_PROPS): metadata_count++; break;
       case AS_BYTES(FIELD_NODE_OP_TYPE): op = text_of(reader, &field); break;
       case AS_BYTES(FIELD_NODE_DOMAIN): domain = text_of(reader, &field); break;
       case AS_BYTES(FIELD_NODE_NAME): name = text_of(reader, &field); break;
@@ -471,9 +461,9 @@ static void define_node(Reader *reader, Wire message, Graph *graph, PendingNodes
   if (input_count > UINT32_MAX || output_count > UINT32_MAX) {
     wire_fail(&message, message.at, "a node with too many values");
   }
-  make_room(reader, input_count > output_count ? input_count : output_count);
-  Node *node =
-      graph_named_node(graph, NULL, op, domain, reader->no_values, input_count, reader->no_types, output_count, NULL);
+  Node *node = graph_named_node(graph, NULL, op, domain, NULL, input_count, NULL, output_count, NULL);
+  array_reserve(context, &node->attributes, attribute_count);
+  array_reserve(context, &node->metadata, metadata_count);
   node->op_type = op; /* whole, should a NUL be in it */
   node->domain = domain;
   if (str_length(domain) || str_length(op) != strlen(op)) node->op = OP_NONE;
@@ -490,7 +480,6 @@ static void define_node(Reader *reader, Wire message, Graph *graph, PendingNodes
     }
     index++;
   }
-  array_push(context, pending, ((PendingNode){node, message}));
 }
 
 static void link_node(Reader *reader, Node *node, Wire message, const Scope *scope) {
@@ -511,9 +500,14 @@ static void link_node(Reader *reader, Node *node, Wire message, const Scope *sco
   }
 }
 
-static void link_nodes(Reader *reader, const PendingNodes *pending, const Scope *scope) {
-  for (size_t i = 0; i < pending->count; i++) {
-    link_node(reader, pending->items[i].node, pending->items[i].message, scope);
+/* The nodes of a graph are in the order of their messages. */
+static void link_nodes(Reader *reader, Wire message, int node_field, const Scope *scope) {
+  Node *node = scope->graph->first;
+  Field field;
+  while (wire_next(&message, &field)) {
+    if (field.key != AS_BYTES(node_field)) continue;
+    link_node(reader, node, wire_inside(&message, &field), scope);
+    node = node->next;
   }
 }
 
@@ -566,7 +560,6 @@ static Scope enter(const Wire *message, Graph *graph, const Scope *outer) {
 
 static void read_graph(Reader *reader, Wire message, Graph *graph, const Scope *outer) {
   Scope scope = enter(&message, graph, outer);
-  PendingNodes nodes = {0};
   Field field;
   for (Wire wire = message; wire_next(&wire, &field);) {
     if (field.key == AS_BYTES(FIELD_GRAPH_INPUT)) {
@@ -579,7 +572,7 @@ static void read_graph(Reader *reader, Wire message, Graph *graph, const Scope *
     if (field.key == AS_BYTES(FIELD_GRAPH_INITIALIZER)) {
       read_initializer(reader, graph, wire_inside(&wire, &field));
     } else if (field.key == AS_BYTES(FIELD_GRAPH_NODE)) {
-      define_node(reader, wire_inside(&wire, &field), graph, &nodes);
+      define_node(reader, wire_inside(&wire, &field), graph);
     }
   }
   for (Wire wire = message; wire_next(&wire, &field);) {
@@ -590,11 +583,10 @@ static void read_graph(Reader *reader, Wire message, Graph *graph, const Scope *
       give_type(value_in(reader, graph, info.name), info.type);
     }
   }
-  link_nodes(reader, &nodes, &scope);
+  link_nodes(reader, message, FIELD_GRAPH_NODE, &scope);
 }
 
-static void read_function_field(Reader *reader, Function *function, const Wire *wire, const Field *field,
-                                PendingNodes *nodes) {
+static void read_function_field(Reader *reader, Function *function, const Wire *wire, const Field *field) {
   switch (field->key) {
     case AS_BYTES(FIELD_FUNCTION_NAME): function->name = text_of(reader, field); break;
     case AS_BYTES(FIELD_FUNCTION_DOMAIN): function->domain = text_of(reader, field); break;
@@ -617,7 +609,7 @@ static void read_function_field(Reader *reader, Function *function, const Wire *
     case AS_BYTES(FIELD_FUNCTION_METADATA_PROPS):
       array_push(reader->context, &function->metadata, read_metadata(reader, wire_inside(wire, field)));
       break;
-    case AS_BYTES(FIELD_FUNCTION_NODE): define_node(reader, wire_inside(wire, field), function->body, nodes); break;
+    case AS_BYTES(FIELD_FUNCTION_NODE): define_node(reader, wire_inside(wire, field), function->body); break;
     default: break;
   }
 }
@@ -628,9 +620,8 @@ static void read_function(Reader *reader, Wire message) {
   function->name = function->domain = str_intern(reader->context, "");
   function->body = graph_new(reader->model, function->name);
   Scope scope = enter(&message, function->body, NULL);
-  PendingNodes nodes = {0};
   Field field;
-  for (Wire wire = message; wire_next(&wire, &field);) read_function_field(reader, function, &wire, &field, &nodes);
+  for (Wire wire = message; wire_next(&wire, &field);) read_function_field(reader, function, &wire, &field);
   function->body->name = function->name;
   for (Wire wire = message; wire_next(&wire, &field);) {
     if (field.key == AS_BYTES(FIELD_FUNCTION_OUTPUT)) {
@@ -640,7 +631,7 @@ static void read_function(Reader *reader, Wire message) {
       give_type(value_in(reader, function->body, info.name), info.type);
     }
   }
-  link_nodes(reader, &nodes, &scope);
+  link_nodes(reader, message, FIELD_FUNCTION_NODE, &scope);
   array_push(reader->context, &reader->model->functions, function);
 }
 

@@ -10,12 +10,14 @@
 Model *model_read(Context *context, const void *bytes, size_t size);
 
 /* Of a tensor whose data are not plain bytes in the mapping: where they are. Its Tensor has data NULL and the size that
- * its shape asks for (0 for strings). */
+ * its shape asks for (0 for strings). A tensor of a type that is not known here has one always, one of no type never.
+ */
 typedef struct StoredTensor {
   Str location;                /* of external data: the file, relative to the model's; else NULL */
   uint64_t offset, length;     /* in that file; length 0: not said */
   const unsigned char *packed; /* typed integers as they are in the message, packed varints; else NULL */
   size_t packed_size;
+  int onnx_type;                /* as the file says: it may be one that is not known here */
   const unsigned char *message; /* the whole TensorProto */
   size_t message_size;
 } StoredTensor;

@@ -85,15 +85,15 @@ static Node *make_node(Graph *graph, const Origin *origin, Value *const *inputs,
   node->graph = graph;
   node->input_count = (uint32_t)input_count;
   node->output_count = (uint32_t)output_count;
-  node->inputs = arena_new_array(&context->arena, input_count, Use);
+  if (input_count) node->inputs = arena_new_array(&context->arena, input_count, Use);
   for (size_t i = 0; i < input_count; i++) {
     node->inputs[i].node = node;
-    use_link(&node->inputs[i], inputs[i]);
+    if (inputs) use_link(&node->inputs[i], inputs[i]);
   }
-  node->outputs = arena_new_array(&context->arena, output_count, Value *);
-  Value *values = arena_new_array(&context->arena, output_count, Value);
+  if (output_count) node->outputs = arena_new_array(&context->arena, output_count, Value *);
+  Value *values = output_count ? arena_new_array(&context->arena, output_count, Value) : NULL;
   for (size_t i = 0; i < output_count; i++) {
-    values[i].type = outputs[i];
+    if (outputs) values[i].type = outputs[i];
     values[i].producer = node;
     values[i].graph = graph;
     values[i].output_index = (uint32_t)i;

@@ -139,7 +139,8 @@ Graph *graph_new(Model *model, Str name);
 /* Makes a node before `before`, or at the end when that is NULL. The only way to make one. */
 Node *graph_node(Graph *graph, const Origin *origin, Op op, Value *const *inputs, size_t input_count,
                  const Type *outputs, size_t output_count, Node *before);
-/* The same for an operator by its name: of another domain, or as a file names it. */
+/* The same for an operator by its name: of another domain, or as a file names it. inputs and outputs may be NULL: none
+ * is linked yet, no type is known yet. */
 Node *graph_named_node(Graph *graph, const Origin *origin, const char *op_type, const char *domain,
                        Value *const *inputs, size_t input_count, const Type *outputs, size_t output_count,
                        Node *before);

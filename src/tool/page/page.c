@@ -12,6 +12,7 @@
 static const char *without_tags(Context *context, const Builder *json, size_t *length) {
   Builder safe;
   builder_init(&safe, context);
+  safe.limit = json->limit;
   const char *at = json->text, *end = json->text + json->length;
   for (const char *tag; (tag = memchr(at, '<', (size_t)(end - at)));) {
     builder_add_sized(&safe, at, (size_t)(tag - at));
@@ -57,8 +58,10 @@ void run_report(Job *job) {
   Model *model = job_model(job, 0);
   const Profile *profile = job->profile ? profile_read(job, job->profile) : NULL;
   PageData data = page_data(job, model, profile);
-  size_t length;
+  size_t length = data.json.length;
+  if (!builder_is_whole(&data.json)) fail_too_large(job, "the page", length);
   const char *safe = without_tags(&job->context, &data.json, &length);
+  if (length > job_limit(job)) fail_too_large(job, "the page", length);
   const Segment segments[] = {
       {page_before, sizeof page_before - 1}, {safe, length}, {page_after, sizeof page_after - 1}};
   enum { COUNT = sizeof segments / sizeof *segments };

@@ -77,6 +77,7 @@ static size_t trace_frame(Page *page, const OriginIndex *index, uint32_t row) {
 static Builder all_traces(Page *page, const OriginIndex *index) {
   Builder json;
   builder_init(&json, page->context);
+  json.limit = job_limit(page->job);
   for (size_t i = 0; i < index->origins.count; i++) {
     const IndexOrigin *origin = &index->origins.items[i];
     builder_add(&json, i ? ",\n[" : "\n[");
@@ -129,6 +130,7 @@ static void add_others(Page *page, Builder *json, const OriginIndex *index, cons
 static Builder all_lines(Page *page, const OriginIndex *index) {
   Builder json;
   builder_init(&json, page->context);
+  json.limit = job_limit(page->job);
   size_t count = 0;
   for (size_t i = 0; i < index->lines.count; i++) {
     const IndexLine *line = &index->lines.items[i];
@@ -253,6 +255,7 @@ static Str function_name(Page *page, const Function *function) {
 static Graphs all_graphs(Page *page, const Model *model, const OriginIndex *index) {
   Graphs graphs = {0};
   builder_init(&graphs.json, page->context);
+  graphs.json.limit = job_limit(page->job);
   add_graph(page, &graphs, model->graph, model->graph->name, "graph", NONE);
   for (size_t i = 0; i < model->functions.count; i++) {
     const Function *function = model->functions.items[i];
@@ -306,13 +309,17 @@ PageData page_data(Job *job, Model *model, const Profile *profile) {
   Context *context = &job->context;
   Page page = {.job = job, .context = context, .words = {.context = context}};
   Rows *all[] = {&page.texts, &page.values, &page.frames, &page.places, &page.file_rows};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) builder_init(&all[i]->json, context);
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    builder_init(&all[i]->json, context);
+    all[i]->json.limit = job_limit(job);
+  }
   builder_init(&page.words.line, context);
   OriginIndex *index = model_index(context, model);
   index_sources(job, index);
   Graphs graphs = all_graphs(&page, model, index);
   Builder rows;
   builder_init(&rows, context);
+  rows.limit = job_limit(job);
   for (size_t i = 0; i < index->counts[INDEX_NODE]; i++) {
     const Item *item = &index->items.items[i];
     size_t graph = (size_t)(uintptr_t)map_get_pointer(&graphs.known, item->node->graph) - 1;
@@ -323,8 +330,12 @@ PageData page_data(Job *job, Model *model, const Profile *profile) {
   Builder levels = page_levels(&page, model, index);
   PageData data = {.node_count = index->counts[INDEX_NODE], .placed_count = index->placed_count};
   data.file_count = page.files_with_text;
+  uint64_t size = graphs.json.length + rows.length + levels.length + traces.length + lines.length;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) size += all[i]->json.length;
+  if (size > job_limit(job)) fail_too_large(job, "the page", size);
   Builder *json = &data.json;
   builder_init(json, context);
+  json->limit = job_limit(job);
   add_head(json, job, model);
   add_rows(json, "texts", &page.texts.json);
   add_rows(json, "values", &page.values.json);

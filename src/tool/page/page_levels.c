@@ -41,6 +41,7 @@ Builder page_levels(Page *page, const Model *model, const OriginIndex *index) {
   const Levels *levels = model_levels(page->context, model, index);
   Builder json;
   builder_init(&json, page->context);
+  json.limit = job_limit(page->job);
   for (size_t i = 0; i < levels->all.count; i++) {
     const Level *level = levels->all.items[i];
     builder_format(&json, "%s[\"%s\"", i ? ",\n" : "\n", kinds[level->kind]);
