@@ -8,7 +8,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 C_SOURCES := $(shell git ls-files 'src/*.c' 'src/*.h' 'tests/*.c' 'tests/*.h' 'include/*.h' 2>/dev/null)
 
-.PHONY: help demo test test-c test-python test-programs test-full test-matrix test-matrix-short bench format lint sanitize graft-tools test-graft graft-sample fuzz fuzz-programs fuzz-programs-checker fuzz-programs-readers build release goldens sample coverage coverage-count clean
+.PHONY: help demo test test-c test-python test-programs test-full test-matrix test-matrix-short bench format lint sanitize graft-tools test-graft graft-sample fuzz fuzz-short fuzz-programs fuzz-programs-checker fuzz-programs-readers build release goldens sample coverage coverage-count clean
 
 help:
 	@echo "make demo          export a small model, print each node with its provenance, check it against JAX"
@@ -17,7 +17,7 @@ help:
 	@echo "make test-matrix   the whole suite on the oldest and the newest supported Python and JAX"
 	@echo "make bench         conversion time as a ratio of tracing time, memory, first export"
 	@echo "make sanitize      the Python suite with the extension under AddressSanitizer and UBSan"
-	@echo "make fuzz          ten minutes of fuzzing every command that reads a file; needs clang"
+	@echo "make fuzz          ten minutes (SECONDS=) of fuzzing every command that reads a file"
 	@echo "make fuzz-programs COUNT=10000   random JAX programs: exported, checked line by line, run against JAX"
 	@echo "make test-graft    provenance put back after a dozen tools of others, which are installed first; prints a table"
 	@echo "make coverage      what becomes of every primitive of the installed JAX; writes docs/primitives.md"
@@ -42,7 +42,7 @@ release: $(VENV)/ready
 demo: build
 	@$(PY) examples/demo.py
 
-test: lint test-c test-python test-programs test-matrix-short
+test: lint test-c fuzz-short test-python test-programs test-matrix-short
 
 test-c: $(VENV)/ready
 	@tools/test_c.sh $(PY) build/sanitized
@@ -100,8 +100,12 @@ test-graft: build $(GRAFT_VENV)/ready
 graft-sample: test-graft
 	@$(PY) tests/graft/sample.py $(GRAFT)/models $(GRAFT)/processed tests/data/graft_sample.zip
 
-fuzz:
-	@tools/fuzz.sh build/fuzz
+fuzz: $(VENV)/ready
+	@tools/fuzz.sh $(PY) build/fuzz $(or $(SECONDS),600)
+
+# Two minutes of it, with inputs that follow from the sources.
+fuzz-short: $(VENV)/ready
+	@tools/fuzz.sh $(PY) build/fuzz 120
 
 format: $(VENV)/ready
 	@clang-format -i $(C_SOURCES)

@@ -1,17 +1,18 @@
 #!/bin/sh
-# Fuzzes every command that reads a file. Usage: fuzz.sh FOLDER [SECONDS]; what is found is left in FOLDER.
+# Fuzzes every command that reads a file, under sanitizers: tests/fuzz/campaign.c. Usage: fuzz.sh PYTHON FOLDER [SECONDS]
+# The inputs follow from the sources: others for every change of them, the same again for the same tree. What is found is
+# left in FOLDER.
 set -eu
-folder=$1
-seconds=${2:-600}
-compiler=${CLANG:-}
-for name in clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14; do
-  [ -n "$compiler" ] || compiler=$(command -v "$name" || true)
-done
-[ -n "$compiler" ] || { echo "clang is needed: CLANG=/path/to/clang"; exit 1; }
-mkdir -p "$folder/corpus" "$folder/files"
-python3 tools/embed_page.py src/tool/page/page.html src/tool/page/page.css src/tool/page/page_list.js src/tool/page/page.js "$folder/page_parts.inc"
-"$compiler" -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -D_GNU_SOURCE \
-  -DJ2O_VERSION='"0"' -Isrc -Iinclude -I"$folder" tests/fuzz/command_harness.c \
-  $(find src -name '*.c' ! -name main.c ! -path 'src/python/*') -lm -o "$folder/command_harness"
-TMPDIR=$folder/files "$folder/command_harness" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 \
-  -artifact_prefix="$folder/" "$folder/corpus" tests/fuzz/corpus
+python=$1
+folder=$2
+seconds=${3:-600}
+build=build/sanitized
+[ -f "$build/build.ninja" ] || tools/test_c.sh "$python" "$build"
+ninja -C "$build" -j "${JOBS:-2}" j2o_fuzz >"$build.log" 2>&1 || {
+  cat "$build.log"
+  exit 1
+}
+mkdir -p "$folder/files"
+seed=${SEED:-$(cat $(git ls-files src include tests/fuzz) | cksum | cut -d ' ' -f 1)}
+TMPDIR=$folder/files UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+  "$build/j2o_fuzz" --seconds "$seconds" --seed "$seed" "$folder" tests/fuzz/corpus/*

@@ -340,7 +340,7 @@ void run_stats(Job *job) {
   size_t top = job->top ? strtoul(job->top, NULL, 10) : DEFAULT_TOP;
   count_model(&stats, file);
   if (job->provenance) {
-    model_unfold(model);
+    model_unfold(model, job->limit);
     if (job->original) job_graft(job, model);
     stats_provenance(job, model, provenance_bytes(&stats));
     return;
