@@ -41,9 +41,33 @@ static void add_side(Report *report, const Attribute *attribute) {
   else report_add(report, "absent");
 }
 
+enum { FEW_ATTRIBUTES = 16 };
+
+/* The attributes of a node that has many; empty for one with few, which is looked through. */
+static Map attributes_by_name(Context *context, const Node *node) {
+  Map known = {0};
+  if (node->attributes.count <= FEW_ATTRIBUTES) return known;
+  for (size_t i = 0; i < node->attributes.count; i++) {
+    void **slot = map_slot_pointer(context, &known, node->attributes.items[i].name);
+    if (!*slot) *slot = &node->attributes.items[i];
+  }
+  return known;
+}
+
+static const Attribute *find_attribute(const Map *known, const Node *node, Str name) {
+  return known->count ? map_get_pointer(known, name) : node_attribute(node, name);
+}
+
 static void compare_attributes(Diff *diff, Change *change) {
+  Context *context = &diff->job->context;
+  Map of_a = attributes_by_name(context, change->a), of_b = attributes_by_name(context, change->b);
+  if (change->a->attributes.count != change->b->attributes.count) {
+    DETAIL(diff, change,
+           builder_format(&report->line, "%zu -> %zu attributes", change->a->attributes.count,
+                          change->b->attributes.count));
+  }
   for (size_t i = 0; i < change->a->attributes.count; i++) {
-    const Attribute *a = &change->a->attributes.items[i], *b = node_attribute(change->b, a->name);
+    const Attribute *a = &change->a->attributes.items[i], *b = find_attribute(&of_b, change->b, a->name);
     if (b && diff_same_attribute(diff, a, b)) continue;
     if (b && a->kind == ATTRIBUTE_GRAPH && b->kind == ATTRIBUTE_GRAPH) {
       DETAIL(diff, change, report_name(report, a->name), report_add(report, ": its inputs or outputs differ"));
@@ -54,7 +78,7 @@ static void compare_attributes(Diff *diff, Change *change) {
   }
   for (size_t i = 0; i < change->b->attributes.count; i++) {
     const Attribute *b = &change->b->attributes.items[i];
-    if (node_attribute(change->a, b->name)) continue;
+    if (find_attribute(&of_a, change->a, b->name)) continue;
     DETAIL(diff, change, report_name(report, b->name), report_add(report, ": absent -> "), add_side(report, b));
   }
 }

@@ -465,6 +465,16 @@ def test_a_limit_is_a_size(tmp_path, text):
     assert tool("expand", "m.onnx", "-o", "x", "--limit", text, code=2)[1]
 
 
+def test_a_number_without_a_table_never_becomes_a_row_of_one(tmp_path):
+    model = hostile("")
+    model.graph.node.append(helper.make_node("Sin", ["w"], ["other"], name="stray"))
+    model.graph.node[1].metadata_props.add(key="j2o", value="1")
+    onnx.save(model, tmp_path / "m.onnx")
+    tool("compact", tmp_path / "m.onnx", "-o", tmp_path / "c.onnx")
+    stray = json.loads(tool("inspect", tmp_path / "c.onnx", "--json", "--name", "stray")[0])["nodes"][0]
+    assert [entry["key"] for entry in stray["metadata"]] == ["j2o"]
+
+
 # ---- the same, or not, or not compared ----
 
 INT4, UINT4 = TensorProto.INT4, TensorProto.UINT4

@@ -45,6 +45,7 @@ struct Rewriter {
   TableWriter *writer; /* of compact and, where asked for, of relabel */
   Table *table;
   const Model *model; /* of relabel */
+  bool is_stray;      /* a number of an origin was found, and no table */
   Map expanded; /* entries of the full level, by their number and the field they stand in: many nodes share them */
 };
 
@@ -325,9 +326,20 @@ static Str value_text(Rewriter *rewriter, const FullEntries *all, size_t which) 
 
 static bool has_origin(Message kind) { return kind == MESSAGE_NODE || kind == MESSAGE_TENSOR; }
 
+static bool has_reference(Wire message, uint64_t metadata) {
+  Field field;
+  while (wire_next(&message, &field)) {
+    if (field.key != metadata) continue;
+    Entry entry = read_entry(&message, &field);
+    if (is_key(&entry, METADATA_REFERENCE)) return true;
+  }
+  return false;
+}
+
 /* They become the number of a row; a node keeps its callsite, which other viewers show. */
 static void compact_message(Rewriter *rewriter, Message kind, Wire message) {
   FullEntries all = {.start = NULL};
+  if (has_origin(kind) && has_reference(message, metadata_field(kind))) rewriter->is_stray = true;
   if (!has_origin(kind) || !collect_entries(message, metadata_field(kind), &all)) return;
   OriginTexts texts = {.callsite = value_text(rewriter, &all, CALLSITE),
                        .plugin = value_text(rewriter, &all, PLUGIN),
@@ -504,7 +516,10 @@ Rewritten model_compact(Context *context, const void *bytes, size_t size) {
   rewriter.writer = table_writer_new(context);
   TablePlace place = find_table(whole(&rewriter));
   if (!place.found) walk(&rewriter, MESSAGE_MODEL, whole(&rewriter), 0);
-  if (!table_is_empty(rewriter.writer)) {
+  if (rewriter.is_stray) { /* a number without a table would be taken for a row of ours: the model stays as it is */
+    rewriter.edits.count = 0;
+    rewriter.changes = 0;
+  } else if (!table_is_empty(rewriter.writer)) {
     size_t length;
     const char *table = table_text(rewriter.writer, &length);
     Builder entry;
