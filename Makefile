@@ -8,7 +8,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 C_SOURCES := $(shell git ls-files 'src/*.c' 'src/*.h' 'tests/*.c' 'tests/*.h' 'include/*.h' 2>/dev/null)
 
-.PHONY: help demo test test-c test-python test-programs test-full test-matrix test-matrix-short bench format lint sanitize graft-tools test-graft graft-sample fuzz fuzz-short fuzz-programs fuzz-programs-checker fuzz-programs-readers build release goldens sample coverage coverage-count clean
+.PHONY: help demo test test-c test-python test-programs test-full test-matrix test-matrix-short bench format lint sanitize graft-tools test-graft graft-sample fuzz fuzz-short fuzz-programs fuzz-programs-checker fuzz-programs-readers build release goldens sample coverage coverage-count accessibility clean
 
 help:
 	@echo "make demo          export a small model, print each node with its provenance, check it against JAX"
@@ -22,6 +22,7 @@ help:
 	@echo "make test-graft    provenance put back after a dozen tools of others, which are installed first; prints a table"
 	@echo "make coverage      what becomes of every primitive of the installed JAX; writes docs/primitives.md"
 	@echo "make goldens       write the expected graphs anew and show what changed"
+	@echo "make accessibility the page of j2o report under axe-core; needs npm and Chromium"
 	@echo "make format, lint  clang-format and ruff"
 
 $(VENV)/ready: requirements-dev.txt
@@ -131,6 +132,11 @@ coverage-count: build
 	@rm -f build/primitives.txt
 	@COUNT_PRIMITIVES=$(abspath build/primitives.txt) $(PY) -m pytest -n $(JOBS) --tb=no tests/python || true
 	@$(PY) tools/coverage.py --count build/primitives.txt --write
+
+# axe-core comes from the registry of npm, into the build folder.
+accessibility: build
+	@npm install --silent --no-save --prefix build/axe axe-core@4
+	@$(PY) -m pytest -n 0 tests/python/test_report_accessibility.py
 
 clean:
 	rm -rf build .matrix jax2onnx/_core*.so

@@ -46,6 +46,8 @@ times are also of what a line called.
 examples:
   jax2onnx profile model.onnx
   jax2onnx profile model.onnx --runs 100 --inputs batch.npz --flame model.svg --trace model.json
+  jax2onnx profile model.onnx --html model.html
+  jax2onnx profile model.onnx --json > times.json && j2o report model.onnx --profile times.json -o model.html
 
 exit codes: 0 done, 1 the model cannot be read or run, 2 the command line is wrong
 """
@@ -123,6 +125,15 @@ class Profile:
             if parts:
                 kernels.append(replace(kernel, parts=parts, own=kernel.own * len(parts) / len(kernel.parts)))
         return replace(self, kernels=kernels)
+
+    def node_times(self) -> dict[str, float]:
+        """Of one run, by the names of the file's nodes; a node with bodies has the time of what they run in its own."""
+        times: dict[str, float] = defaultdict(float)
+        for kernel in self.kernels:
+            for part in kernel.parts:
+                if part.name:
+                    times[part.name] += kernel.time / (len(kernel.parts) * self.runs)
+        return dict(times)
 
     @property
     def total(self) -> float:
@@ -268,6 +279,8 @@ def _work(options: argparse.Namespace, output: Output) -> int:
         _write(options.flame, flame_svg(flame_of(profile), f"{title}: {profile.time / 1000:.3f} ms a run"))
     if options.trace:
         _write(options.trace, json.dumps(trace_events(slices_of(profile), title)))
+    if options.html:
+        _write_page(options, profile)
     if output.as_json:
         output.document(_document(options.model, profile))
     else:
@@ -292,8 +305,24 @@ def _write(path: str, text: str) -> None:
         raise Failure(str(error)) from error
 
 
+def _write_page(options: argparse.Namespace, profile: Profile) -> None:
+    """The page of ``j2o report``, with the times."""
+    sources = [word for file in options.source for word in ("--source", file)]
+    sources += [word for folder in options.source_root for word in ("--source-root", folder)]
+    if options.original:
+        sources += ["--original", options.original]
+    with tempfile.TemporaryDirectory() as folder:
+        times = os.path.join(folder, "times.json")
+        _write(times, json.dumps({"nodes": profile.node_times()}))
+        command = ["j2o", "report", "--profile", times, "-o", options.html, *sources, "--", options.model]
+        code, _, errors = _core.tool_output(command)
+    if code:
+        raise Failure(errors.decode().removeprefix("j2o: ").rstrip())
+
+
 def _document(path: str, profile: Profile) -> dict[str, Any]:
     document: dict[str, Any] = {"file": path, "runs": profile.runs, "run_us": profile.time, "kernels_us": profile.total}
+    document["nodes"] = profile.node_times()
     for kind in KINDS:
         document[f"{kind}s"] = [
             {
@@ -337,6 +366,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--runs", type=int, default=10, metavar="N", help="how often to run it (default: 10)")
     parser.add_argument("--inputs", metavar="FILE.npz", help="what to run it on; random numbers by default")
     parser.add_argument("--flame", metavar="FILE.svg", help="write a flame graph")
+    parser.add_argument("--html", metavar="FILE.html", help="write the page of j2o report, with the times")
     parser.add_argument("--trace", metavar="FILE.json", help="write a trace for Chrome's tracing page or Perfetto")
     parser.add_argument("--line", metavar="PLACE", help="only what this line became, as j2o inspect --line has it")
     parser.add_argument("--module", metavar="PATH", help="only what this module and those inside it became")

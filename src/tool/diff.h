@@ -37,6 +37,21 @@ typedef struct Diff {
 
 Diff diff_align(Job *job, Model *a, Model *b);
 
+typedef enum ChangeKind { CHANGE_REMOVED, CHANGE_ADDED, CHANGE_ALTERED } ChangeKind;
+
+typedef struct Change {
+  ChangeKind kind;
+  const Node *a, *b; /* NULL where there is none */
+  Place place;
+  size_t order;
+  ARRAY(Str) details;
+} Change;
+
+typedef ARRAY(Change) Changes;
+
+/* What the alignment leaves of what was asked for, by line. diff_report.c */
+Changes diff_changes(Diff *diff, const Question *question);
+
 /* Does the value play the same part on both sides? */
 bool diff_same_value(Diff *diff, const Value *a, const Value *b);
 /* Is it the main graph, the same function's or the same body of the same node? */

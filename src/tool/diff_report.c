@@ -7,18 +7,6 @@
 #include "tool/source.h"
 #include "tool/trace_report.h"
 
-typedef enum ChangeKind { CHANGE_REMOVED, CHANGE_ADDED, CHANGE_ALTERED } ChangeKind;
-
-typedef struct Change {
-  ChangeKind kind;
-  const Node *a, *b; /* NULL where there is none */
-  Place place;
-  size_t order;
-  ARRAY(Str) details;
-} Change;
-
-typedef ARRAY(Change) Changes;
-
 /* ---- details ---- */
 
 /* Takes what was added to the report since `start` as one text. */
@@ -146,7 +134,7 @@ static Answer asked(Diff *diff, const Side *side, const Question *question) {
   return index_answer(diff->job, side->index, question);
 }
 
-static Changes collect(Diff *diff, const Question *question) {
+Changes diff_changes(Diff *diff, const Question *question) {
   Context *context = &diff->job->context;
   Changes changes = {0};
   const Item *a = diff->a.index->items.items, *b = diff->b.index->items.items;
@@ -472,7 +460,7 @@ void run_diff(Job *job) {
   index_sources(job, diff.a.index);
   index_sources(job, diff.b.index);
   Question question = job_question(job);
-  Changes changes = collect(&diff, &question);
+  Changes changes = diff_changes(&diff, &question);
   Change model = asks_anything(&question) ? (Change){0} : model_changes(&diff);
   size_t counts[3] = {0};
   for (size_t i = 0; i < changes.count; i++) counts[changes.items[i].kind]++;

@@ -161,5 +161,5 @@ void run_graft(Job *job) {
   if (result.size > INT_MAX && result.size > file->size) {
     fail(&job->context, ERROR_VALUE, "%s: the result would be larger than the 2 GiB that ONNX allows", job->path);
   }
-  if (job_write(job, result.segments, result.count)) report_counts(job, &counts, file->size, result.size);
+  if (job_write(job, job->output, result.segments, result.count)) report_counts(job, &counts, file->size, result.size);
 }

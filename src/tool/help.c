@@ -12,7 +12,7 @@ const char tool_help[] =
     "  blame     the program's source, each line with the nodes it became\n"
     "  locate    one node or value: its trace with source text, what it reads, what reads it\n"
     "  diff      what changed between two exports, by source line\n"
-    "  report    a page for a browser: the source and the nodes side by side\n"
+    "  report    a page for a browser: the source, the graph and the nodes side by side\n"
     "  stats     where the bytes are: graph, tensors, metadata\n"
     "  text      the model in the ONNX text syntax, as onnx.parser reads it\n"
     "  strip     a copy without provenance\n"
@@ -196,16 +196,21 @@ static const char stats_help[] =
     "  --top      how many tensors to list (default: 10)\n" COMMON_HELP;
 
 static const char report_help[] =
-    "usage: j2o report MODEL.onnx -o PAGE.html [--source FILE.py]... [--source-root FOLDER]...\n"
-    "                  [--profile TIMES.json] [--json]\n"
+    "usage: j2o report MODEL.onnx -o PAGE.html [--against OTHER.onnx] [--source FILE.py]... [--source-root FOLDER]...\n"
+    "                  [--libraries] [--profile TIMES.json] [--model-explorer FILE.json] [--json]\n"
     "\n"
-    "Writes one page for a browser, which needs nothing else: the program's source on the left, the nodes on the "
-    "right,\n"
-    "linked both ways by colour, with search, filters and the trace of the chosen node. PAGE may be - for standard\n"
-    "output. The names of the source files that the page holds are printed.\n"
-    "\n" SOURCE_HELP LIMIT_HELP
-    "  --profile  times of nodes, to show where the time goes: {\"node\": microseconds, ...}, or the file that\n"
-    "             ONNX Runtime's profiler writes\n" OUTPUT_HELP ORIGIN_HELP;
+    "Writes one page for a browser, which needs nothing else: the program's source, the graph drawn as boxes that\n"
+    "open down to single nodes, and a list of the nodes, linked by colour, with search, filters and the trace of the\n"
+    "chosen node. PAGE may be - for standard output. The names of the source files that the page holds are printed.\n"
+    "\n"
+    "  --against  another model to compare this one with: both are drawn, and lines and nodes say what changed from\n"
+    "             OTHER to MODEL\n" SOURCE_HELP LIMIT_HELP
+    "  --libraries  also the source of the libraries that the traces pass, of files that may be read (--source-root)\n"
+    "  --profile  times of nodes, to show where the time goes: what jax2onnx profile --json wrote, or the profiler of\n"
+    "             ONNX Runtime, or {\"node\": microseconds, ...}\n"
+    "  --model-explorer\n"
+    "             write the line of every node, or its time, as node data that Model Explorer loads; -o may be left\n"
+    "             out then\n" OUTPUT_HELP ORIGIN_HELP;
 
 const Command tool_commands[] = {
     {"inspect", run_inspect, inspect_help,

@@ -25,14 +25,14 @@ static void write_to_stream(Job *job, const Segment *segments, size_t count) {
   fail(&job->context, ERROR_IO, "cannot write 'standard output': %s", strerror(errno));
 }
 
-bool job_write(Job *job, const Segment *segments, size_t count) {
+bool job_write(Job *job, const char *path, const Segment *segments, size_t count) {
   for (size_t i = 0; i < count; i++) job->report.written += segments[i].size;
   job_check_files(job);
-  if (same_text(job->output, "-")) {
+  if (same_text(path, "-")) {
     write_to_stream(job, segments, count);
     return false;
   }
-  segments_write_file(&job->context, segments, count, job->output, &(OutputOptions){.skip_sync = job->no_sync});
+  segments_write_file(&job->context, segments, count, path, &(OutputOptions){.skip_sync = job->no_sync});
   return true;
 }
 
@@ -42,7 +42,7 @@ static void finish_edit(Job *job, const Rewritten *result, const char *const wor
   if (result->size > INT_MAX && result->size > job->files[0].size) {
     fail(&job->context, ERROR_VALUE, "%s: the result would be larger than the 2 GiB that ONNX allows", job->path);
   }
-  if (!job_write(job, result->segments, result->count)) return;
+  if (!job_write(job, job->output, result->segments, result->count)) return;
   if (job->json) {
     report_add(report, "{\"input\": ");
     json_text(report, job->path, strlen(job->path));

@@ -155,6 +155,33 @@ static void read_names(Reader *reader) {
   expect(reader, '}', "',' or '}'");
 }
 
+/* What jax2onnx profile --json writes has the names at its key "nodes", and more beside it. */
+static bool take_document(Reader *reader) {
+  bool found = false;
+  if (take(reader, '}')) return false;
+  do {
+    Str key = read_string(reader);
+    expect(reader, ':', "':'");
+    bool is_nodes = strcmp(key, "nodes") == 0 && next_letter(reader) == '{';
+    if (is_nodes) {
+      reader->at++;
+      read_names(reader);
+      found = true;
+    } else {
+      pass_value(reader, 0);
+    }
+  } while (take(reader, ','));
+  expect(reader, '}', "',' or '}'");
+  return found;
+}
+
+static void read_object(Reader *reader) {
+  const char *start = reader->at;
+  if (take_document(reader)) return;
+  reader->at = start;
+  read_names(reader);
+}
+
 /* An event {"name": "Sin_0_kernel_time", "dur": 12, …}; other events are not about a node's time. */
 static void read_event(Reader *reader) {
   static const char ending[] = "_kernel_time";
@@ -184,13 +211,13 @@ static void read_events(Reader *reader) {
 
 const Profile *profile_read(Job *job, const char *path) {
   Context *context = &job->context;
-  MappedFile *file = &job->files[MAX_OPERANDS - 1];
+  MappedFile *file = &job->files[MAX_FILES - 1];
   file_map(context, path, file);
   const char *bytes = (const char *)file->data;
   Reader reader = {.job = job, .path = path, .start = bytes, .at = bytes, .end = bytes ? bytes + file->size : bytes};
   reader.profile = arena_new(&context->arena, Profile);
   builder_init(&reader.text, context);
-  if (take(&reader, '{')) read_names(&reader);
+  if (take(&reader, '{')) read_object(&reader);
   else if (take(&reader, '[')) read_events(&reader);
   else fail_here(&reader, "an object of node names and times, or a list of events,");
   if (next_letter(&reader) || reader.at < reader.end) fail_here(&reader, "the end");

@@ -92,7 +92,7 @@ static int finish_job(Job *job, bool completed, FILE *err, ToolCosts *costs) {
   }
   costs->memory = job->context.arena.total + job->context.strings.capacity * sizeof(Str);
   costs->written = job->report.written;
-  for (int i = 0; i < MAX_OPERANDS; i++) file_unmap(&job->files[i]);
+  for (int i = 0; i < MAX_FILES; i++) file_unmap(&job->files[i]);
   file_unmap(&job->original_file);
   context_release(&job->context);
   return code;
@@ -130,7 +130,10 @@ static const Option options[] = {
     {"--source", OPTION_SOURCE, true, offsetof(Job, sources.given), offsetof(Job, sources.given_count)},
     {"--source-root", OPTION_SOURCE, true, offsetof(Job, sources.roots), offsetof(Job, sources.root_count)},
     {"--original", OPTION_ORIGINAL, true, offsetof(Job, original)},
+    {"--libraries", OPTION_PAGE, false, offsetof(Job, libraries)},
     {"--profile", OPTION_PAGE, true, offsetof(Job, profile)},
+    {"--against", OPTION_PAGE, true, offsetof(Job, against)},
+    {"--model-explorer", OPTION_PAGE, true, offsetof(Job, model_explorer)},
     {"--color", OPTION_COLOR, true, offsetof(Job, color)},
 };
 
@@ -240,8 +243,11 @@ static int read_arguments(Job *job, int argc, char **argv, FILE *out, FILE *err)
   if (command->run == run_locate && job->operand_count == 1 && !job->line && !job->module) {
     return usage_error(err, "which node or value? Give its name, or --line or --module", "");
   }
-  if ((command->options & OPTION_OUTPUT) && !job->output && !job->map)
+  bool writes_elsewhere = job->map || job->model_explorer;
+  if ((command->options & OPTION_OUTPUT) && !job->output && !writes_elsewhere) {
     return usage_error(err, "where to? Give -o FILE", "");
+  }
+  if (job->against) job->operands[1] = job->against;
   job->report.color = wants_color(job->color, out) && !job->json;
   return EXIT_OK;
 }

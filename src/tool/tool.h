@@ -24,7 +24,7 @@ typedef struct ToolCosts {
 } ToolCosts;
 int tool_run(int argc, char **argv, FILE *out, FILE *err, ToolCosts *costs);
 
-enum { MAX_OPERANDS = 2 };
+enum { MAX_OPERANDS = 2, MAX_FILES = 3 };
 typedef struct Command Command;
 
 /* One command at work. */
@@ -35,11 +35,11 @@ struct Job {
   const char *operands[MAX_OPERANDS];
   int operand_count;
   const char *path; /* of the file at hand: errors name it */
-  MappedFile files[MAX_OPERANDS], original_file;
-  bool json, summary, all, weights, map, self, inclusive, provenance; /* options, as their names say */
-  size_t limit;                                                       /* bytes that --limit allows; 0: the usual */
+  MappedFile files[MAX_FILES], original_file;
+  bool json, summary, all, weights, map, self, inclusive, provenance, libraries; /* options, as their names say */
+  size_t limit; /* bytes that --limit allows; 0: the usual */
   const char *limit_text;
-  const char *op, *line, *module, *name, *output, *top, *color, *profile, *original;
+  const char *op, *line, *module, *name, *output, *top, *color, *profile, *original, *against, *model_explorer;
   bool no_sync;
   Sources sources;
   char folder[PATH_MAX]; /* the working folder, or "" */
@@ -91,8 +91,9 @@ Model *job_model(Job *job, int operand);
 /* Gives a model the provenance of --original; fails when it was not made of that. graft.c */
 void job_graft(Job *job, Model *model);
 
-/* Writes to where -o says. False: that is standard output, to which nothing else may be said. edit.c */
-bool job_write(Job *job, const Segment *segments, size_t count);
+/* Writes a file, as -o names it. False: that is standard output, to which nothing else may be said.
+ * metadata_commands.c */
+bool job_write(Job *job, const char *path, const Segment *segments, size_t count);
 
 /* The commands. */
 void run_inspect(Job *job);

@@ -12,8 +12,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from page_check import data_of
 
-from jax2onnx import to_onnx
+from jax2onnx import _core, to_onnx
 from jax2onnx.__main__ import FAILED, OK, USAGE, main
 from jax2onnx._commands.flame import Flame, Slice, flame_svg, trace_events
 from jax2onnx._commands.profile import Kernel, _Parts, _take_inner_time, profile_model
@@ -163,3 +164,19 @@ def test_model_without_origins(tmp_path, capsys):
     assert main(["profile", str(path)]) == OK
     output = capsys.readouterr()
     assert "FusedMatMul" in output.out and "JAX2ONNX_ENABLE_STACKTRACE_METADATA=1" in output.err
+
+
+def test_what_profile_writes_report_reads(tmp_path, profile):
+    path = export(repeated, tmp_path / "loop.onnx")
+    (tmp_path / "times.json").write_text(profile(path, "--json"))
+    page = tmp_path / "report.html"
+    assert _core.tool(["j2o", "report", str(path), "-o", str(page), "--profile", str(tmp_path / "times.json")]) == OK
+    profile(path, "--html", str(tmp_path / "profile.html"))
+    for written in (page, tmp_path / "profile.html"):
+        data = data_of(written)
+        names = {data["texts"][data["nodes"][node][2]]: time for node, time in data["times"]}
+        assert len(names) > 2 and sum(names.values()) > 0
+    loop = next(node.name for node in onnx.load(path).graph.node if node.op_type in ("Loop", "Scan"))
+    body = [node for node in names if node != loop and "Tanh" in node]
+    assert names[loop] > sum(names[name] for name in body), "a loop's time holds its body's"
+    assert "cannot write" in profile(path, "--html", str(tmp_path / "none" / "page.html"), code=FAILED)

@@ -424,3 +424,165 @@ def test_explore_tells_what_cannot_be_shown(tmp_path):
         jax2onnx.explore(tmp_path / "none.onnx")
     with pytest.raises(TypeError, match="explore"):
         jax2onnx.explore(3)
+
+
+# ---- what the page can do besides ----
+
+
+def test_python_has_its_colours(opened):
+    page = opened(full())
+    words = page.js("[...document.querySelectorAll('#lines .py-keyword')].map((one) => one.textContent)")
+    assert {"def", "return"} <= set(words)
+    assert "halve" in page.js("[...document.querySelectorAll('#lines .py-defined')].map((one) => one.textContent)")
+
+
+PYTHON = '''\
+"""A text
+over lines with def in it""" + f(1)
+x = "# no comment" + 'it\\'s' # a comment
+@jax.jit
+def größe(a: int = 0x1F) -> None: return r"\\d" if a else 1.5e3
+'''
+
+
+def test_pieces_of_python(opened, tmp_path):
+    source = tmp_path / "net.py"
+    source.write_text(PYTHON)
+    node = helper.make_node("Sin", ["x"], ["y"], name="sin")
+    node.metadata_props.add(key="pkg.jax2onnx.callsite", value="f:3")
+    node.metadata_props.add(key="pkg.jax2onnx.jax_traceback", value=f"{source}:3 (f)")
+    graph = helper.make_graph([node], "net", [], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])])
+    page = opened(helper.make_model(graph), "--source", source)
+    rows = page.js(
+        "[...document.querySelectorAll('#lines .row .code')].map((row) => [...row.querySelectorAll('span')]"
+        ".map((piece) => [piece.className.slice(3), piece.textContent]))"
+    )
+    assert rows[0] == [["string", '"""A text']]
+    assert rows[1] == [["string", 'over lines with def in it"""'], ["number", "1"]]
+    assert rows[2] == [["string", '"# no comment"'], ["string", r"'it\'s'"], ["comment", "# a comment"]]
+    assert rows[3] == [["decorator", "@jax.jit"]]
+    assert ["defined", "größe"] in rows[4] and ["number", "0x1F"] in rows[4] and ["string", 'r"\\d"'] in rows[4]
+    assert [piece for kind, piece in rows[4] if kind == "keyword"] == ["def", "None", "return", "if", "else"]
+
+
+def test_the_expression_of_a_node_is_marked(opened, tmp_path):
+    source = tmp_path / "net.py"
+    source.write_text("größe = 1; y = jnp.sin(größe)\n")
+    node = helper.make_node("Sin", ["x"], ["y"], name="sin")
+    start = len("größe = 1; y = ".encode())
+    span = f"1:{start}-1:{start + len('jnp.sin(größe)'.encode())}"
+    for key, value in (("callsite", "f:1"), ("jax_traceback", f"{source}:1 (f)"), ("span", span)):
+        node.metadata_props.add(key=f"pkg.jax2onnx.{key}", value=value)
+    graph = helper.make_graph([node], "net", [], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])])
+    page = opened(helper.make_model(graph), "--source", source)
+    page.click(node_row("Sin"))
+    mark = page.js("(({ left, width }) => ({ left, width }))(document.querySelector('#lines .span').style)")
+    assert mark == {"left": "calc(16ch)", "width": "14ch"}
+    graph.node[0].metadata_props[-1].value = "1:2-3"
+    page = opened(helper.make_model(graph), "--source", source)
+    page.click(node_row("Sin"))
+    assert page.js("document.querySelector('#lines .span')") is None, "what cannot be understood is not shown"
+
+
+def test_search_finds_source_too(opened):
+    page = opened(full())
+    page.key("/")
+    page.type("carry.sum")
+    rows = page.js("[...document.querySelectorAll('#nodes .in-source')].map((row) => row.textContent)")
+    assert any("carry.sum()" in row for row in rows)
+    assert page.js("document.querySelectorAll('#lines .found').length") >= 1
+    page.click("[...document.querySelectorAll('#nodes .in-source')].find(row => row.textContent.includes('halve'))")
+    active = page.js("document.querySelector('#lines .active .number').textContent")
+    assert active == str(line_of(step, "carry.sum"))
+
+
+def test_library_source_on_demand(opened, tmp_path):
+    library = tmp_path / "site-packages" / "lib" / "ops.py"
+    library.parent.mkdir(parents=True)
+    library.write_text("def wave(x):\n    return sin(x)\n")
+    node = helper.make_node("Sin", ["x"], ["y"], name="sin")
+    node.metadata_props.add(key="pkg.jax2onnx.callsite", value="f:1")
+    node.metadata_props.add(key="pkg.jax2onnx.jax_traceback", value=f"{library}:2 (wave)\n/project/net.py:1 (f)")
+    model = helper.make_model(helper.make_graph([node], "net", [], []))
+    root = ("--source-root", tmp_path)
+    assert all(not file[2] for file in data_of(report(model, tmp_path, *root))["files"]), "not by itself"
+    page = opened(model, "--libraries", *root)
+    page.click(node_row("Sin"))
+    page.click("document.querySelector('#details button.more')")
+    page.click("[...document.querySelectorAll('#details button.link')].find(one => one.textContent.includes('ops.py'))")
+    assert page.js("document.querySelector('#lines .active .code').textContent") == "    return sin(x)"
+    assert "library lib" in page.js("[...document.querySelectorAll('#file optgroup')].map((one) => one.label)")
+
+
+def test_an_empty_search_says_so(opened):
+    page = opened(full())
+    everything = operators(page)
+    page.key("/")
+    page.type("nowhere" + "q" * 3)
+    shown = "!document.getElementById('none').hidden"
+    assert page.js(shown) and "Nothing matches" in page.js("document.getElementById('none').innerText")
+    page.click("document.getElementById('everything')")
+    assert operators(page) == everything and not page.js(shown)
+
+
+def test_the_address_says_what_is_chosen(opened, browser, tmp_path):
+    page = opened(full())
+    page.click(node_row("Cos"))
+    name = next(node.name for node in full().graph.node if node.op_type == "Cos")
+    assert page.js("location.hash") == f"#node={name}"
+    page = browser.open((tmp_path / "report.html").as_uri() + f"#node={name}")
+    assert page.js("document.querySelector('#details h2').textContent") == f"{name}: Cos"
+    line = line_of(halve, "0.5")
+    page.js(f"location.hash = 'line=test_report.py:{line}'")
+    page.wait(f"document.querySelector('#lines .active .number')?.textContent === '{line}'")
+    page.js("location.hash = 'node=%E0%A4%A'")
+    page.settle()
+    assert page.complaints() == []
+
+
+def test_escape_closes_the_help(opened):
+    page = opened(full())
+    page.click(node_row("Cos"))
+    page.key("?")
+    assert not page.js("document.getElementById('keys').hidden")
+    page.key("Escape")
+    assert page.js("document.getElementById('keys').hidden"), "first the help"
+    assert page.js("document.querySelector('#details h2') !== null"), "what was chosen stays"
+
+
+def test_heat_by_memory(opened):
+    node = helper.make_node("Relu", ["x"], ["y"], name="relu")
+    node.metadata_props.add(key="pkg.jax2onnx.callsite", value="f:1")
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [256, 4]) for name in "xy"]
+    page = opened(helper.make_model(helper.make_graph([node], "net", values[:1], values[1:])))
+    page.js(
+        "(() => { const heat = document.getElementById('heat'); heat.value = 'memory';"
+        " heat.dispatchEvent(new Event('change')); })()"
+    )
+    assert page.js("document.querySelector('#nodes .heat').textContent || ''") == ""
+    assert page.js(f"({node_row('Relu')}).querySelector('.heat').textContent") == "4.0 KiB"
+
+
+def test_a_narrow_screen_shows_one_view_at_a_time(opened):
+    page = opened(full(), width=390, height=800)
+    seen = "['source', 'drawing', 'graph'].filter((id) => document.getElementById(id).offsetWidth > 0)"
+    assert page.js(seen) == ["drawing"]
+    assert page.js("document.documentElement.scrollWidth") <= 390
+    for name in ("source", "graph"):
+        page.click(f"document.querySelector('#panes [data-pane={name}]')")
+        assert page.js(seen) == [name]
+    assert page.js("document.querySelector('#panes [data-pane=graph]').getAttribute('aria-selected')") == "true"
+
+
+def test_files_stand_in_their_folders(opened):
+    nodes = []
+    for index, file in enumerate(["/work/project/net/a.py", "/work/project/net/b.py", "/work/project/train.py"]):
+        node = helper.make_node("Sin", [f"v{index}"], [f"v{index + 1}"])
+        node.metadata_props.add(key="pkg.jax2onnx.callsite", value="f:1")
+        node.metadata_props.add(key="pkg.jax2onnx.jax_traceback", value=f"{file}:1 (f)")
+        nodes.append(node)
+    page = opened(helper.make_model(helper.make_graph(nodes, "net", [], [])))
+    groups = page.js(
+        "[...document.querySelectorAll('#file optgroup')].map((one) => [one.label, one.children.length]).sort()"
+    )
+    assert groups == [["…/project", 1], ["…/project/net", 2]]

@@ -182,7 +182,7 @@ def flat(count, traces=False):
         far = int(random.integers(0, index + 1)) if index % 10 == 0 else index
         node = helper.make_node("Add", [f"v{near}", f"v{far}"], [f"v{index + 1}"], name=f"node_{index}")
         if traces:
-            trace = f"/project/net.py:{index % 9 + 20} (layer_{index // 400})\n/project/net.py:{index // 400} (main)"
+            trace = f"/project/net.py:{index % 9 + 20} (layer_{index // 400})\n/project/net.py:{index // 400 + 1} (main)"
             node.metadata_props.add(key="pkg.jax2onnx.callsite", value=f"layer_{index // 400}:{index % 9 + 20}")
             node.metadata_props.add(key="pkg.jax2onnx.jax_traceback", value=trace)
         nodes.append(node)
@@ -198,7 +198,7 @@ def test_very_many_nodes_are_divided(traces, tmp_path):
     assert check_places(data) == set(range(20_000))
     assert max(len([one for one in kinds(level) if one < PORT]) for level in data["levels"]) <= 160
     if traces:
-        assert titles(data, "call")[:2] == ["layer_0, line 0", "layer_1, line 1"]
+        assert titles(data, "call")[:2] == ["layer_0, line 1", "layer_1, line 2"]
 
 
 def test_the_same_model_gives_the_same_page(tmp_path):
@@ -367,3 +367,33 @@ def test_twenty_thousand_nodes_are_drawn_at_once(opened):
 def test_a_model_of_nothing_is_drawn(opened):
     page = opened(onnx.helper.make_model(helper.make_graph([], "empty", [], [])))
     assert picture(page, "picture.drawing.levels.length") == 1
+
+
+def test_a_wall_of_one_line_is_coloured_by_operator(opened):
+    nodes = []
+    for index in range(30):
+        node = helper.make_node(["Sin", "Relu", "Exp"][index % 3], [f"v{index}"], [f"v{index + 1}"], name=f"n{index}")
+        node.metadata_props.add(key="pkg.jax2onnx.callsite", value="model:7")
+        nodes.append(node)
+    page = opened(helper.make_model(helper.make_graph(nodes, "net", [], [])))
+    assert page.js("document.getElementById('colour').value") == "operator"
+    assert len({picture(page, f"picture.look.node({index}).hue") for index in range(30)}) == 3
+    page.js(
+        "(() => { const colour = document.getElementById('colour'); colour.value = 'line';"
+        " colour.dispatchEvent(new Event('change')); })()"
+    )
+    assert len({picture(page, f"picture.look.node({index}).hue") for index in range(30)}) == 1
+    assert opened(full()).js("document.getElementById('colour').value") == "line"
+
+
+def test_flat_names_are_taken_apart(tmp_path):
+    stages = [f"net.conv{stage}_block{block}_{part}" for stage in (2, 3) for block in (1, 2, 3) for part in "123456789"]
+    data = data_of(report(modular(["net.conv1_bn", "net.conv1_relu", *stages, "net.head"]), tmp_path))
+    check_places(data)
+    assert titles(data, "module") == [
+        "conv1",
+        *["conv2", "block1", "block2", "block3"],
+        *["conv3", "block1", "block2", "block3"],
+    ]
+    few = data_of(report(modular(["net.conv1_bn", "net.conv1_relu", "net.head"]), tmp_path))
+    assert titles(few, "module") == [], "few enough are left as they are"

@@ -1,5 +1,6 @@
 /* The tree of levels. */
 #include "tool/page/levels.h"
+
 #include "tool/tally.h"
 
 Level *level_new(Levels *levels, LevelKind kind, Str name, Level *parent) {
@@ -9,11 +10,11 @@ Level *level_new(Levels *levels, LevelKind kind, Str name, Level *parent) {
   return level;
 }
 
-static void add_item(Context *context, Level *level, LevelItem item) { array_push(context, &level->items, item); }
+static void add_item(Context *context, Level *level, LevelBox item) { array_push(context, &level->items, item); }
 
 void level_add_level(Level *level, Level *inside, Context *context) {
   inside->slot = (uint32_t)level->items.count;
-  add_item(context, level, (LevelItem){.kind = ITEM_LEVEL, .inside = inside, .node = SIZE_MAX});
+  add_item(context, level, (LevelBox){.kind = BOX_LEVEL, .inside = inside, .node = SIZE_MAX});
 }
 
 static bool is_constant_node(const Node *node) {
@@ -45,7 +46,7 @@ static Level *body_level(Levels *levels, Level *parent, const Attribute *body, s
 
 /* One body is what the node opens to; several stand in a level of their own. */
 static Level *inside_of(Levels *levels, Level *home, uint32_t slot, size_t index) {
-  const Node *node = levels->index->items.items[index].node;
+  const Node *node = level_item(levels, index)->node;
   size_t at = 0;
   const Attribute *first = next_body(node, &at), *second = first ? next_body(node, &at) : NULL;
   if (!first) return NULL;
@@ -69,7 +70,7 @@ void level_add_node(Levels *levels, Level *level, size_t node) {
   uint32_t slot = (uint32_t)level->items.count;
   levels->homes[node] = level;
   levels->slots[node] = slot;
-  add_item(levels->context, level, (LevelItem){.kind = ITEM_NODE, .node = node});
+  add_item(levels->context, level, (LevelBox){.kind = BOX_NODE, .node = node});
   Level *inside = inside_of(levels, level, slot, node);
   level->items.items[slot].inside = inside;
 }
@@ -85,7 +86,7 @@ static bool is_named(const Level *level, LayoutPlace place, const Value *value) 
 }
 
 static uint32_t add_port(Levels *levels, Level *level, LayoutPlace place, const Value *value) {
-  LevelItem port = {.kind = ITEM_PORT, .place = place, .node = SIZE_MAX, .value = value};
+  LevelBox port = {.kind = BOX_PORT, .place = place, .node = SIZE_MAX, .value = value};
   port.named = is_named(level, place, value);
   add_item(levels->context, level, port);
   return (uint32_t)level->items.count - 1;
@@ -99,8 +100,8 @@ uint32_t level_port(Levels *levels, Level *level, LayoutPlace place, const Value
     return add_port(levels, level, place, value);
   }
   for (uint32_t i = (uint32_t)level->items.count; i-- > 0;) {
-    const LevelItem *item = &level->items.items[i];
-    if (item->kind == ITEM_PORT && item->place == place && !item->value) return i;
+    const LevelBox *item = &level->items.items[i];
+    if (item->kind == BOX_PORT && item->place == place && !item->value) return i;
   }
   return add_port(levels, level, place, NULL);
 }
@@ -118,19 +119,32 @@ static void divide_graph(Levels *levels, Level *level, const Graph *graph) {
   levels_divide(levels, level, nodes.items, nodes.count);
 }
 
-static Level *main_levels(Levels *levels, const Model *model) {
-  Level *outermost = NULL;
-  Str name = model->graph->name ? model->graph->name : str_intern(levels->context, "graph");
-  if (model->functions.count) outermost = level_new(levels, LEVEL_MODEL, name, NULL);
-  Level *graph = level_new(levels, LEVEL_GRAPH, name, outermost);
-  divide_graph(levels, graph, model->graph);
-  if (!outermost) return graph;
-  level_add_level(outermost, graph, levels->context);
-  for (size_t i = 0; i < model->functions.count; i++) {
-    const Function *function = model->functions.items[i];
-    Level *level = level_new(levels, LEVEL_FUNCTION, function->name, outermost);
-    divide_graph(levels, level, function->body);
-    level_add_level(outermost, level, levels->context);
+static void add_graph_level(Levels *levels, Level *outermost, LevelKind kind, Str name, const Graph *graph) {
+  Level *level = level_new(levels, kind, name, outermost);
+  divide_graph(levels, level, graph);
+  level_add_level(outermost, level, levels->context);
+}
+
+static Str graph_name(Levels *levels, const Graph *graph) {
+  return graph->name ? graph->name : str_intern(levels->context, "graph");
+}
+
+static Level *outermost_level(Levels *levels, size_t model_count) {
+  const Model *first = levels->indexes[0]->model;
+  const Graph *graph = first->graph;
+  if (model_count == 1 && !first->functions.count) {
+    Level *level = level_new(levels, LEVEL_GRAPH, graph_name(levels, graph), NULL);
+    divide_graph(levels, level, graph);
+    return level;
+  }
+  Level *outermost = level_new(levels, LEVEL_MODEL, graph_name(levels, graph), NULL);
+  for (size_t i = 0; i < model_count; i++) {
+    const Model *model = levels->indexes[i]->model;
+    add_graph_level(levels, outermost, LEVEL_GRAPH, graph_name(levels, model->graph), model->graph);
+    for (size_t k = 0; k < model->functions.count; k++) {
+      const Function *function = model->functions.items[k];
+      add_graph_level(levels, outermost, LEVEL_FUNCTION, function->name, function->body);
+    }
   }
   return outermost;
 }
@@ -142,8 +156,8 @@ static size_t number_levels(Levels *levels, Level *level) {
   if (level->path) level->class = map_get_pointer(&levels->classes, level->path);
   array_push(levels->context, &levels->all, level);
   for (size_t i = 0; i < level->items.count; i++) {
-    LevelItem *item = &level->items.items[i];
-    level->node_count += item->kind == ITEM_NODE;
+    LevelBox *item = &level->items.items[i];
+    level->node_count += item->kind == BOX_NODE;
     if (item->inside) level->node_count += number_levels(levels, item->inside);
   }
   return level->node_count;
@@ -162,10 +176,10 @@ typedef struct Read {
 } Read;
 
 static Neighbours find_reads(Levels *levels) {
-  size_t count = levels->index->counts[INDEX_NODE];
+  size_t count = levels->node_count;
   ARRAY(Read) reads = {0};
   for (size_t i = 0; i < count; i++) {
-    const Node *node = levels->index->items.items[i].node;
+    const Node *node = level_item(levels, i)->node;
     for (uint32_t k = 0; k < node->input_count; k++) {
       const Value *value = node->inputs[k].value;
       const Node *reader = value && value->producer ? node_in_graph(node, value->producer->graph) : NULL;
@@ -204,15 +218,20 @@ static void read_classes(Levels *levels, const Model *model) {
   }
 }
 
-const Levels *model_levels(Context *context, const Model *model, const OriginIndex *index) {
+const Levels *model_levels(Context *context, OriginIndex *const *indexes, size_t count) {
   Levels *levels = arena_new(&context->arena, Levels);
-  *levels = (Levels){.context = context, .model = model, .index = index};
-  levels->homes = arena_new_array(&context->arena, index->counts[INDEX_NODE] + 1, Level *);
-  levels->slots = arena_new_array(&context->arena, index->counts[INDEX_NODE] + 1, uint32_t);
-  levels->marks = arena_new_array(&context->arena, index->counts[INDEX_NODE] + 1, size_t);
+  levels->context = context;
+  levels->first_count = indexes[0]->counts[INDEX_NODE];
+  for (size_t i = 0; i < count; i++) {
+    levels->indexes[i] = indexes[i];
+    levels->node_count += indexes[i]->counts[INDEX_NODE];
+    read_classes(levels, indexes[i]->model);
+  }
+  levels->homes = arena_new_array(&context->arena, levels->node_count + 1, Level *);
+  levels->slots = arena_new_array(&context->arena, levels->node_count + 1, uint32_t);
+  levels->marks = arena_new_array(&context->arena, levels->node_count + 1, size_t);
   levels->reads = find_reads(levels);
-  read_classes(levels, model);
-  number_levels(levels, main_levels(levels, model));
+  number_levels(levels, outermost_level(levels, count));
   levels_connect(levels);
   levels_lay_out(levels);
   return levels;

@@ -12,7 +12,7 @@
 #include "tool/page/layout.h"
 
 typedef enum LevelKind {
-  LEVEL_MODEL,    /* the graph and the functions beside it, where there are any */
+  LEVEL_MODEL,    /* graphs and functions beside each other, where there are several */
   LEVEL_GRAPH,    /* the main graph */
   LEVEL_FUNCTION, /* the body of one of the model's functions */
   LEVEL_NODE,     /* a node with several bodies */
@@ -24,17 +24,17 @@ typedef enum LevelKind {
 
 typedef struct Level Level;
 
-typedef enum LevelItemKind { ITEM_NODE, ITEM_LEVEL, ITEM_PORT } LevelItemKind;
+typedef enum LevelBoxKind { BOX_NODE, BOX_LEVEL, BOX_PORT } LevelBoxKind;
 
 /* A box of a level: a node, which may open to its bodies; a level; or a port, where a value enters or leaves. */
-typedef struct LevelItem {
-  LevelItemKind kind;
+typedef struct LevelBox {
+  LevelBoxKind kind;
   LayoutPlace place;  /* of a port: top or bottom; else free */
   size_t node;        /* index of a node */
   Level *inside;      /* what opens; of a node: NULL when it has no bodies */
   const Value *value; /* of a port; NULL: of the values for which there was no room */
   bool named;         /* a port that is an input or output of a graph */
-} LevelItem;
+} LevelBox;
 
 struct Level {
   LevelKind kind;
@@ -48,15 +48,16 @@ struct Level {
   size_t node;           /* whose body or bodies, else SIZE_MAX */
   size_t node_count;     /* in it and in what is inside it */
   size_t port_counts[2]; /* those without a name: at the top, at the bottom */
-  ARRAY(LevelItem) items;
+  ARRAY(LevelBox) items;
   Layout layout;                    /* its first boxes are the items */
   ARRAY(const Value *) edge_values; /* of its edges */
 };
 
 typedef struct Levels {
   Context *context;
-  const Model *model;
-  const OriginIndex *index;
+  const OriginIndex *indexes[2]; /* of the models; nodes of the second are numbered on */
+  size_t first_count;            /* how many nodes the first model has */
+  size_t node_count;
   ARRAY(Level *) all; /* parents before children */
   Map classes;        /* of modules, by path: pkg.jax2onnx.modules of the model */
   Map of_graphs;      /* the Level of each graph */
@@ -67,7 +68,14 @@ typedef struct Levels {
   Map calls;          /* the calls of each trace, as parts of a path */
 } Levels;
 
-const Levels *model_levels(Context *context, const Model *model, const OriginIndex *index);
+/* One model, or two side by side. Nodes are numbered as node_index says. */
+const Levels *model_levels(Context *context, OriginIndex *const *indexes, size_t count);
+
+/* What is known of a node. */
+static inline const Item *level_item(const Levels *levels, size_t node) {
+  if (node < levels->first_count) return &levels->indexes[0]->items.items[node];
+  return &levels->indexes[1]->items.items[node - levels->first_count];
+}
 
 /* ---- levels.c, levels_divide.c, levels_connect.c ---- */
 

@@ -91,8 +91,8 @@ void levels_connect(Levels *levels) {
     Level *level = levels->all.items[i];
     if (level->graph) add_interface(&connecting, level->graph, level);
   }
-  for (size_t i = 0; i < levels->index->counts[INDEX_NODE]; i++) {
-    const Node *node = levels->index->items.items[i].node;
+  for (size_t i = 0; i < levels->node_count; i++) {
+    const Node *node = level_item(levels, i)->node;
     End from, to = {levels->homes[i], levels->slots[i]};
     for (uint32_t k = 0; to.level && k < node->input_count; k++) {
       const Value *value = node->inputs[k].value;
@@ -134,12 +134,12 @@ static double node_width(Levels *levels, const Node *node) {
   return width_of(letters(operator_name(levels->context, node)), small);
 }
 
-static double item_width(Levels *levels, const LevelItem *item) {
-  if (item->kind == ITEM_LEVEL) {
+static double item_width(Levels *levels, const LevelBox *item) {
+  if (item->kind == BOX_LEVEL) {
     Str class = item->inside->class;
     return width_of(letters(item->inside->name) + 2, (class ? letters(class) : 0) + 12);
   }
-  if (item->kind == ITEM_NODE) return node_width(levels, levels->index->items.items[item->node].node);
+  if (item->kind == BOX_NODE) return node_width(levels, level_item(levels, item->node)->node);
   if (!item->named) return PORT_WIDTH;
   return width_of(letters(item->value->name), type_letters(levels, item->value->type));
 }
@@ -170,9 +170,9 @@ static void wish_ports(Levels *levels, Map *wishes, const Level *level) {
 
 static void lay_out(Levels *levels, Map *wishes, Level *level) {
   for (size_t i = 0; i < level->items.count; i++) {
-    const LevelItem *item = &level->items.items[i];
+    const LevelBox *item = &level->items.items[i];
     LayoutBox box = {.width = item_width(levels, item), .place = item->place};
-    bool is_passing = item->kind == ITEM_PORT && !item->named && item->value;
+    bool is_passing = item->kind == BOX_PORT && !item->named && item->value;
     uint64_t side = pair(level->number, item->place == LAYOUT_BOTTOM);
     if (is_passing) box.order = (uint32_t)(uintptr_t)map_get(wishes, (uint64_t)(uintptr_t)item->value, side);
     array_push(levels->context, &level->layout.boxes, box);

@@ -6,6 +6,10 @@
 /* A level with more boxes than this is divided by calls; if that is not enough, into parts of so many. */
 enum { MOST_BOXES = 160, PART_SIZE = 40, MOST_DEPTH = 24 };
 
+/* With more than this many modules side by side, their names are taken apart at underscores, as libraries that have
+ * flat names write them: conv2_block1_1_relu. Such a part begins with a mark. */
+enum { MANY_MODULES = 40, WORD_MARK = '\x1f' };
+
 /* ---- paths ---- */
 
 static bool is_digits(const char *text, size_t length) {
@@ -42,11 +46,10 @@ static void add_modules(Levels *levels, Parts *parts, const Item *item) {
 }
 
 /* The program's calls that led to a node, outermost first: each a function and the line that called it. */
-static Parts *call_parts(Levels *levels, const IndexOrigin *origin) {
+static Parts *call_parts(Levels *levels, const OriginIndex *index, const IndexOrigin *origin) {
   void **slot = map_slot_pointer(levels->context, &levels->calls, origin);
   if (*slot) return *slot;
   Parts *parts = *slot = arena_new(&levels->context->arena, Parts);
-  const OriginIndex *index = levels->index;
   const Chain *chain = &origin->chains.items[0];
   uint32_t caller = 0; /* its line; 0: none yet */
   for (size_t i = chain->count; i-- && parts->count < MOST_DEPTH;) {
@@ -69,15 +72,35 @@ typedef struct NodePath {
 } NodePath;
 
 static NodePath node_path(Levels *levels, size_t node) {
-  const Item *item = &levels->index->items.items[node];
-  const IndexOrigin *origin = item->origin == NO_ROW ? NULL : &levels->index->origins.items[item->origin];
+  const Item *item = level_item(levels, node);
+  const OriginIndex *index = levels->indexes[node >= levels->first_count];
+  const IndexOrigin *origin = item->origin == NO_ROW ? NULL : &index->origins.items[item->origin];
   Parts modules = {0};
   add_modules(levels, &modules, item);
-  const Parts *calls = origin && origin->chains.count ? call_parts(levels, origin) : NULL;
+  const Parts *calls = origin && origin->chains.count ? call_parts(levels, index, origin) : NULL;
   return (NodePath){.modules = modules.items,
                     .module_count = (uint32_t)modules.count,
                     .calls = calls ? calls->items : NULL,
                     .call_count = calls ? (uint32_t)calls->count : 0};
+}
+
+/* The path with the part at a depth taken apart into its words. */
+static NodePath path_in_words(Context *context, const NodePath *path, uint32_t depth) {
+  if (depth >= path->module_count) return *path;
+  Parts parts = {0}, words = {0};
+  for (uint32_t i = 0; i < path->module_count; i++) {
+    words.count = 0;
+    if (i == depth) add_parts(context, &words, path->modules[i], str_length(path->modules[i]), '_');
+    if (words.count < 2) array_push(context, &parts, path->modules[i]);
+    for (size_t k = 0; words.count >= 2 && k < words.count; k++) {
+      const char *marked = arena_format(&context->arena, "%c%s", WORD_MARK, words.items[k]);
+      array_push(context, &parts, k ? str_intern(context, marked) : words.items[k]);
+    }
+  }
+  NodePath taken = *path;
+  taken.modules = parts.items;
+  taken.module_count = (uint32_t)parts.count;
+  return taken;
 }
 
 /* ---- clusters: the nodes that become one box ---- */
@@ -313,10 +336,20 @@ static void add_parts_of(Division *division, Level *level, const int64_t *cuts, 
 static void divide(Levels *levels, Level *level, const size_t *nodes, const NodePath *paths, size_t count,
                    bool by_calls, uint32_t depth);
 
+static Str plain_name(Levels *levels, Str name) {
+  return name && *name == WORD_MARK ? str_intern(levels->context, name + 1) : name;
+}
+
+static Str joined(Levels *levels, Str before, Str name) {
+  char between = *name == WORD_MARK ? '_' : '.';
+  const char *text = arena_format(&levels->context->arena, "%s%c%s", before, between, name + (*name == WORD_MARK));
+  return str_intern(levels->context, text);
+}
+
 static Str joined_path(Levels *levels, const Level *parent, Str name) {
   while (parent && parent->kind == LEVEL_PART) parent = parent->parent;
-  if (!parent || parent->kind != LEVEL_MODULE || !parent->path) return name;
-  return str_intern(levels->context, arena_format(&levels->context->arena, "%s.%s", parent->path, name));
+  if (!parent || parent->kind != LEVEL_MODULE || !parent->path) return plain_name(levels, name);
+  return joined(levels, parent->path, name);
 }
 
 static void add_cluster(Division *division, Level *level, const Cluster *cluster) {
@@ -325,7 +358,8 @@ static void add_cluster(Division *division, Level *level, const Cluster *cluster
     level_add_node(levels, level, division->nodes[cluster->nodes.items[0]]);
     return;
   }
-  Level *inside = level_new(levels, division->by_calls ? LEVEL_CALL : LEVEL_MODULE, cluster->name, level);
+  LevelKind kind = division->by_calls ? LEVEL_CALL : LEVEL_MODULE;
+  Level *inside = level_new(levels, kind, plain_name(levels, cluster->name), level);
   if (!division->by_calls) inside->path = joined_path(levels, level, cluster->name);
   level_add_level(level, inside, levels->context);
   size_t *nodes = arena_new_array(&levels->context->arena, cluster->nodes.count, size_t);
@@ -341,6 +375,22 @@ static void fill_level(Division *division, Level *level, size_t first, size_t en
   for (size_t i = first; i < end; i++) add_cluster(division, level, &division->clusters.items[i]);
 }
 
+/* Takes names apart at underscores when that leaves half as many boxes. */
+static bool take_words(Division *division) {
+  NodePath *paths = arena_new_array(&division->levels->context->arena, division->count, NodePath);
+  const NodePath *before = division->paths;
+  size_t boxes = division->clusters.count;
+  for (size_t i = 0; i < division->count; i++) {
+    paths[i] = path_in_words(division->levels->context, &before[i], division->depth);
+  }
+  division->paths = paths;
+  make_clusters(division);
+  if (division->clusters.count <= boxes / 2) return true;
+  division->paths = before;
+  make_clusters(division);
+  return false;
+}
+
 /* Passes over parts of the path that all nodes share: they tell nothing apart. */
 static void find_clusters(Division *division) {
   for (;;) {
@@ -352,13 +402,14 @@ static void find_clusters(Division *division) {
       Str name = division->clusters.items[0].name;
       if (level->kind == LEVEL_MODULE && !division->by_calls) {
         level->path = joined_path(division->levels, level, name);
-        level->name = str_intern(division->levels->context,
-                                 arena_format(&division->levels->context->arena, "%s.%s", level->name, name));
+        level->name = joined(division->levels, level->name, name);
       }
       division->depth++;
     } else if (is_plain && !division->by_calls && division->count > MOST_BOXES) {
       division->by_calls = true;
       division->depth = 0;
+    } else if (!division->by_calls && division->clusters.count > MANY_MODULES && take_words(division)) {
+      return;
     } else {
       return;
     }

@@ -54,10 +54,45 @@ static void say_done(Job *job, const PageData *data, uint64_t size) {
   if (!data->placed_count) builder_format(&report->line, "N%s\n", no_places_help + 1);
 }
 
-void run_report(Job *job) {
+/* ---- what the page is about ---- */
+
+static void add_model(Job *job, PageModels *models, OriginIndex *index, const char *path) {
+  for (size_t i = 0; i < index->counts[INDEX_NODE]; i++) {
+    Node *node = (Node *)(uintptr_t)index->items.items[i].node;
+    node->scratch = (void *)(uintptr_t)models->node_count++;
+  }
+  if (!models->count) models->first_count = models->node_count;
+  models->indexes[models->count] = index;
+  models->paths[models->count++] = path;
+  index_sources(job, index);
+}
+
+/* The changes are those from the other model to this one; they are found by numbers that each model has for itself. */
+static PageModels compared_models(Job *job, Model *model) {
+  PageModels models = {0};
+  job->original = NULL; /* is of the first model */
+  Model *other = job_model(job, 1);
+  Diff *diff = arena_new(&job->context.arena, Diff);
+  Changes *changes = arena_new(&job->context.arena, Changes);
+  *diff = diff_align(job, other, model);
+  *changes = diff_changes(diff, &(Question){0});
+  add_model(job, &models, diff->b.index, job->operands[0]);
+  add_model(job, &models, diff->a.index, job->operands[1]);
+  models.diff = diff;
+  models.changes = changes;
+  return models;
+}
+
+static PageModels page_models(Job *job) {
+  PageModels models = {0};
   Model *model = job_model(job, 0);
-  const Profile *profile = job->profile ? profile_read(job, job->profile) : NULL;
-  PageData data = page_data(job, model, profile);
+  if (job->against) return compared_models(job, model);
+  add_model(job, &models, model_index(&job->context, model), job->operands[0]);
+  return models;
+}
+
+static void write_page(Job *job, const PageModels *models, const Profile *profile) {
+  PageData data = page_data(job, models, profile);
   size_t length = data.json.length;
   if (!builder_is_whole(&data.json)) fail_too_large(job, "the page", length);
   const char *safe = without_tags(&job->context, &data.json, &length);
@@ -67,5 +102,13 @@ void run_report(Job *job) {
   enum { COUNT = sizeof segments / sizeof *segments };
   uint64_t size = 0;
   for (size_t i = 0; i < COUNT; i++) size += segments[i].size;
-  if (job_write(job, segments, COUNT)) say_done(job, &data, size);
+  if (job_write(job, job->output, segments, COUNT)) say_done(job, &data, size);
+}
+
+void run_report(Job *job) {
+  PageModels models = page_models(job);
+  job->path = job->operands[0];
+  const Profile *profile = job->profile ? profile_read(job, job->profile) : NULL;
+  if (job->model_explorer) model_explorer_write(job, &models, profile);
+  if (job->output) write_page(job, &models, profile);
 }

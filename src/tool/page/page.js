@@ -9,6 +9,51 @@ function markAll() {
   drawGraph();
 }
 
+// ---- links: the address says what is chosen ----
+
+const linkOf = () => {
+  if (state.node >= 0) return `node=${encodeURIComponent(text(data.nodes[state.node][NAME]) || `:${state.node}`)}`;
+  if (state.level > 0) return `box=${state.level}`;
+  if (state.line) return `line=${encodeURIComponent(state.line.file < 0 ? namesOf(state.line) : shortName(text(data.files[state.line.file][0])))}:${state.line.line}`;
+  return "";
+};
+
+function writeLink() {
+  const wanted = linkOf();
+  if (wanted === location.hash.slice(1)) return;
+  try { // a page inside another one may not change its address
+    history.replaceState(null, "", wanted ? `#${wanted}` : location.pathname + location.search);
+  } catch {
+    return;
+  }
+}
+
+function followLink() {
+  const [, kind, value] = /^#(node|box|line)=(.*)$/.exec(location.hash) || [];
+  if (!kind || location.hash.slice(1) === linkOf()) return;
+  let wanted;
+  try {
+    wanted = decodeURIComponent(value);
+  } catch {
+    return; // somebody typed it
+  }
+  if (kind === "node") {
+    const index = wanted[0] === ":" ? Number(wanted.slice(1)) : data.nodes.findIndex((node) => text(node[NAME]) === wanted);
+    if (data.nodes[index]) goToNode(index);
+  } else if (kind === "box") {
+    const number = Number(wanted);
+    if (!drawing.levels[number] || number < 1) return;
+    drawing.revealLevel(number);
+    chooseLevel(number);
+    picture.show(drawing.place(number));
+  } else {
+    const line = [...lines.values()].find((one) => `${one.file < 0 ? namesOf(one) : shortName(text(data.files[one.file][0]))}:${one.line}` === wanted);
+    if (!line) return;
+    showLine(line);
+    chooseLine(line);
+  }
+}
+
 function setLine(line) {
   state.line = line;
   byId("only").disabled = !line && !state.only;
@@ -21,7 +66,9 @@ function chooseNode(index, follow, from) {
   if (follow && index >= 0) showLine(nodeLine[index]);
   if (from !== "graph") showInGraph(index, true);
   showDetails();
+  if (nodeList.active >= 0) nodeList.show(nodeList.active, false);
   markAll();
+  writeLink();
 }
 
 function chooseLine(line) {
@@ -32,10 +79,11 @@ function chooseLine(line) {
     state.node = first;
     showInGraph(first, false);
     nodeList.active = state.rowOfNode[first];
-    nodeList.show(nodeList.active, true);
     showDetails();
+    nodeList.show(nodeList.active, true);
   }
   markAll();
+  writeLink();
 }
 
 function nextNodeOfLine(line) {
@@ -57,7 +105,8 @@ function showEverything() {
   byId("search").value = "";
   byId("operator").value = "";
   byId("where").value = "";
-  state.only = false;
+  state.only = state.changed = false;
+  byId("changed").setAttribute("aria-pressed", "false");
   byId("only").setAttribute("aria-pressed", "false");
 }
 
@@ -91,6 +140,25 @@ function group(label, options) {
   return element;
 }
 
+// Files by folder; the part of the path that all have in common is left out.
+function fillFiles() {
+  const folders = new Map();
+  documents.forEach((shown, index) => {
+    const folder = shown.file < 0 ? "" : shown.title.slice(0, Math.max(0, shown.title.length - shortName(shown.title).length - 1));
+    if (!folders.has(folder)) folders.set(folder, []);
+    folders.get(folder).push(option(String(index), shown.isLibrary ? shortName(shown.title) : `${shortName(shown.title)} (${plural(shown.count, "node")})`));
+  });
+  const names = [...folders.keys()].filter((name) => name && !/\/(site|dist)-packages\//.test(`${name}/`)).map((name) => name.split("/"));
+  let common = 0;
+  while (names.length > 1 && names.every((name) => common < name.length - 1 && name[common] === names[0][common])) common++;
+  for (const [folder, options] of folders) {
+    const [, inLibrary] = /\/(?:site|dist)-packages\/(.*)$/.exec(folder) || [];
+    const label = inLibrary ? `library ${inLibrary}` : common ? `…/${folder.split("/").slice(common).join("/")}` : folder;
+    if (folder) byId("file").append(group(label, options));
+    else byId("file").append(...options);
+  }
+}
+
 function fillControls() {
   const operators = countBy((node) => node[OPERATOR]);
   byId("operator").append(option("", "All operators"), ...operators.map(([row, count]) => option(String(row), `${text(row)} (${count})`)));
@@ -102,12 +170,15 @@ function fillControls() {
   byId("where").disabled = !names.length;
   byId("heat").append(option("none", "No heat"), option("count", "Heat: nodes"), option("memory", "Heat: memory"));
   if (data.times) byId("heat").append(option("time", "Heat: time"));
+  if (comparing) byId("heat").append(option("changes", "Changes"));
   byId("heat").value = state.heat;
-  documents.forEach((shown, index) => byId("file").append(option(String(index), `${shown.title} (${plural(shown.count, "node")})`)));
+  fillFiles();
   byId("source").hidden = byId("divider").hidden = !documents.length;
   document.title = `${data.model} · j2o report`;
-  byId("title").textContent = data.model;
-  const facts = [plural(data.nodes.length, "node"), plural(operators.length, "operator"), `opset ${data.opset}`, data.producer];
+  byId("title").textContent = comparing ? `${data.model} against ${data.against}` : data.model;
+  byId("changed").hidden = !comparing;
+  const changed = comparing ? changesText(countChanges(data.nodes.keys())) || "no changes" : "";
+  const facts = [changed, plural(data.nodes.length, "node"), plural(operators.length, "operator"), `opset ${data.opset}`, data.producer];
   if (data.times) facts.push(duration(nodeTime.reduce((sum, time) => sum + time, 0)));
   byId("summary").textContent = facts.filter(Boolean).join(" · ");
   if (!names.length) {
@@ -135,6 +206,11 @@ darkWanted.addEventListener("change", () => setTheme(storedTheme() || (darkWante
 function listen() {
   for (const id of ["search", "operator", "where"]) byId(id).addEventListener("input", listNodes);
   byId("only").addEventListener("click", () => setOnly(!state.only));
+  byId("changed").addEventListener("click", () => {
+    state.changed = !state.changed;
+    byId("changed").setAttribute("aria-pressed", String(state.changed));
+    listNodes();
+  });
   byId("file").addEventListener("change", () => showDocument(documents[Number(byId("file").value)]));
   byId("heat").addEventListener("change", () => {
     state.heat = byId("main").dataset.heat = byId("heat").value;
@@ -166,8 +242,13 @@ function listen() {
       const own = row.node >= 0 ? bodies.get(row.node) : [row.graph];
       foldRow(at, !own.some((body) => state.folded.has(body)));
     } else {
-      chooseNode(row.node, true);
+      chooseRow(at);
     }
+  });
+  byId("everything").addEventListener("click", () => {
+    showEverything();
+    listNodes();
+    byId("search").focus();
   });
   byId("lines").addEventListener("mouseover", (event) => point(state.shown.rows[sourceList.rowAt(event)]?.line || null, -1));
   byId("nodes").addEventListener("mouseover", (event) => {
@@ -176,6 +257,7 @@ function listen() {
   });
   for (const id of ["lines", "nodes"]) byId(id).addEventListener("mouseleave", () => point(null, -1));
   document.addEventListener("keydown", onKey);
+  window.addEventListener("hashchange", followLink);
   listenDivider("divider", "--source-width", 15, 80, (part) => part * 100);
   listenDivider("list-divider", "--list-width", 15, 60, (part) => (1 - part) * 100);
   listenGraph();
@@ -222,7 +304,10 @@ function onKey(event) {
   } else if (typing) {
     taken = event.key === "Enter" || event.key === "ArrowDown";
     if (taken && state.rows.length) {
-      goToRow(Math.max(0, state.rows.findIndex((row) => row.node >= 0)));
+      const first = Math.max(0, state.rows.findIndex((row) => row.node >= 0 || row.found));
+      nodeList.active = first;
+      nodeList.show(first, true);
+      chooseRow(first);
       byId("nodes").focus();
     }
   } else if (event.key === "/") {
@@ -255,7 +340,16 @@ function listenDivider(id, property, least, largest, percentAt) {
   });
 }
 
+// On a narrow screen one of the three is seen at a time.
+function showPane(name) {
+  byId("main").dataset.pane = name;
+  for (const tab of byId("panes").children) tab.setAttribute("aria-selected", String(tab.dataset.pane === name));
+}
+
 function listenGraph() {
+  for (const tab of byId("panes").children) tab.addEventListener("click", () => showPane(tab.dataset.pane));
+  byId("colour").value = state.colour;
+  byId("colour").addEventListener("change", () => setColour(byId("colour").value));
   byId("fit").addEventListener("click", () => picture.fit());
   byId("zoom-in").addEventListener("click", () => picture.zoom(1.25));
   byId("zoom-out").addEventListener("click", () => picture.zoom(0.8));
@@ -267,6 +361,7 @@ function listenGraph() {
 }
 
 byId("main").dataset.heat = state.heat;
+showPane("drawing");
 fillControls();
 listen();
 sourceList.reset(state.shown.rows.length, -1);
@@ -274,3 +369,4 @@ listNodes();
 showDetails();
 const first = state.shown.rows.findIndex((row) => row.line && row.line.nodes.length);
 if (first >= 0) sourceList.show(first, true);
+followLink();

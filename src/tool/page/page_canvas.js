@@ -1,6 +1,7 @@
 // The picture: draws what can be seen of a Drawing, moves and zooms it. What boxes say and which colour they have its
 // user tells by `look`:
-//   node(index)    { title, rows, hue or -1, heat from 0 to 1 }      level(number)  { title, rows, stripes [hue, share] }
+//   node(index)    { title, rows, hue or -1, heat from 0 to 1, sign and kind of change, faded }
+//   level(number)  { title, rows, stripes [hue, share], heat, sign, faded }
 //   port(value)    { title, rows }                                  label(value)   the text on an edge
 //   isLinked(index), linkedIn(level number)   are nodes to be lit, how many are in a closed box
 //   chosen()       { level, box } or null                           isNear(value)  is an edge to be lit
@@ -29,7 +30,7 @@ class Picture {
     this.canvas.width = Math.round(this.width * ratio);
     this.canvas.height = Math.round(this.height * ratio);
     if (!this.width) return;
-    if (first) this.events.ready();
+    if (first && !this.moving) this.events.ready();
     else [this.x, this.y] = [middle.x - this.width / 2 / this.scale, middle.y - this.height / 2 / this.scale];
     this.draw();
   }
@@ -106,7 +107,7 @@ class Picture {
   readColours() {
     const style = getComputedStyle(document.documentElement), read = (name) => style.getPropertyValue(name).trim();
     this.colours = { theme: document.documentElement.dataset.theme, hues: new Map() };
-    for (const name of ["page", "bar", "ink", "faint", "rule", "accent", "heat", "edge", "nest"]) this.colours[name] = read(`--${name}`);
+    for (const name of ["page", "bar", "ink", "faint", "rule", "accent", "heat", "edge", "nest", "new", "gone", "changed"]) this.colours[name] = read(`--${name}`);
     for (const name of ["tint-saturation", "tint", "linked", "mark", "word"]) this.colours[name] = read(`--${name}`);
   }
   hue(hue) {
@@ -208,13 +209,17 @@ class Picture {
     context.stroke();
     this.drawLevel(box.inner, x + (box.width - box.inner.width) / 2, y + HEADING, depth + 1);
     if (this.scale < TEXT_FROM / 2) return;
-    const font = `600 12px ${FONT}`, label = this.fitted(`▾ ${title}`, font, box.width - 20);
-    context.font = font;
-    const wide = context.measureText(label).width;
-    context.fillStyle = depth % 2 ? colours.page : colours.nest;
-    context.fillRect(x + 6, y + 5, wide + 8, 18);
+    const font = `600 12px ${FONT}`, small = `11px ${FONT}`, room = box.width - 20;
+    const label = this.fitted(`▾ ${title}`, font, room), wide = this.wide(label, font);
+    const said = room - wide > 60 ? this.fitted(rows[0] || "", small, room - wide - 10) : "";
+    context.fillStyle = depth % 2 ? colours.page : colours.nest; // over edges that enter here
+    context.fillRect(x + 6, y + 5, wide + (said ? this.wide(said, small) + 14 : 0) + 8, 18);
     this.write(label, font, colours.ink, x + 10, y + 14, box.width, "left");
-    if (box.width - wide > 80) this.write(rows[0] || "", `11px ${FONT}`, colours.faint, x + wide + 20, y + 14.5, box.width - wide - 30, "left");
+    this.write(said, small, colours.faint, x + wide + 20, y + 14.5, box.width, "left");
+  }
+  wide(text, font) {
+    this.context.font = font;
+    return this.context.measureText(text).width;
   }
 
   drawBox(box, x, y) {
@@ -225,8 +230,9 @@ class Picture {
   }
 
   drawNode(index, box, x, y) {
-    const { context, colours } = this, { title, rows, hue, heat } = this.look.node(index);
+    const { context, colours } = this, { title, rows, hue, heat, sign, kind, faded } = this.look.node(index);
     const shades = hue < 0 ? null : this.hue(hue), linked = this.look.isLinked(index);
+    context.globalAlpha = faded && !linked ? 0.45 : 1;
     this.shape(x, y, box.width, box.height, 5);
     context.fillStyle = shades ? (linked ? shades.linked : shades.fill) : colours.bar;
     context.fill();
@@ -236,19 +242,25 @@ class Picture {
       context.fillRect(x + 1, y + box.height - 4, Math.max(2, (box.width - 2) * heat), 3);
       context.globalAlpha = 1;
     }
-    context.lineWidth = linked ? 2.5 : 1;
-    context.strokeStyle = shades ? shades.mark : colours.faint;
+    context.lineWidth = linked || sign ? 2.5 : 1;
+    context.strokeStyle = sign ? colours[kind] : shades ? shades.mark : colours.faint;
     context.stroke();
-    if (this.scale < TEXT_FROM) return;
+    if (sign) this.badge(sign, x, y, colours[kind]);
+    if (this.scale < TEXT_FROM) {
+      context.globalAlpha = 1;
+      return;
+    }
     const inside = this.drawing.inside.has(index), room = box.width - 12;
     const tall = rows.length && box.height >= TALL_NODE_HEIGHT;
     this.write(`${inside ? "▸ " : ""}${title}`, `600 12px ${FONT}`, shades ? shades.word : colours.ink, x + box.width / 2, y + (tall ? 13.5 : box.height / 2 + 0.5), room, "center");
     if (tall) this.write(rows[0], `10px ${MONO}`, colours.faint, x + box.width / 2, y + 28, room, "center");
+    context.globalAlpha = 1;
   }
 
   drawClosed(number, box, x, y) {
-    const { context, colours } = this, { title, rows, stripes, heat } = this.look.level(number);
+    const { context, colours } = this, { title, rows, stripes, heat, sign, faded } = this.look.level(number);
     const linked = this.look.linkedIn(number);
+    context.globalAlpha = faded && !linked ? 0.5 : 1;
     this.shape(x, y, box.width, box.height, 7);
     context.fillStyle = colours.bar;
     context.fill();
@@ -264,30 +276,36 @@ class Picture {
       context.globalAlpha = 0.28;
       context.fillStyle = colours.heat;
       context.fillRect(x, y, box.width * heat, box.height - 4);
-      context.globalAlpha = 1;
     }
     context.restore();
     this.shape(x, y, box.width, box.height, 7);
     context.lineWidth = linked ? 2.5 : 1.25;
     context.strokeStyle = linked ? this.linkedColour() : colours.faint;
     context.stroke();
-    if (this.scale < TEXT_FROM) return;
+    if (sign) this.badge(sign, x, y, colours.changed);
+    context.globalAlpha = faded && !linked ? 0.5 : 1;
+    if (this.scale >= TEXT_FROM) this.writeClosed(title, rows, box, x, y);
+    context.globalAlpha = 1;
+    if (linked) this.badge(String(linked), x + box.width, y, this.linkedColour());
+  }
+  writeClosed(title, rows, box, x, y) {
+    const { colours } = this;
     this.write(`▸ ${title}`, `600 12px ${FONT}`, colours.ink, x + box.width / 2, y + 13.5, box.width - 12, "center");
     this.write(rows[0] || "", `11px ${FONT}`, colours.faint, x + box.width / 2, y + 29, box.width - 12, "center");
-    if (linked) this.badge(String(linked), x + box.width, y);
   }
   linkedColour() {
     const hue = this.look.linkedHue();
     return hue < 0 ? this.colours.accent : this.hue(hue).mark;
   }
-  badge(text, x, y) {
+  badge(text, x, y, colour) {
+    if (this.scale < TEXT_FROM / 2) return;
     const { context, colours } = this, font = `600 10px ${FONT}`;
     context.font = font;
     const width = Math.max(16, context.measureText(text).width + 8);
     this.shape(x - width / 2, y - 8, width, 16, 8);
-    context.fillStyle = this.linkedColour();
+    context.fillStyle = colour;
     context.fill();
-    this.write(text, font, colours.page, x, y + 0.5, 60, "center");
+    this.write(text, font, colours.page, x, y + 0.5, 80, "center");
   }
 
   drawPort(value, box, x, y) {

@@ -38,7 +38,7 @@ static size_t file_row(Page *page, Str file) {
   size_t row;
   if (!file) return NONE;
   bool is_library = is_library_file(file, str_length(file));
-  const Source *source = is_library ? NULL : source_open(page->job, file);
+  const Source *source = is_library && !page->job->libraries ? NULL : source_open(page->job, file);
   const void *identity = source ? (const void *)source : file;
   if (!row_of(page, &page->file_rows, (uint64_t)(uintptr_t)identity, 0, &row)) return row;
   Builder *json = &page->file_rows.json;
@@ -74,35 +74,31 @@ static size_t trace_frame(Page *page, const OriginIndex *index, uint32_t row) {
 }
 
 /* Of every origin its frames innermost first, -1 before a further trace. */
-static Builder all_traces(Page *page, const OriginIndex *index) {
-  Builder json;
-  builder_init(&json, page->context);
-  json.limit = job_limit(page->job);
+static void add_traces(Page *page, Builder *json, const OriginIndex *index) {
   for (size_t i = 0; i < index->origins.count; i++) {
     const IndexOrigin *origin = &index->origins.items[i];
-    builder_add(&json, i ? ",\n[" : "\n[");
+    builder_add(json, json->length ? ",\n[" : "\n[");
     for (size_t k = 0; k < origin->chains.count; k++) {
       const Chain *chain = &origin->chains.items[k];
-      if (k) builder_add(&json, ",-1");
+      if (k) builder_add(json, ",-1");
       for (size_t f = 0; f < chain->count; f++) {
-        if (k || f) builder_add(&json, ",");
-        add_row(&json, trace_frame(page, index, chain->frames[f]));
+        if (k || f) builder_add(json, ",");
+        add_row(json, trace_frame(page, index, chain->frames[f]));
       }
     }
-    builder_add(&json, "]");
+    builder_add(json, "]");
   }
-  return json;
 }
 
 /* ---- lines ---- */
 
 /* Numbers of origins, and what of them is no node. */
-static void add_passages(Builder *json, const IndexLine *line, LineRelation relation) {
+static void add_passages(Builder *json, const IndexLine *line, LineRelation relation, size_t first_trace) {
   const char *between = "";
   builder_add(json, ",[");
   for (size_t i = 0; i < line->passages.count; i++) {
     if (line->passages.items[i].relation != relation) continue;
-    builder_format(json, "%s%u", between, line->passages.items[i].origin);
+    builder_format(json, "%s%zu", between, line->passages.items[i].origin + first_trace);
     between = ",";
   }
   builder_add(json, "]");
@@ -126,41 +122,41 @@ static void add_others(Page *page, Builder *json, const OriginIndex *index, cons
 }
 
 /* [file, number, [function texts], own, fused, through, [constant texts], [removed texts]]: own, fused and through are
- * rows of traces. Of libraries only the lines that something came from. */
-static Builder all_lines(Page *page, const OriginIndex *index) {
-  Builder json;
-  builder_init(&json, page->context);
-  json.limit = job_limit(page->job);
-  size_t count = 0;
+ * rows of traces, of which the index's begin at first_trace. */
+static void add_line(Page *page, Builder *json, const OriginIndex *index, const IndexLine *line, size_t first_trace) {
+  builder_add(json, json->length ? ",\n[" : "\n[");
+  add_row(json, file_row(page, line->file));
+  builder_format(json, ",%u,[", line->number);
+  for (size_t k = 0; k < line->functions.count; k++) {
+    builder_format(json, "%s%zu", k ? "," : "", text_row(page, line->functions.items[k]));
+  }
+  builder_add(json, "]");
+  for (LineRelation relation = RELATION_OWN; relation > RELATION_NONE; relation--) {
+    add_passages(json, line, relation, first_trace);
+  }
+  add_others(page, json, index, line, INDEX_INITIALIZER);
+  add_others(page, json, index, line, INDEX_REMOVED);
+  builder_add(json, "]");
+}
+
+/* Of libraries only the lines that something came from. */
+static void add_index_lines(Page *page, Builder *json, const OriginIndex *index, size_t first_trace) {
   for (size_t i = 0; i < index->lines.count; i++) {
     const IndexLine *line = &index->lines.items[i];
     bool is_end = false;
     for (size_t k = 0; k < line->passages.count && !is_end; k++) {
       is_end = line->passages.items[k].relation >= RELATION_FUSED;
     }
-    if (line->is_library && !is_end) continue;
-    builder_add(&json, count++ ? ",\n[" : "\n[");
-    add_row(&json, file_row(page, line->file));
-    builder_format(&json, ",%u,[", line->number);
-    for (size_t k = 0; k < line->functions.count; k++) {
-      builder_format(&json, "%s%zu", k ? "," : "", text_row(page, line->functions.items[k]));
-    }
-    builder_add(&json, "]");
-    for (LineRelation relation = RELATION_OWN; relation > RELATION_NONE; relation--)
-      add_passages(&json, line, relation);
-    add_others(page, &json, index, line, INDEX_INITIALIZER);
-    add_others(page, &json, index, line, INDEX_REMOVED);
-    builder_add(&json, "]");
+    if (!line->is_library || is_end) add_line(page, json, index, line, first_trace);
   }
-  return json;
 }
 
 /* ---- nodes ---- */
 
 static bool is_shown_apart(Str key) {
-  static const char *const keys[] = {METADATA_PREFIX "callsite", METADATA_PREFIX "plugin",
+  static const char *const keys[] = {METADATA_PREFIX "callsite",      METADATA_PREFIX "plugin",
                                      METADATA_PREFIX "jax_traceback", METADATA_PREFIX "stacktrace",
-                                     METADATA_PREFIX "module"};
+                                     METADATA_PREFIX "module",        METADATA_PREFIX "span"};
   if (str_is(key, TORCH_TRACE) || str_is(key, METADATA_REFERENCE)) return true;
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     if (str_is(key, keys[i])) return true;
@@ -193,14 +189,24 @@ static void add_facts(Page *page, Builder *json, const Node *node) {
   builder_add(json, "]");
 }
 
-/* [graph, operator, name, place, trace, plugin, calls, [inputs], [outputs], [facts], module] */
-static void add_node(Page *page, Builder *json, const Item *item, size_t graph) {
+/* [first line, first column, last line, last column] of the expression that became the node, columns in bytes; or 0. */
+static void add_span(Builder *json, const Node *node) {
+  Str span = metadata_get(&node->metadata, METADATA_PREFIX "span");
+  unsigned first, start, last, stop;
+  int read = 0;
+  bool good = span && sscanf(span, "%7u:%7u-%7u:%7u%n", &first, &start, &last, &stop, &read) == 4 && !span[read];
+  if (good) builder_format(json, ",[%u,%u,%u,%u]", first, start, last, stop);
+  else builder_add(json, ",0");
+}
+
+/* [graph, operator, name, place, trace, plugin, calls, [inputs], [outputs], [facts], module, span] */
+static void add_node(Page *page, Builder *json, const Item *item, size_t graph, size_t first_trace) {
   const Node *node = item->node;
   builder_format(json, "[%zu", graph);
   add_next(json, text_row(page, operator_name(page->context, node)));
   add_next(json, text_row(page, node->name));
   add_next(json, place_row(page, item->place));
-  add_next(json, item->origin == NO_ROW ? NONE : item->origin);
+  add_next(json, item->origin == NO_ROW ? NONE : item->origin + first_trace);
   add_next(json, text_row(page, metadata_get(&node->metadata, METADATA_PREFIX "plugin")));
   add_next(json, text_row(page, metadata_get(&node->metadata, METADATA_PREFIX "stacktrace")));
   builder_add(json, ",[");
@@ -216,6 +222,7 @@ static void add_node(Page *page, Builder *json, const Item *item, size_t graph) 
   builder_add(json, "]");
   add_facts(page, json, node);
   add_next(json, text_row(page, item->module));
+  add_span(json, node);
   builder_add(json, "]");
 }
 
@@ -252,17 +259,20 @@ static Str function_name(Page *page, const Function *function) {
 }
 
 /* ["graph" | "body" | "function", name, the node it is a body of, [inputs], [outputs]] */
-static Graphs all_graphs(Page *page, const Model *model, const OriginIndex *index) {
+static Graphs all_graphs(Page *page, const PageModels *models) {
   Graphs graphs = {0};
   builder_init(&graphs.json, page->context);
   graphs.json.limit = job_limit(page->job);
-  add_graph(page, &graphs, model->graph, model->graph->name, "graph", NONE);
-  for (size_t i = 0; i < model->functions.count; i++) {
-    const Function *function = model->functions.items[i];
-    add_graph(page, &graphs, function->body, function_name(page, function), "function", NONE);
+  for (size_t i = 0; i < models->count; i++) {
+    const Model *model = models->indexes[i]->model;
+    add_graph(page, &graphs, model->graph, model->graph->name, "graph", NONE);
+    for (size_t k = 0; k < model->functions.count; k++) {
+      const Function *function = model->functions.items[k];
+      add_graph(page, &graphs, function->body, function_name(page, function), "function", NONE);
+    }
   }
-  for (size_t i = 0; i < index->counts[INDEX_NODE]; i++) {
-    const Node *node = index->items.items[i].node;
+  for (size_t i = 0; i < models->node_count; i++) {
+    const Node *node = page_item(models, i)->node;
     for (size_t k = 0; k < node->attributes.count; k++) {
       const Attribute *attribute = &node->attributes.items[k];
       if (attribute->kind == ATTRIBUTE_GRAPH) add_graph(page, &graphs, attribute->graph, attribute->name, "body", i);
@@ -271,13 +281,51 @@ static Graphs all_graphs(Page *page, const Model *model, const OriginIndex *inde
   return graphs;
 }
 
+/* ---- two models ---- */
+
+static void add_match(Builder *json, const Side *side, size_t node, size_t offset) {
+  size_t match = side->match[node];
+  if (json->length) builder_add(json, ",");
+  add_row(json, match ? match - 1 + offset : NONE);
+}
+
+static size_t detail_row(Page *page, Str detail) {
+  report_add(&page->words, detail);
+  return spelled_row(page);
+}
+
+static void add_change(Page *page, Builder *json, const Change *change, const Node *node) {
+  static const char *const kinds[] = {[CHANGE_REMOVED] = "gone", [CHANGE_ADDED] = "new", [CHANGE_ALTERED] = "changed"};
+  builder_format(json, "%s[%zu,\"%s\",[", json->length ? ",\n" : "\n", node_index(node), kinds[change->kind]);
+  for (size_t i = 0; i < change->details.count; i++) {
+    builder_format(json, "%s%zu", i ? "," : "", detail_row(page, change->details.items[i]));
+  }
+  builder_add(json, "]]");
+}
+
+/* matches: of each node the one of the other model that it is, or -1; changes: [node, "new" | "gone" | "changed",
+ * [what changed]] */
+static void compare_models(Page *page, const PageModels *models, Builder *matches, Builder *changes) {
+  const Diff *diff = models->diff;
+  for (size_t i = 0; i < models->node_count; i++) {
+    bool is_first = i < models->first_count;
+    add_match(matches, is_first ? &diff->b : &diff->a, is_first ? i : i - models->first_count,
+              is_first ? models->first_count : 0);
+  }
+  for (size_t i = 0; i < models->changes->count; i++) {
+    const Change *change = &models->changes->items[i];
+    if (change->b) add_change(page, changes, change, change->b);
+    if (change->a) add_change(page, changes, change, change->a);
+  }
+}
+
 /* ---- the whole ---- */
 
-static size_t add_times(Page *page, Builder *json, const OriginIndex *index, const Profile *profile) {
+static size_t add_times(Page *page, Builder *json, const PageModels *models, const Profile *profile) {
   size_t timed = 0;
   builder_add(json, ",\n\"times\": [");
-  for (size_t i = 0; i < index->counts[INDEX_NODE]; i++) {
-    const double *time = map_get_pointer(&profile->times, index->items.items[i].node->name);
+  for (size_t i = 0; i < models->first_count; i++) {
+    const double *time = map_get_pointer(&profile->times, page_item(models, i)->node->name);
     if (time) builder_format(json, "%s[%zu,%.3f]", timed++ ? "," : "", i, *time);
   }
   builder_add(json, "]");
@@ -294,60 +342,84 @@ static void add_rows(Builder *json, const char *key, const Builder *rows) {
   builder_add(json, "]");
 }
 
-static void add_head(Builder *json, const Job *job, const Model *model) {
-  const char *slash = strrchr(job->path, '/');
-  const char *name = slash ? slash + 1 : job->path;
-  builder_add(json, "{\"model\": ");
+static void add_name(Builder *json, const char *path) {
+  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
   spell_text(json, SPELL_JSON, name, strlen(name));
+}
+
+static void add_head(Builder *json, const PageModels *models) {
+  const Model *model = models->indexes[0]->model;
+  builder_add(json, "{\"model\": ");
+  add_name(json, models->paths[0]);
+  if (models->count > 1) {
+    builder_add(json, ", \"against\": ");
+    add_name(json, models->paths[1]);
+    builder_format(json, ", \"first\": %zu", models->first_count);
+  }
   builder_add(json, ", \"producer\": ");
   spell_text(json, SPELL_JSON, model->producer_name, str_length(model->producer_name));
   builder_format(json, ", \"opset\": %" PRId64 ", \"help\": ", model->opset);
   spell_text(json, SPELL_JSON, no_places_help, strlen(no_places_help));
 }
 
-PageData page_data(Job *job, Model *model, const Profile *profile) {
+/* The parts that the models have, one after the other. */
+typedef struct Parts {
+  Builder nodes, traces, lines, matches, changes;
+} Parts;
+
+static void add_models(Page *page, const PageModels *models, const Graphs *graphs, Parts *parts) {
+  size_t first_trace = 0, node = 0;
+  for (size_t i = 0; i < models->count; i++) {
+    const OriginIndex *index = models->indexes[i];
+    for (size_t k = 0; k < index->counts[INDEX_NODE]; k++, node++) {
+      const Item *item = &index->items.items[k];
+      size_t graph = (size_t)(uintptr_t)map_get_pointer(&graphs->known, item->node->graph) - 1;
+      builder_add(&parts->nodes, node ? ",\n" : "\n");
+      add_node(page, &parts->nodes, item, graph, first_trace);
+    }
+    add_traces(page, &parts->traces, index);
+    add_index_lines(page, &parts->lines, index, first_trace);
+    first_trace += index->origins.count;
+  }
+  if (models->diff) compare_models(page, models, &parts->matches, &parts->changes);
+}
+
+PageData page_data(Job *job, const PageModels *models, const Profile *profile) {
   Context *context = &job->context;
   Page page = {.job = job, .context = context, .words = {.context = context}};
-  Rows *all[] = {&page.texts, &page.values, &page.frames, &page.places, &page.file_rows};
+  Parts parts;
+  Builder *all[] = {&page.texts.json,     &page.values.json, &page.frames.json, &page.places.json,
+                    &page.file_rows.json, &page.words.line,  &parts.nodes,      &parts.traces,
+                    &parts.lines,         &parts.matches,    &parts.changes};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-    builder_init(&all[i]->json, context);
-    all[i]->json.limit = job_limit(job);
+    builder_init(all[i], context);
+    all[i]->limit = job_limit(job);
   }
-  builder_init(&page.words.line, context);
-  OriginIndex *index = model_index(context, model);
-  index_sources(job, index);
-  Graphs graphs = all_graphs(&page, model, index);
-  Builder rows;
-  builder_init(&rows, context);
-  rows.limit = job_limit(job);
-  for (size_t i = 0; i < index->counts[INDEX_NODE]; i++) {
-    const Item *item = &index->items.items[i];
-    size_t graph = (size_t)(uintptr_t)map_get_pointer(&graphs.known, item->node->graph) - 1;
-    builder_add(&rows, i ? ",\n" : "\n");
-    add_node(&page, &rows, item, graph);
-  }
-  Builder traces = all_traces(&page, index), lines = all_lines(&page, index);
-  Builder levels = page_levels(&page, model, index);
-  PageData data = {.node_count = index->counts[INDEX_NODE], .placed_count = index->placed_count};
-  data.file_count = page.files_with_text;
-  uint64_t size = graphs.json.length + rows.length + levels.length + traces.length + lines.length;
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) size += all[i]->json.length;
+  Graphs graphs = all_graphs(&page, models);
+  add_models(&page, models, &graphs, &parts);
+  Builder levels = page_levels(&page, models);
+  PageData data = {.node_count = models->node_count, .file_count = page.files_with_text};
+  for (size_t i = 0; i < models->count; i++) data.placed_count += models->indexes[i]->placed_count;
+  uint64_t size = graphs.json.length + levels.length;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) size += all[i]->length;
   if (size > job_limit(job)) fail_too_large(job, "the page", size);
   Builder *json = &data.json;
   builder_init(json, context);
   json->limit = job_limit(job);
-  add_head(json, job, model);
+  add_head(json, models);
   add_rows(json, "texts", &page.texts.json);
   add_rows(json, "values", &page.values.json);
   add_rows(json, "files", &page.file_rows.json);
   add_rows(json, "frames", &page.frames.json);
-  add_rows(json, "traces", &traces);
-  add_rows(json, "lines", &lines);
+  add_rows(json, "traces", &parts.traces);
+  add_rows(json, "lines", &parts.lines);
   add_rows(json, "places", &page.places.json);
   add_rows(json, "graphs", &graphs.json);
-  add_rows(json, "nodes", &rows);
+  add_rows(json, "nodes", &parts.nodes);
   add_rows(json, "levels", &levels);
-  if (profile) data.timed_count = add_times(&page, json, index, profile);
+  if (models->diff) add_rows(json, "matches", &parts.matches);
+  if (models->diff) add_rows(json, "changes", &parts.changes);
+  if (profile) data.timed_count = add_times(&page, json, models, profile);
   builder_add(json, "}");
   return data;
 }

@@ -45,7 +45,9 @@ function traceItems(trace) {
     const item = make("li", isLibrary ? "library" : "");
     const label = `${text(path).split(/[/\\]/).slice(-2).join("/")}:${number}`;
     item.title = text(path);
-    if (isLibrary) item.append(label);
+    const library = isLibrary && content ? documents.find((one) => one.file === file) : null;
+    if (library) item.append(link(label, () => { showRow(library, number - 1); byId("lines").focus(); }));
+    else if (isLibrary) item.append(label);
     else item.append(link(label, () => { const line = lineOf(data.frames[row]); setLine(line); showLine(line); markAll(); byId("lines").focus(); }));
     item.append(` in ${text(name)}`);
     items.push(item);
@@ -68,6 +70,7 @@ function showDetails() {
   const details = byId("details");
   details.replaceChildren();
   showChosen();
+  details.classList.toggle("empty", state.node < 0 && state.level < 0);
   if (state.node < 0 && state.level >= 0) {
     details.append(...levelDetails(state.level));
     return;
@@ -91,7 +94,8 @@ function showDetails() {
     origin.append(`, ${duration(whole)}${own < whole ? `, ${duration(own)} of it its own` : ""}`);
   }
   details.append(title, origin);
-  const called = functions.get(node[OPERATOR]);
+  if (comparing) details.append(...changeDetails(state.node));
+  const called = functions.get(`${sideOf(state.node)}/${node[OPERATOR]}`);
   if (called !== undefined) {
     details.append(make("p", "", "calls ", link(`function ${text(node[OPERATOR])}`, () => members[called].length && goToNode(members[called][0]))));
   }

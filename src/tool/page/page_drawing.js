@@ -61,7 +61,7 @@ class Drawing {
     let row = [this.levels[0]];
     if (row[0].kind === "model") {
       this.open.add(0);
-      row = [this.levels[1]];
+      row = this.levels.filter((level) => level.kind === "graph");
     }
     for (let shown = 0, depth = 0; row.length; depth++) {
       for (const level of row) shown += level.size;
@@ -89,6 +89,9 @@ class Drawing {
   // Opens all that is around a node.
   reveal(node) {
     for (let at = this.home[node]; at >= 0; at = this.levels[at].parent) this.setOpen(at, true);
+  }
+  revealLevel(number) {
+    for (let at = this.levels[number].parent; at >= 0; at = this.levels[at].parent) this.setOpen(at, true);
   }
   // What is seen of a node: itself, or the outermost closed box around it.
   seenAs(node) {

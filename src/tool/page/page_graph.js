@@ -12,7 +12,7 @@ function summaryOf(number) {
   const summary = (summaries[number] = { nodes: 0, time: 0, bytes: 0, hues: new Map(), operators: new Map() });
   const level = drawing.levels[number];
   const addNode = (index) => {
-    const hue = nodeLine[index] ? nodeLine[index].hue : -1, operator = data.nodes[index][OPERATOR];
+    const hue = hueOf(index), operator = data.nodes[index][OPERATOR];
     summary.nodes++;
     summary.time += nodeTime[index];
     summary.bytes += nodeBytes[index];
@@ -43,13 +43,23 @@ function levelTitle(number) {
   if (kind === "node") return text(data.nodes[node][OPERATOR]);
   if (kind === "body") return `${text(data.nodes[node][OPERATOR])} ${text(name)}`;
   if (kind === "function") return `function ${text(name)}`;
+  if (comparing && kind === "graph") return modelName(number > 1 ? 1 : 0);
   return kind === "part" ? `part ${text(name)}` : text(name);
 }
 // Names from the outermost module inwards.
 function levelPath(number) {
   const names = [];
+  if (drawing.levels[number].kind === "graph") return levelTitle(number);
   for (let at = number; at > 0 && !["graph", "model"].includes(drawing.levels[at].kind); at = drawing.levels[at].parent) names.unshift(levelTitle(at));
   return names.join(" / ");
+}
+
+function setColour(colour) {
+  state.colour = colour;
+  summaries.length = 0;
+  levelLooks.clear();
+  nodeList.reset(nodeList.count, nodeList.active);
+  drawGraph();
 }
 
 // ---- what the picture asks ----
@@ -57,9 +67,11 @@ function levelPath(number) {
 const looks = new Map();
 function nodeLook(index) {
   if (!looks.has(index)) {
-    looks.set(index, { title: text(data.nodes[index][OPERATOR]), rows: constantsOf(index).length ? [constantsOf(index).map(typeText).join(", ")] : [], hue: nodeLine[index] ? nodeLine[index].hue : -1 });
+    looks.set(index, { title: text(data.nodes[index][OPERATOR]), rows: constantsOf(index).length ? [constantsOf(index).map(typeText).join(", ")] : [],
+      sign: changes.has(index) ? SIGNS[changes.get(index).kind] : "", kind: changes.get(index)?.kind, faded: comparing && !changes.has(index) });
   }
   const look = looks.get(index), { heat } = state;
+  look.hue = hueOf(index);
   look.heat = heat === "time" ? nodeTime[index] / (most.nodeTime || 1) : heat === "memory" ? nodeBytes[index] / (most.nodeBytes || 1) : 0;
   return look;
 }
@@ -69,7 +81,8 @@ function levelLook(number) {
   const { what } = drawing.levels[number];
   if (!levelLooks.has(number)) {
     const rows = [[text(what), plural(summaryOf(number).nodes, "node")].filter(Boolean).join(" · ")];
-    levelLooks.set(number, { title: levelTitle(number), rows, stripes: stripesOf(number) });
+    const sign = comparing ? changesOfLevel(number) : "";
+    levelLooks.set(number, { title: levelTitle(number), rows, stripes: stripesOf(number), sign, faded: comparing && !sign });
   }
   const look = levelLooks.get(number), whole = summaryOf(0), own = summaryOf(number), { heat } = state;
   look.heat = heat === "time" ? own.time / (whole.time || 1) : heat === "memory" ? own.bytes / (whole.bytes || 1) : 0;
@@ -88,6 +101,7 @@ function light() {
     const inside = drawing.insideOf(drawing.levels[seen.level], seen.box);
     if (inside >= 0 && !drawing.isOpen(inside)) levels.set(inside, (levels.get(inside) || 0) + 1);
   };
+  if (comparing && node >= 0 && data.matches[node] >= 0) add(data.matches[node]);
   if (line && line.nodes.length) line.nodes.forEach(add);
   else if (line) data.nodes.forEach((one, index) => nodePasses(one, line) && add(index));
   const near = state.pointedNode >= 0 ? state.pointedNode : node;

@@ -7,15 +7,15 @@
  */
 #include "tool/page/page_rows.h"
 
-enum { BOX_NODE, BOX_LEVEL, BOX_PORT, BOX_BORDER, BOX_KINDS };
+enum { WRITTEN_NODE, WRITTEN_LEVEL, WRITTEN_PORT, WRITTEN_BORDER, WRITTEN_KINDS };
 
-static int64_t box_of(Page *page, const LevelItem *item) {
+static int64_t box_of(Page *page, const LevelBox *item) {
   size_t number;
-  if (item->kind == ITEM_NODE) return (int64_t)item->node * BOX_KINDS + BOX_NODE;
-  if (item->kind == ITEM_LEVEL) return (int64_t)item->inside->number * BOX_KINDS + BOX_LEVEL;
+  if (item->kind == BOX_NODE) return (int64_t)item->node * WRITTEN_KINDS + WRITTEN_NODE;
+  if (item->kind == BOX_LEVEL) return (int64_t)item->inside->number * WRITTEN_KINDS + WRITTEN_LEVEL;
   number = value_row(page, item->value);
   if (number == NONE) number = 0; /* stands for several: none of them is named */
-  return (int64_t)number * BOX_KINDS + (item->named ? BOX_PORT : BOX_BORDER);
+  return (int64_t)number * WRITTEN_KINDS + (item->named ? WRITTEN_PORT : WRITTEN_BORDER);
 }
 
 static void add_boxes(Page *page, Builder *json, const Level *level) {
@@ -36,9 +36,9 @@ static void add_edges(Page *page, Builder *json, const Level *level) {
   }
 }
 
-Builder page_levels(Page *page, const Model *model, const OriginIndex *index) {
+Builder page_levels(Page *page, const PageModels *models) {
   static const char *const kinds[] = {"model", "graph", "function", "node", "body", "module", "call", "part"};
-  const Levels *levels = model_levels(page->context, model, index);
+  const Levels *levels = model_levels(page->context, models->indexes, models->count);
   Builder json;
   builder_init(&json, page->context);
   json.limit = job_limit(page->job);

@@ -7,12 +7,15 @@
 //           [texts of what was removed]]: which traces belong to a line, and how
 //   graphs  ["graph" | "body" | "function", text, the node it is a body of, [inputs], [outputs]]
 //   nodes   [graph, operator text, name text, place, trace, plugin text, calls text, [inputs], [outputs], [fact texts],
-//           module text]
+//           module text, [first line, column, last line, column] or 0]
+//   levels  the drawing: page_levels.c
 //   times   [node, microseconds], where a profile was given
+// Of two models also, nodes from `first` on being the other's:
+//   matches the node of the other model that each is   changes  [node, "new" | "gone" | "changed", [fact texts]]
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 const text = (row) => (row < 0 ? "" : data.texts[row]);
-const GRAPH = 0, OPERATOR = 1, NAME = 2, PLACE = 3, TRACE = 4, PLUGIN = 5, CALLS = 6, INPUTS = 7, OUTPUTS = 8, FACTS = 9;
+const GRAPH = 0, OPERATOR = 1, NAME = 2, PLACE = 3, TRACE = 4, PLUGIN = 5, CALLS = 6, INPUTS = 7, OUTPUTS = 8, FACTS = 9, MODULE = 10, SPAN = 11;
 const UNFOLDED_UP_TO = 2000;
 
 const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
@@ -59,7 +62,11 @@ data.nodes.forEach((node, index) => {
   if (node[TRACE] >= 0) nodesOf[node[TRACE]].push(index);
 });
 for (const [file, number, names, own, fused, through, constants, removed] of data.lines) {
-  const line = { file, line: number, names: new Set(names), own: 0, callers: 0, time: 0, bytes: 0, hue: 0, constants, removed };
+  const known = (file < 0 ? names : [-1]).map((name) => lines.get(lineKey([file, number, name]))).find(Boolean); // of another model
+  const line = known || { file, line: number, names: new Set(), own: 0, callers: 0, time: 0, bytes: 0, hue: 0, nodes: [], traces: new Set(), through: new Set(), constants: [], removed: [] };
+  for (const name of names) line.names.add(name);
+  line.constants.push(...constants);
+  line.removed.push(...removed);
   for (const name of file < 0 ? names : [-1]) lines.set(lineKey([file, number, name]), line);
   for (const index of own.flatMap((trace) => nodesOf[trace])) {
     nodeLine[index] = line;
@@ -67,10 +74,10 @@ for (const [file, number, names, own, fused, through, constants, removed] of dat
     line.time += nodeTime[index];
     line.bytes += nodeBytes[index];
   }
-  line.nodes = [...own, ...fused].flatMap((trace) => nodesOf[trace]).sort((a, b) => a - b);
-  line.traces = new Set([...own, ...fused]);
-  line.through = new Set(through);
-  line.callers = through.reduce((sum, trace) => sum + nodesOf[trace].length, 0);
+  line.nodes = [...line.nodes, ...[...own, ...fused].flatMap((trace) => nodesOf[trace])].sort((a, b) => a - b);
+  for (const trace of [...own, ...fused]) line.traces.add(trace);
+  for (const trace of through) line.through.add(trace);
+  line.callers += through.reduce((sum, trace) => sum + nodesOf[trace].length, 0);
 }
 // Neighbouring lines get hues far apart: each is a golden angle from the one before.
 [...lines.values()].filter((line) => line.nodes.length).forEach((line, index) => (line.hue = (index * 137.5 + 210) % 360));
@@ -78,6 +85,15 @@ const isFrom = (index, line) => line.traces.has(data.nodes[index][TRACE]);
 const nodePasses = (node, line) => line.traces.has(node[TRACE]) || line.through.has(node[TRACE]);
 // A line is answered by its own nodes, or where it has none by those that it called.
 const isOfLine = (index, line) => isFrom(index, line) || (!line.nodes.length && nodePasses(data.nodes[index], line));
+// Where one line became nearly everything, or nobody knows the lines, operators tell nodes apart better.
+const operatorHues = new Map();
+{
+  const counts = new Map();
+  for (const node of data.nodes) counts.set(node[OPERATOR], (counts.get(node[OPERATOR]) || 0) + 1);
+  [...counts].sort((a, b) => b[1] - a[1]).forEach(([operator], index) => operatorHues.set(operator, (index * 137.5 + 210) % 360));
+}
+const busiest = [...lines.values()].reduce((most, line) => Math.max(most, line.own), 0);
+const hueOf = (index) => (state.colour === "operator" ? operatorHues.get(data.nodes[index][OPERATOR]) : nodeLine[index] ? nodeLine[index].hue : -1);
 
 // ---- documents: what the left side can show ----
 
@@ -94,6 +110,7 @@ const documents = [];
     const content = file < 0 ? 0 : data.files[file][2];
     const shown = { file, title: file < 0 ? "functions" : text(data.files[file][0]), rows: [], rowOf: new Map(), count: 0 };
     own.sort((a, b) => (file < 0 ? namesOf(a).localeCompare(namesOf(b)) : 0) || a.line - b.line);
+    shown.isSource = !!content;
     if (content) content.forEach((code, index) => shown.rows.push({ number: index + 1, code, line: null }));
     for (const line of own) {
       shown.count += line.own;
@@ -105,7 +122,13 @@ const documents = [];
     shown.width = shown.rows.reduce((most, row) => Math.max(most, row.code.length), 0);
     documents.push(shown);
   }
-  documents.sort((a, b) => b.count - a.count || a.title.localeCompare(b.title));
+  data.files.forEach(([path, isLibrary, content], file) => {
+    if (!isLibrary || !content) return;
+    const rows = content.map((code, index) => ({ number: index + 1, code, line: null }));
+    const width = content.reduce((most, code) => Math.max(most, code.length), 0);
+    documents.push({ file, title: text(path), rows, rowOf: new Map(), count: 0, isSource: true, isLibrary: true, width });
+  });
+  documents.sort((a, b) => !!a.isLibrary - !!b.isLibrary || b.count - a.count || a.title.localeCompare(b.title));
 })();
 
 // ---- values, graphs ----
@@ -123,8 +146,10 @@ data.nodes.forEach((node, index) => {
     readers.get(value).push(index);
   }
 });
+let side = -1; // which model's: its graph comes before its functions
 data.graphs.forEach(([kind, name, owner], index) => {
-  if (kind === "function") functions.set(name, index);
+  if (kind === "graph") side++;
+  if (kind === "function") functions.set(`${side}/${name}`, index);
   if (kind !== "body") return;
   if (!bodies.has(owner)) bodies.set(owner, []);
   bodies.get(owner).push(index);
@@ -137,16 +162,18 @@ const typeText = (value) => (value < 0 ? "" : text(data.values[value][1]));
 const state = {
   shown: documents[0] || { rows: [], rowOf: new Map(), width: 0 },
   rows: [], rowOfNode: new Int32Array(data.nodes.length), folded: new Set(),
-  node: -1, level: -1, line: null, pointed: null, pointedNode: -1, only: false, allFrames: false,
-  heat: data.times ? "time" : "count",
+  node: -1, level: -1, line: null, pointed: null, pointedNode: -1, only: false, allFrames: false, words: [],
+  heat: data.times ? "time" : data.against !== undefined ? "changes" : "count",
+  changed: false, colour: data.nodes.length > 20 && (busiest > 0.6 * data.nodes.length || !lines.size) ? "operator" : "line",
 };
 if (data.nodes.length > UNFOLDED_UP_TO) {
   data.graphs.forEach(([kind], index) => kind !== "graph" && state.folded.add(index));
 }
 const linkedLine = () => state.pointed || state.line;
-const heatOf = { time: (line) => line.time, memory: (line) => line.bytes, count: (line) => line.nodes.length, none: () => 0 };
-const heatText = { time: duration, memory: size, count: String, none: String };
-const mostOfLines = () => ({ time: most.lineTime, memory: most.lineBytes, count: most.lineCount, none: 0 })[state.heat];
+const heatOf = { time: (line) => line.time, memory: (line) => line.bytes, count: (line) => line.nodes.length, none: () => 0,
+  changes: (line) => Object.values(changesOfLine(line)).reduce((sum, count) => sum + count, 0) };
+const heatText = { time: duration, memory: size, count: String, none: String, changes: String };
+const mostOfLines = () => ({ time: most.lineTime, memory: most.lineBytes, count: most.lineCount, none: 0, changes: 0 })[state.heat];
 const most = { lineTime: 0, lineCount: 0, lineBytes: 0, nodeTime: 0, nodeBytes: 0 };
 for (const line of lines.values()) {
   most.lineTime = Math.max(most.lineTime, line.time);
@@ -158,6 +185,7 @@ for (const bytes of nodeBytes) most.nodeBytes = Math.max(most.nodeBytes, bytes);
 
 function heatElement(value, largest) {
   const element = make("span", "heat");
+  element.setAttribute("aria-hidden", "true");
   if (!value || state.heat === "none") return element;
   element.append(heatText[state.heat](value));
   const bar = make("i");

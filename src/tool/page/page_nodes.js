@@ -3,9 +3,9 @@ function nodeRow(index, depth) {
   const node = data.nodes[index];
   const line = nodeLine[index];
   const row = make("div", "row");
-  if (line) {
+  if (hueOf(index) >= 0) {
     row.classList.add("hued");
-    row.style.setProperty("--hue", line.hue);
+    row.style.setProperty("--hue", hueOf(index));
   }
   const own = bodies.get(index);
   const fold = make("span", "fold", own ? (own.some((body) => state.folded.has(body)) ? "▸" : "▾") : "");
@@ -15,11 +15,11 @@ function nodeRow(index, depth) {
   node[OUTPUTS].forEach((output, at) => values.append(at ? ", " : "", `${valueText(output)} `, make("span", "type", typeText(output))));
   if (state.heat === "time") row.append(heatElement(nodeTime[index], most.nodeTime));
   if (state.heat === "memory") row.append(heatElement(nodeBytes[index], most.nodeBytes));
+  if (comparing) row.append(signElement(index));
   row.append(fold, make("span", "op", text(node[OPERATOR])), values);
   if (line) row.append(make("span", "place", `${text(data.places[node[PLACE]][2])}:${line.line}`));
   row.title = `${text(node[NAME])}: ${text(node[OPERATOR])}`;
   row.setAttribute("aria-level", depth + 1);
-  row.setAttribute("aria-label", `${text(node[OPERATOR])} ${text(node[NAME])}${line ? `, from ${namesOf(line)} line ${line.line}` : ""}`);
   return row;
 }
 
@@ -30,17 +30,32 @@ function graphRow(index, depth) {
   fold.style.marginLeft = `${depth * 16}px`;
   const list = (values) => values.map((value) => `${valueText(value)} ${typeText(value)}`).join(", ");
   if (state.heat === "time" || state.heat === "memory") row.append(make("span", "heat"));
-  row.append(fold, make("span", "values", `${kind} `, make("b", "", text(name)), ` (${list(inputs)}) → (${list(outputs)})  ${plural(members[index].length, "node")}`));
+  row.append(fold, make("span", "values", `${kind} `, make("b", "", comparing && kind === "graph" ? modelName(index ? 1 : 0) : text(name)), ` (${list(inputs)}) → (${list(outputs)})  ${plural(members[index].length, "node")}`));
   row.setAttribute("aria-expanded", !state.folded.has(index));
   row.setAttribute("aria-level", depth + 1);
-  row.setAttribute("aria-label", `${kind} ${text(name)}, ${plural(members[index].length, "node")}`);
   return row;
 }
 
 const nodeList = new List(byId("nodes"), "treeitem", (at) => {
   const row = state.rows[at];
+  if (row.found) return foundRow(row.found);
+  if (row.title) return make("div", "row heading", row.title);
   return row.node >= 0 ? nodeRow(row.node, row.depth) : graphRow(row.graph, row.depth);
-}, (at) => chooseNode(state.rows[at].node, true));
+}, chooseRow);
+
+function chooseRow(at) {
+  const { node, found } = state.rows[at];
+  if (found) showRow(found.shown, found.at);
+  if (node >= 0 || !found) chooseNode(node, true);
+}
+
+// A line of the source that the search found.
+function foundRow({ shown, at }) {
+  const { number, code } = shown.rows[at], where = `${shortName(shown.title)}:${number}`;
+  const row = make("div", "row in-source", "", make("span", "fold"), make("span", "values", code.trim()), make("span", "place", where));
+  row.setAttribute("aria-level", 1);
+  return row;
+}
 
 nodeList.decorate = (at, row) => {
   const index = state.rows[at].node, line = linkedLine();
@@ -78,12 +93,13 @@ function haystack(index) {
 }
 
 function currentFilter() {
-  const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const { words } = state;
   const operator = byId("operator").value, where = byId("where").value;
   const [kind, number] = [where[0], Number(where.slice(1))];
-  if (!words.length && !operator && !where && !state.only) return null;
+  if (!words.length && !operator && !where && !state.only && !state.changed) return null;
   return (index) => {
     const node = data.nodes[index], line = nodeLine[index];
+    if (state.changed && !changes.has(index)) return false;
     if (operator && node[OPERATOR] !== Number(operator)) return false;
     if (kind === "f" && !(line && line.file === number)) return false;
     if (kind === "n" && !(line && data.places[node[PLACE]][2] === number)) return false;
@@ -103,6 +119,7 @@ function addGraph(rows, index, depth) {
 }
 
 function listNodes() {
+  state.words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
   const passes = currentFilter();
   state.rows = [];
   if (passes) {
@@ -110,6 +127,11 @@ function listNodes() {
   } else {
     data.graphs.forEach(([kind], index) => kind !== "body" && addGraph(state.rows, index, 0));
   }
+  const lines = state.words.length ? findInSource(state.words) : [];
+  if (lines.length) state.rows.push({ node: -1, graph: -1, depth: 0, title: `${lines.length === MOST_FOUND ? "the first " : ""}${plural(lines.length, "line")} of the source` });
+  lines.forEach((found) => state.rows.push({ node: -1, graph: -1, depth: 0, found }));
+  byId("none").hidden = state.rows.length > 0 || !passes;
+  byId("none-said").textContent = state.words.length ? `Nothing matches “${byId("search").value.trim()}”.` : "No node passes these filters.";
   state.rowOfNode.fill(-1);
   let shown = 0;
   state.rows.forEach(({ node }, at) => {
@@ -121,6 +143,7 @@ function listNodes() {
   const active = state.node >= 0 ? state.rowOfNode[state.node] : -1;
   nodeList.reset(state.rows.length, active);
   if (active >= 0) nodeList.show(active, true);
+  sourceList.mark();
   drawOverview();
 }
 
@@ -132,7 +155,7 @@ function fold(index, closed) {
 // Left and right: fold, unfold, or go to what is around.
 function foldRow(at, closed) {
   const row = state.rows[at];
-  if (!row) return;
+  if (!row || (row.node < 0 && row.graph < 0)) return;
   const own = row.node >= 0 ? bodies.get(row.node) || [] : [row.graph];
   if (own.some((body) => state.folded.has(body) !== closed)) {
     own.forEach((body) => fold(body, closed));

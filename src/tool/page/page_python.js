@@ -2,7 +2,7 @@
 
 const PYTHON_WORDS = new Set(("False None True and as assert async await break class continue def del elif else except " +
   "finally for from global if import in is lambda nonlocal not or pass raise return try while with yield match case").split(" "));
-const PYTHON_TOKEN = /(#.*)|([rRbBuUfF]{0,2}(?:"""|'''))|([rRbBuUfF]{0,2}(?:"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?))|(@[\w.]+)|(\b(?:0[xXoObB][\da-fA-F_]+|\d[\d_]*\.?\d*(?:[eE][+-]?\d+)?j?)\b)|([^\W\d]\w*)|(\s+|.)/gu;
+const PYTHON_TOKEN = /(#.*)|([rRbBuUfF]{0,2}(?:"""|'''))|([rRbBuUfF]{0,2}(?:"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?))|(@[\w.]+)|(\b(?:0[xXoObB][\da-fA-F_]+|\d[\d_]*\.?\d*(?:[eE][+-]?\d+)?j?)\b)|([\p{L}_][\p{L}\p{N}_]*)|(\s+|.)/gu;
 
 // Pieces [class, text] of a line; `open` is the quote of a string that began above, or "".
 function pythonPieces(line, open) {

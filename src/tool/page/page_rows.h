@@ -4,6 +4,7 @@
 #define J2O_TOOL_PAGE_PAGE_ROWS_H
 
 #include "tool/page/levels.h"
+#include "tool/page/page.h"
 
 /* Rows of one kind, as JSON. */
 typedef struct Rows {
@@ -31,6 +32,6 @@ void add_row(Builder *json, size_t row); /* -1 for NONE */
 void add_next(Builder *json, size_t row);
 
 /* The drawing, level by level: page_levels.c. */
-Builder page_levels(Page *page, const Model *model, const OriginIndex *index);
+Builder page_levels(Page *page, const PageModels *models);
 
 #endif

@@ -1,9 +1,27 @@
 // The source: the lines of one file, each with what it became.
+
+function codeElement(shown, index) {
+  const element = make("span", "code"), { code, number } = shown.rows[index];
+  if (!shown.isSource || number !== index + 1) {
+    element.textContent = code;
+    return element;
+  }
+  shown.openings ||= pythonOpenings(shown.rows.filter((row, at) => row.number === at + 1).map((row) => row.code));
+  for (const [kind, part] of pythonPieces(code, shown.openings[index]).pieces) element.append(kind ? make("span", `py-${kind}`, part) : part);
+  return element;
+}
+
+function changesElement(line) {
+  const element = make("span", "heat"), counts = changesOfLine(line);
+  for (const kind of Object.keys(SIGNS)) if (counts[kind]) element.append(make("span", `sign ${kind}`, `${SIGNS[kind]}${counts[kind]}`));
+  return element;
+}
+
 const sourceList = new List(byId("lines"), "option", (index) => {
-  const { number, code, line } = state.shown.rows[index];
+  const { number, line } = state.shown.rows[index];
   const row = make("div", "row");
-  const heat = line ? heatElement(heatOf[state.heat](line), mostOfLines()) : make("span", "heat");
-  row.append(heat, make("span", "number", String(number)), make("span", "code", code));
+  const heat = !line ? make("span", "heat") : state.heat === "changes" ? changesElement(line) : heatElement(heatOf[state.heat](line), mostOfLines());
+  row.append(heat, make("span", "number", String(number)), codeElement(state.shown, index));
   row.style.minWidth = `max(100%, ${state.shown.width + 18}ch)`;
   if (!line) return row;
   if (line.nodes.length) {
@@ -16,17 +34,43 @@ const sourceList = new List(byId("lines"), "option", (index) => {
   const removed = [...new Set(line.removed)].map(text).join(", ");
   const said = [namesOf(line), became, constants, removed, called].filter(Boolean).join("; ");
   row.title = said;
-  row.setAttribute("aria-label", `${number ? `line ${number}: ` : ""}${code.trim()}; ${said}`);
   return row;
 }, (index) => chooseLine(state.shown.rows[index].line));
 
 sourceList.decorate = (index, row) => {
-  const { line } = state.shown.rows[index];
+  const { line, code, number } = state.shown.rows[index];
   const node = state.pointedNode >= 0 ? state.pointedNode : state.pointed ? -1 : state.node;
   const isLinked = !!line && (line === linkedLine() || (node >= 0 && isFrom(node, line)));
   row.classList.toggle("linked", isLinked);
   row.classList.toggle("through", !!line && !isLinked && node >= 0 && nodePasses(data.nodes[node], line));
+  row.classList.toggle("found", state.words.length > 0 && state.shown.isSource && holdsWords(code, state.words));
+  markSpan(row, node, number, code);
 };
+
+// ---- the expression of a node: a mark below the letters it stands in ----
+
+const encoder = new TextEncoder(), decoder = new TextDecoder();
+// Columns are counted in bytes of UTF-8.
+const letterAt = (code, column) => decoder.decode(encoder.encode(code).slice(0, column)).length;
+
+function spanIn(node, number, code) {
+  const span = node >= 0 ? data.nodes[node][SPAN] : 0, place = node >= 0 ? nodeLine[node] : null;
+  if (!span || !place || !state.shown.isSource || place.file !== state.shown.file || number < span[0] || number > span[2]) return null;
+  const start = number === span[0] ? letterAt(code, span[1]) : code.length - code.trimStart().length;
+  const end = number === span[2] ? letterAt(code, span[3]) : code.length;
+  return end > start ? [start, end] : null;
+}
+
+function markSpan(row, node, number, code) {
+  const span = spanIn(node, number, code);
+  let mark = row.querySelector(".span");
+  if (!span) return mark?.remove();
+  if (!mark) row.querySelector(".code").append((mark = make("i", "span")));
+  mark.style.left = `calc(1ch + ${span[0]}ch)`;
+  mark.style.width = `${span[1] - span[0]}ch`;
+}
+
+// ---- files ----
 
 function showDocument(shown) {
   if (state.shown === shown) return;
@@ -42,4 +86,28 @@ function showLine(line) {
   showDocument(shown);
   sourceList.active = shown.rowOf.get(line);
   sourceList.show(sourceList.active, true);
+}
+
+function showRow(shown, at) {
+  showDocument(shown);
+  sourceList.active = at;
+  sourceList.show(at, true);
+  sourceList.mark();
+}
+
+// ---- searching ----
+
+const holdsWords = (code, words) => {
+  const small = code.toLowerCase();
+  return words.every((word) => small.includes(word));
+};
+
+const MOST_FOUND = 200;
+function findInSource(words) {
+  const found = [];
+  for (const shown of documents) {
+    if (!shown.isSource) continue;
+    shown.rows.forEach(({ code }, at) => found.length < MOST_FOUND && holdsWords(code, words) && found.push({ shown, at }));
+  }
+  return found;
 }
