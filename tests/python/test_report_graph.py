@@ -182,7 +182,9 @@ def flat(count, traces=False):
         far = int(random.integers(0, index + 1)) if index % 10 == 0 else index
         node = helper.make_node("Add", [f"v{near}", f"v{far}"], [f"v{index + 1}"], name=f"node_{index}")
         if traces:
-            trace = f"/project/net.py:{index % 9 + 20} (layer_{index // 400})\n/project/net.py:{index // 400 + 1} (main)"
+            trace = (
+                f"/project/net.py:{index % 9 + 20} (layer_{index // 400})\n/project/net.py:{index // 400 + 1} (main)"
+            )
             node.metadata_props.add(key="pkg.jax2onnx.callsite", value=f"layer_{index // 400}:{index % 9 + 20}")
             node.metadata_props.add(key="pkg.jax2onnx.jax_traceback", value=trace)
         nodes.append(node)
