@@ -586,3 +586,27 @@ def test_files_stand_in_their_folders(opened):
         "[...document.querySelectorAll('#file optgroup')].map((one) => [one.label, one.children.length]).sort()"
     )
     assert groups == [["…/project", 1], ["…/project/net", 2]]
+
+
+def folded(x):
+    table = jnp.exp(jnp.arange(3.0))
+    unused = x * 2
+    del unused
+    return jnp.sin(x) + table
+
+
+def test_lines_that_became_no_node_say_why(opened, browser, tmp_path):
+    page = opened(to_onnx(folded, [("B", 3)], stacktrace_metadata="full"))
+    table = source_row(line_of(folded, "jnp.exp"))
+    assert page.js(f"({table}).classList.contains('left-out')")
+    assert "computed at export" in page.js(f"({table}).querySelector('.note').textContent")
+    data = data_of(tmp_path / "report.html")
+    wanted = next(line for line in data["lines"] if line[1] == line_of(folded, "jnp.exp"))
+    wanted[6], wanted[7] = [], [len(data["texts"])]
+    data["texts"].append("removed: dead")
+    text = (tmp_path / "report.html").read_text()
+    start = text.index('type="application/json">') + len('type="application/json">')
+    end = text.index("</script>", start)
+    (tmp_path / "removed.html").write_text(text[:start] + json.dumps(data).replace("<", "\\u003c") + text[end:])
+    page = browser.open((tmp_path / "removed.html").as_uri())
+    assert page.js(f"({table}).querySelector('.note').textContent") == "removed: dead"

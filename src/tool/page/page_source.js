@@ -17,6 +17,13 @@ function changesElement(line) {
   return element;
 }
 
+// Why a line became no node, as far as the model tells.
+function noteOf(line) {
+  const reasons = [...new Set(line.removed)].map(text), constants = [...new Set(line.constants)].map(text);
+  if (constants.length) reasons.push(`computed at export: ${constants.slice(0, 3).join(", ")}${constants.length > 3 ? ` and ${constants.length - 3} more` : ""}`);
+  return reasons.join("; ");
+}
+
 const sourceList = new List(byId("lines"), "option", (index) => {
   const { number, line } = state.shown.rows[index];
   const row = make("div", "row");
@@ -28,11 +35,14 @@ const sourceList = new List(byId("lines"), "option", (index) => {
     row.classList.add("hued");
     row.style.setProperty("--hue", line.hue);
   }
+  const note = line.nodes.length ? "" : noteOf(line);
+  if (note) {
+    row.classList.add("left-out");
+    row.append(make("span", "note", note));
+  }
   const became = line.nodes.length ? `became ${plural(line.nodes.length, "node")}` : "";
   const called = line.callers ? `called what became ${plural(line.callers, "node")}` : "";
-  const constants = line.constants.length ? `computed at export: ${line.constants.map(text).join(", ")}` : "";
-  const removed = [...new Set(line.removed)].map(text).join(", ");
-  const said = [namesOf(line), became, constants, removed, called].filter(Boolean).join("; ");
+  const said = [namesOf(line), became, noteOf(line), called].filter(Boolean).join("; ");
   row.title = said;
   return row;
 }, (index) => chooseLine(state.shown.rows[index].line));
