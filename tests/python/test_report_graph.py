@@ -399,3 +399,48 @@ def test_flat_names_are_taken_apart(tmp_path):
     ]
     few = data_of(report(modular(["net.conv1_bn", "net.conv1_relu", "net.head"]), tmp_path))
     assert titles(few, "module") == [], "few enough are left as they are"
+
+
+def test_what_a_search_leaves_out_fades(opened):
+    page = opened(modular(["a", "a", "b", "b", ""]))
+    page.key("/")
+    page.type("sin_3")
+    assert [picture(page, f"picture.look.node({index}).faded") for index in range(5)] == [True, True, True, False, True]
+    assert [picture(page, f"picture.look.level({number}).faded") for number in (1, 2)] == [True, False]
+    page.key("Escape")
+    assert not picture(page, "picture.look.node(0).faded")
+
+
+def random_graph(random, depth, outer):
+    """Nodes that read what is there, in modules and with bodies; names of other graphs' values may be read too."""
+    nodes, values = [], [*outer, f"x{random.integers(1 << 40)}"]
+    given = values[-1]
+    for _ in range(int(random.integers(1, 30))):
+        reads = [values[int(random.integers(len(values)))] for _ in range(int(random.integers(1, 4)))]
+        made = f"v{random.integers(1 << 40)}"
+        node = helper.make_node("Sum", reads, [made], name=f"n{random.integers(1 << 40)}")
+        if random.random() < 0.15 and depth:
+            body = random_graph(random, depth - 1, values)
+            node = helper.make_node("If", [reads[0]], [made], name=node.name, then_branch=body, else_branch=body)
+        if random.random() < 0.7:
+            path = ".".join(
+                str(random.choice(["a", "b", "c", "layers.0", "layers.1"])) for _ in range(random.integers(1, 4))
+            )
+            node.metadata_props.add(key="pkg.jax2onnx.module", value=path)
+        nodes.append(node)
+        values.append(made)
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in (given, values[-1])]
+    return helper.make_graph(nodes, "g", info[:1], info[1:])
+
+
+def test_random_models_are_drawn(tmp_path):
+    for seed in range(40):
+        random = np.random.default_rng(seed)
+        data = data_of(report(helper.make_model(random_graph(random, 2, [])), tmp_path))
+        assert check_places(data) == set(range(len(data["nodes"]))), seed
+        for level in data["levels"]:
+            own = boxes(level)
+            assert all(own[start][0] >= 0 and own[end][0] >= 0 for _, start, end, _ in edges(level)), seed
+            assert level[3] < 0 or data["levels"][level[3]][5] >= level[5], (
+                "no level has more nodes than that around it"
+            )

@@ -68,10 +68,11 @@ const looks = new Map();
 function nodeLook(index) {
   if (!looks.has(index)) {
     looks.set(index, { title: text(data.nodes[index][OPERATOR]), rows: constantsOf(index).length ? [constantsOf(index).map(typeText).join(", ")] : [],
-      sign: changes.has(index) ? SIGNS[changes.get(index).kind] : "", kind: changes.get(index)?.kind, faded: comparing && !changes.has(index) });
+      sign: changes.has(index) ? SIGNS[changes.get(index).kind] : "", kind: changes.get(index)?.kind });
   }
   const look = looks.get(index), { heat } = state;
   look.hue = hueOf(index);
+  look.faded = state.passing ? !state.passing.nodes.has(index) : comparing && !changes.has(index);
   look.heat = heat === "time" ? nodeTime[index] / (most.nodeTime || 1) : heat === "memory" ? nodeBytes[index] / (most.nodeBytes || 1) : 0;
   return look;
 }
@@ -82,9 +83,10 @@ function levelLook(number) {
   if (!levelLooks.has(number)) {
     const rows = [[text(what), plural(summaryOf(number).nodes, "node")].filter(Boolean).join(" · ")];
     const sign = comparing ? changesOfLevel(number) : "";
-    levelLooks.set(number, { title: levelTitle(number), rows, stripes: stripesOf(number), sign, faded: comparing && !sign });
+    levelLooks.set(number, { title: levelTitle(number), rows, stripes: stripesOf(number), sign });
   }
   const look = levelLooks.get(number), whole = summaryOf(0), own = summaryOf(number), { heat } = state;
+  look.faded = state.passing ? !state.passing.levels.has(number) : comparing && !look.sign;
   look.heat = heat === "time" ? own.time / (whole.time || 1) : heat === "memory" ? own.bytes / (whole.bytes || 1) : 0;
   return look;
 }

@@ -162,7 +162,7 @@ const typeText = (value) => (value < 0 ? "" : text(data.values[value][1]));
 const state = {
   shown: documents[0] || { rows: [], rowOf: new Map(), width: 0 },
   rows: [], rowOfNode: new Int32Array(data.nodes.length), folded: new Set(),
-  node: -1, level: -1, line: null, pointed: null, pointedNode: -1, only: false, allFrames: false, words: [],
+  node: -1, level: -1, line: null, pointed: null, pointedNode: -1, only: false, allFrames: false, words: [], passing: null, // nodes that pass the filters, by level too
   heat: data.times ? "time" : data.against !== undefined ? "changes" : "count",
   changed: false, colour: data.nodes.length > 20 && (busiest > 0.6 * data.nodes.length || !lines.size) ? "operator" : "line",
 };

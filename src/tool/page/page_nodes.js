@@ -118,6 +118,13 @@ function addGraph(rows, index, depth) {
   }
 }
 
+// What the picture leaves in full colour: these nodes, and the boxes that have some of them inside.
+function passingLevels(nodes) {
+  const levels = new Set();
+  for (const node of nodes) for (let at = drawing.home[node]; at >= 0 && !levels.has(at); at = drawing.levels[at].parent) levels.add(at);
+  return { nodes: new Set(nodes), levels };
+}
+
 function listNodes() {
   state.words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
   const passes = currentFilter();
@@ -127,6 +134,7 @@ function listNodes() {
   } else {
     data.graphs.forEach(([kind], index) => kind !== "body" && addGraph(state.rows, index, 0));
   }
+  state.passing = passes ? passingLevels(state.rows.map(({ node }) => node)) : null;
   const lines = state.words.length ? findInSource(state.words) : [];
   if (lines.length) state.rows.push({ node: -1, graph: -1, depth: 0, title: `${lines.length === MOST_FOUND ? "the first " : ""}${plural(lines.length, "line")} of the source` });
   lines.forEach((found) => state.rows.push({ node: -1, graph: -1, depth: 0, found }));
@@ -145,6 +153,7 @@ function listNodes() {
   if (active >= 0) nodeList.show(active, true);
   sourceList.mark();
   drawOverview();
+  drawGraph();
 }
 
 function fold(index, closed) {
