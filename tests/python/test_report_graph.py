@@ -444,3 +444,16 @@ def test_random_models_are_drawn(tmp_path):
             assert level[3] < 0 or data["levels"][level[3]][5] >= level[5], (
                 "no level has more nodes than that around it"
             )
+
+
+def test_what_leaves_a_module_is_one_bundle(tmp_path):
+    nodes = [helper.make_node("Sin", ["x"], [f"a{index}"], name=f"a{index}") for index in range(9)]
+    nodes += [helper.make_node("Sin", [f"a{index}"], [f"b{index}"], name=f"b{index}") for index in range(9)]
+    nodes.append(helper.make_node("Sum", [f"{kind}{index}" for kind in "ab" for index in range(9)], ["y"], name="sum"))
+    for node in nodes[:-1]:
+        node.metadata_props.add(key="pkg.jax2onnx.module", value=node.name[0])
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    data = data_of(report(helper.make_model(helper.make_graph(nodes, "net", values[:1], values[1:])), tmp_path))
+    main = data["levels"][0]
+    points = {point for _, _, _, point in edges(main) if point >= 0}
+    assert len(edges(main)) == 1 + 9 + 9 + 9 + 1 and len(points) == 1, "nine values pass the other box by one way"

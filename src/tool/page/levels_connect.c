@@ -35,7 +35,9 @@ static void add_edge(Connecting *connecting, Level *level, const Value *value, u
   void **slot = map_slot(context, &connecting->edges, pair(level->number, number), pair(from, to));
   if (*slot || from == to) return;
   *slot = level;
-  LayoutEdge edge = {.value = number, .from = from, .to = to, .points = NO_POINTS};
+  /* What leaves a module goes one way as far as it can: many values are one bundle. */
+  bool bundled = level->items.items[from].kind == BOX_LEVEL;
+  LayoutEdge edge = {.value = bundled ? UINT32_MAX : number, .from = from, .to = to, .points = NO_POINTS};
   array_push(context, &level->layout.edges, edge);
   array_push(context, &level->edge_values, value);
 }
@@ -137,7 +139,8 @@ static double node_width(Levels *levels, const Node *node) {
 static double item_width(Levels *levels, const LevelBox *item) {
   if (item->kind == BOX_LEVEL) {
     Str class = item->inside->class;
-    return width_of(letters(item->inside->name) + 2, (class ? letters(class) : 0) + 12);
+    static const size_t words[] = {[LEVEL_FUNCTION] = sizeof "function", [LEVEL_PART] = sizeof "part"}; /* before it */
+    return width_of(words[item->inside->kind] + letters(item->inside->name) + 2, (class ? letters(class) : 0) + 12);
   }
   if (item->kind == BOX_NODE) return node_width(levels, level_item(levels, item->node)->node);
   if (!item->named) return PORT_WIDTH;

@@ -47,7 +47,8 @@ class Picture {
   start() {
     const { width } = this.drawing.extent();
     this.scale = Math.min(1, Math.max(0.55, this.width / width));
-    this.x = Math.max(0, width - this.width / this.scale) / 2 - Math.max(0, this.width / this.scale - width) / 2;
+    const seen = this.width / this.scale;
+    this.x = width <= seen ? (width - seen) / 2 : Math.min(width - seen, Math.max(0, this.drawing.firstMiddle() - seen / 2));
     this.y = 0;
   }
   fit() {
@@ -331,7 +332,7 @@ class Picture {
       if (!this.isSeen(left + edge.left, top + edge.top, left + edge.right, top + edge.bottom)) continue;
       this.counts.edges++;
       if (this.look.isNear(edge.value)) near.push(edge);
-      else this.trace(edge.path, left, top);
+      else if (!edge.isCopy) this.trace(edge.path, left, top);
     }
     context.stroke();
     context.lineWidth = 2 / Math.min(1, scale);

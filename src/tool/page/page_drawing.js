@@ -207,12 +207,18 @@ class Drawing {
       edges.push({ value, from, to, through });
     }
     const starts = this.attach(edges, boxes, "from", "out"), ends = this.attach(edges, boxes, "to", "in");
-    edges.forEach((edge, at) => this.route(edge, geometry, starts[at], ends[at]));
+    const known = new Set();
+    edges.forEach((edge, at) => {
+      this.route(edge, geometry, starts[at], ends[at]);
+      const key = `${edge.from}/${edge.to}/${starts[at]}/${ends[at]}`;
+      edge.isCopy = known.has(key); // of a bundle: drawn once
+      known.add(key);
+    });
     return edges;
   }
 
   // Where edges meet a box: at the ports of an open one, else side by side in the order of where they come from. Edges of
-  // one value leave at one place.
+  // one value leave at one place, and all of a closed level, to which those from one box come at one place.
   attach(edges, boxes, end, side) {
     const at = new Float64Array(edges.length);
     const byBox = new Map();
@@ -228,16 +234,16 @@ class Drawing {
       const box = boxes[number];
       const places = new Map();
       own.sort((a, b) => away(edges[a]) - away(edges[b]) || a - b);
+      const isClosed = box.what >= 0 && box.what % 4 === BOX_LEVEL && !box.inner;
+      const keyOf = (index) => (side === "out" ? (isClosed ? -1 : edges[index].value) : isClosed ? edges[index].from : index);
       own.forEach((index) => {
-        const key = side === "out" ? edges[index].value : index;
-        if (!places.has(key)) places.set(key, places.size);
+        if (!places.has(keyOf(index))) places.set(keyOf(index), places.size);
       });
       const step = places.size > 1 ? Math.min(16, (Math.max(box.width, 24) - 16) / (places.size - 1)) : 0;
       for (const index of own) {
         const port = box.inner && box.inner.ports.get(`${edges[index].value}/${side}`);
-        const key = side === "out" ? edges[index].value : index;
         at[index] = port ? box.x + (box.width - box.inner.width) / 2 + port.x + port.width / 2
-          : box.x + box.width / 2 + (places.get(key) - (places.size - 1) / 2) * step;
+          : box.x + box.width / 2 + (places.get(keyOf(index)) - (places.size - 1) / 2) * step;
       }
     }
     return at;
@@ -275,6 +281,11 @@ class Drawing {
   boxPlace({ level, box }) {
     const { x, y } = this.offset(level), found = this.geometry(level).boxes[box];
     return { x: x + found.x, y: y + found.y, width: found.width, height: found.height };
+  }
+  // The middle of what the graph begins with.
+  firstMiddle() {
+    const { boxes, ranks } = this.geometry(0), first = (ranks[0] || []).map((box) => boxes[box].x + boxes[box].width / 2);
+    return PADDING + first.reduce((sum, x) => sum + x, 0) / (first.length || 1);
   }
   extent() {
     const { width, height } = this.geometry(0);
