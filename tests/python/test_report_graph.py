@@ -457,3 +457,16 @@ def test_what_leaves_a_module_is_one_bundle(tmp_path):
     main = data["levels"][0]
     points = {point for _, _, _, point in edges(main) if point >= 0}
     assert len(edges(main)) == 1 + 9 + 9 + 9 + 1 and len(points) == 1, "nine values pass the other box by one way"
+
+
+def test_on_a_phone_the_graph_shows_what_was_chosen_in_the_list(opened):
+    page = opened(modular(["a", "a", "b", "b"] * 20), width=390, height=800)
+    page.click("document.querySelector('#panes [data-pane=graph]')")
+    page.js("document.getElementById('nodes').focus()")
+    page.key("End")
+    page.click("document.querySelector('#panes [data-pane=drawing]')")
+    settle(page)
+    place = seen_at(page)
+    box = picture(page, f"picture.drawing.boxPlace({{level: {place['level']}, box: {place['box']}}})")
+    view = picture(page, "picture.seen")
+    assert view["left"] <= box["x"] <= view["right"] and view["top"] <= box["y"] <= view["bottom"]

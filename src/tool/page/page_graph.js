@@ -126,9 +126,16 @@ const picture = new Picture(byId("picture"), drawing, {
   linkedHue: () => (lit.line && lit.line.nodes.length ? lit.line.hue : -1),
   isNear: (value) => lit.values.has(value),
   chosen: chosenBox,
-}, { ready: () => picture.start(), point: pointAtBox, click: clickBox });
+}, { ready: startPicture, point: pointAtBox, click: clickBox });
 
 byId("picture").picture = picture; // for whoever looks into the page from its console
+
+// When it is first seen, which on a phone may be after something was chosen.
+function startPicture() {
+  picture.start();
+  const place = chosenBox();
+  if (place) picture.show(place);
+}
 
 function drawGraph() {
   light();
