@@ -224,9 +224,17 @@ static void add_initializers(Graph *graph, void *data) {
   }
 }
 
+static void count_items(Graph *graph, void *data) {
+  size_t *count = data;
+  *count += graph->node_count + graph->initializers.count;
+}
+
 OriginIndex *model_index(Context *context, Model *model) {
   OriginIndex *index = arena_new(&context->arena, OriginIndex);
+  size_t count = 0;
   index->model = model;
+  model_each_graph(model, count_items, &count);
+  array_reserve(context, &index->items, count);
   add_nodes(context, index, model->graph);
   for (size_t i = 0; i < model->functions.count; i++) add_nodes(context, index, model->functions.items[i]->body);
   model_each_graph(model, add_initializers, index);
