@@ -8,11 +8,12 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 C_SOURCES := $(shell git ls-files 'src/*.c' 'src/*.h' 'tests/*.c' 'tests/*.h' 'include/*.h' 2>/dev/null)
 
-.PHONY: help demo test test-c test-python test-programs test-full test-matrix test-matrix-short bench format lint sanitize graft-tools test-graft graft-sample fuzz fuzz-short fuzz-programs fuzz-programs-checker fuzz-programs-readers build release goldens sample coverage coverage-count accessibility clean
+.PHONY: help demo test test-c test-text test-python test-programs test-full test-matrix test-matrix-short bench format lint sanitize graft-tools test-graft graft-sample fuzz fuzz-short fuzz-programs fuzz-programs-checker fuzz-programs-readers build release goldens sample coverage coverage-count accessibility clean
 
 help:
 	@echo "make demo          export a small model, print each node with its provenance, check it against JAX"
 	@echo "make test          all tests: C under sanitizers, Python, the other supported Python and JAX in short"
+	@echo "make test-text     the text tests alone, seconds after a change; ARGS=--write writes the expected parts anew"
 	@echo "make test-full     the Python tests with every variant of every layer, all activations, Keras' applications"
 	@echo "make test-matrix   the whole suite on the oldest and the newest supported Python and JAX"
 	@echo "make bench         conversion time as a ratio of tracing time, memory, first export"
@@ -47,6 +48,10 @@ test: lint test-c fuzz-short test-python test-programs test-matrix-short
 
 test-c: $(VENV)/ready
 	@tools/test_c.sh $(PY) build/sanitized
+
+# The text tests alone, after a small build: make test-text ARGS="--write -k softmax"
+test-text: $(VENV)/ready
+	@tools/test_text.sh $(PY) build/text $(ARGS)
 
 test-python: build
 	@$(PY) -m pytest -n $(JOBS) tests/python

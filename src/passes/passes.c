@@ -1,6 +1,8 @@
 /* The list of passes, and how they are run. */
 #include "passes/passes.h"
 
+#include <time.h>
+
 #include "base/output.h"
 #include "onnx/file/print.h"
 #include "passes/check_provenance.h"
@@ -62,14 +64,43 @@ static bool is_disabled(const PassOptions *options, const char *name) {
   return false;
 }
 
+const Pass *find_pass(const char *name) {
+  const Pass *pass = all_passes;
+  while (pass->name && strcmp(pass->name, name) != 0) pass++;
+  return pass->name ? pass : NULL;
+}
+
+size_t pass_count(void) { return sizeof all_passes / sizeof *all_passes - 1; }
+
 static void check_names(const Model *model, const PassOptions *options) {
   for (size_t i = 0; i < options->disabled_count; i++) {
-    const Pass *pass = all_passes;
-    while (pass->name && strcmp(pass->name, options->disabled[i]) != 0) pass++;
-    if (!pass->name) fail(model->context, ERROR_VALUE, "there is no pass '%s' to disable", options->disabled[i]);
+    const Pass *pass = find_pass(options->disabled[i]);
+    if (!pass) fail(model->context, ERROR_VALUE, "there is no pass '%s' to disable", options->disabled[i]);
     if (pass->phase == PHASE_EXPAND)
       fail(model->context, ERROR_VALUE, "%s cannot be disabled: no file holds composites", pass->name);
   }
+  for (size_t i = 0; i < options->only_count; i++) {
+    if (find_pass(options->only[i])) continue;
+    fail(model->context, ERROR_VALUE, "there is no pass '%s' to run", options->only[i]);
+  }
+}
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static bool run_timed(PassRun *run, const Pass *pass) {
+  PassCost *cost = run->options->costs ? &run->options->costs[pass - all_passes] : NULL;
+  double start = cost ? now() : 0;
+  bool changed = pass->run(run->model);
+  if (cost) {
+    cost->seconds += now() - start;
+    cost->runs++;
+    cost->changes += changed;
+  }
+  return changed;
 }
 
 /* The model in ONNX's text syntax, numbered in the order of the steps. */
@@ -89,7 +120,7 @@ static bool run_pass(PassRun *run, const Pass *pass) {
   if (is_disabled(options, pass->name) || pass->from > options->normalization) return false;
   bool check = options->check && run->model->provenance;
   ProvenanceSnapshot *before = check ? provenance_snapshot(run->model) : NULL;
-  bool changed = pass->run(run->model);
+  bool changed = run_timed(run, pass);
   if (check) provenance_check(run->model, before, pass->name);
   if (options->after) options->after(run->model, pass->name, options->data);
   if (changed) dump(run, pass->name);
@@ -111,6 +142,8 @@ void run_passes(Model *model, const PassOptions *options) {
   PassRun run = {.model = model, .options = options};
   check_names(model, options);
   dump(&run, "lowered");
+  for (size_t i = 0; i < options->only_count; i++) run_pass(&run, find_pass(options->only[i]));
+  if (options->only_count) return;
   do {
     while (run_phase(&run, PHASE_CLEAN)) continue;
   } while (run_phase(&run, PHASE_FUSE) || run_phase(&run, PHASE_LAYOUT));

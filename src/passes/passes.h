@@ -28,15 +28,26 @@ typedef struct Pass {
   NormalizationMode from;    /* runs in this mode and those after it */
 } Pass;
 
-extern const Pass all_passes[]; /* in the order they run; closed by a row without a name */
+extern const Pass all_passes[];          /* in the order they run; closed by a row without a name */
+const Pass *find_pass(const char *name); /* NULL when there is none */
+size_t pass_count(void);
+
+/* What a pass cost in all its runs. */
+typedef struct PassCost {
+  size_t runs, changes; /* changes: runs that changed something */
+  double seconds;
+} PassCost;
 
 typedef struct PassOptions {
   const char *const *disabled; /* names, or NULL */
   size_t disabled_count;
+  const char *const *only; /* these alone, each once, in this order; or NULL */
+  size_t only_count;
   NormalizationMode normalization;
   bool check;                                                /* check the graph and its origins after every pass */
   void (*after)(Model *model, const char *pass, void *data); /* called after every pass, or NULL */
   void *data;
+  PassCost *costs;         /* as many as there are passes, zeroed; or NULL */
   const char *dump_folder; /* receives the model as lowered and after every pass that changed it, or NULL */
 } PassOptions;
 

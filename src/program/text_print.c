@@ -101,7 +101,7 @@ static void print_element(Builder *out, DType dtype, const unsigned char *bytes)
       break;
     case DTYPE_COMPLEX64:
     case DTYPE_COMPLEX128: {
-      DType part = dtype == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : DTYPE_FLOAT64;
+      DType part = dtype_part(dtype);
       builder_add(out, "(");
       print_element(out, part, bytes);
       builder_add(out, ", ");

@@ -15,6 +15,7 @@ const char tool_help[] =
     "  report    a page for a browser: the source, the graph and the nodes side by side\n"
     "  stats     where the bytes are: graph, tensors, metadata\n"
     "  text      the model in the ONNX text syntax, as onnx.parser reads it\n"
+    "  passes    the graph after the passes of the converter, or after some of them\n"
     "  strip     a copy without provenance\n"
     "  compact   a copy with every trace stored once\n"
     "  expand    a copy of a compact model with the whole traces on its nodes\n"
@@ -87,12 +88,14 @@ static const char inspect_help[] =
     "first)\n" LIMIT_HELP COMMON_HELP ORIGIN_HELP;
 
 static const char text_help[] =
-    "usage: j2o text MODEL.onnx\n"
+    "usage: j2o text MODEL.onnx [--data FILE]\n"
     "\n"
-    "Prints the model in the ONNX text syntax. onnx.parser.parse_model reads it back; only the elements of large\n"
-    "tensors are left out, and control characters, for which the syntax has no escape, are spelled: \\x1b. The "
-    "metadata\n"
-    "of nodes, for which it has no place, are comments above the node.\n";
+    "Prints the model in the ONNX text syntax. onnx.parser.parse_model reads it back, and so do j2o passes and j2o\n"
+    "convert; only the elements of large tensors are left out, and control characters, for which the syntax has no\n"
+    "escape, are spelled: \\x1b. The metadata of nodes, for which it has no place, are comments above the node.\n"
+    "\n"
+    "  --data     write the elements of large tensors to this file, and where they are in it into the text; the two\n"
+    "             belong into one folder\n";
 
 static const char blame_help[] =
     "usage: j2o blame MODEL.onnx [FILE.py] [--line PLACE] [--module PATH] [--source FILE.py]...\n"
@@ -212,6 +215,17 @@ static const char report_help[] =
     "             write the line of every node, or its time, as node data that Model Explorer loads; -o may be left\n"
     "             out then\n" OUTPUT_HELP ORIGIN_HELP;
 
+static const char passes_help[] =
+    "usage: j2o passes GRAPH.txt|MODEL.onnx [--pass NAME]... [--time-passes] [-o OUT.onnx]\n"
+    "\n"
+    "Runs the passes of the converter over a graph, given as text (j2o text prints it) or as a model, and prints it "
+    "as\n"
+    "text. The passes run until none of them finds anything more, and what each does to provenance is checked.\n"
+    "\n"
+    "  --pass         this pass alone, once; may be given again: they run in that order\n"
+    "  --time-passes  also how often each pass ran, how often it changed something, and what it cost, as comments\n"
+    "  -o             write the graph as a model instead\n";
+
 const Command tool_commands[] = {
     {"inspect", run_inspect, inspect_help,
      OPTION_ORIGINAL | OPTION_JSON | OPTION_FULL | OPTION_SUMMARY | OPTION_ASK | OPTION_FILTER | OPTION_COLOR |
@@ -227,7 +241,8 @@ const Command tool_commands[] = {
      OPTION_ORIGINAL | OPTION_JSON | OPTION_COLOR | OPTION_TOP | OPTION_PROVENANCE | OPTION_LIMIT, 1, 1},
     {"report", run_report, report_help,
      OPTION_ORIGINAL | OPTION_OUTPUT | OPTION_PAGE | OPTION_JSON | OPTION_SOURCE | OPTION_LIMIT, 1, 1},
-    {"text", run_text, text_help, 0, 1, 1},
+    {"text", run_text, text_help, OPTION_DATA, 1, 1},
+    {"passes", run_passes_command, passes_help, OPTION_PASSES | OPTION_MAY_OUTPUT, 1, 1},
     {"strip", run_strip, strip_help, OPTION_OUTPUT | OPTION_ALL | OPTION_JSON, 1, 1},
     {"compact", run_compact, compact_help, OPTION_OUTPUT | OPTION_JSON, 1, 1},
     {"expand", run_expand, expand_help, OPTION_OUTPUT | OPTION_JSON | OPTION_LIMIT, 1, 1},

@@ -62,11 +62,6 @@ void run_inspect(Job *job) {
   else inspect_text(&job->report, job->path, index);
 }
 
-void run_text(Job *job) {
-  const MappedFile *file = job_file(job, 0);
-  model_print(&job->report.line, model_read(&job->context, file->data, file->size));
-}
-
 static void run_job(void *argument) {
   Job *job = argument;
   builder_init(&job->report.line, &job->context);
@@ -122,10 +117,13 @@ static const Option options[] = {
     {"--inclusive", OPTION_ASK, false, offsetof(Job, inclusive)},
     {"--provenance", OPTION_PROVENANCE, false, offsetof(Job, provenance)},
     {"--name", OPTION_FILTER, true, offsetof(Job, name)},
-    {"--output", OPTION_OUTPUT, true, offsetof(Job, output)},
-    {"-o", OPTION_OUTPUT, true, offsetof(Job, output)},
-    {"--no-sync", OPTION_OUTPUT, false, offsetof(Job, no_sync)},
+    {"--output", OPTION_OUTPUT | OPTION_MAY_OUTPUT, true, offsetof(Job, output)},
+    {"-o", OPTION_OUTPUT | OPTION_MAY_OUTPUT, true, offsetof(Job, output)},
+    {"--no-sync", OPTION_OUTPUT | OPTION_MAY_OUTPUT, false, offsetof(Job, no_sync)},
     {"--limit", OPTION_LIMIT, true, offsetof(Job, limit_text)},
+    {"--data", OPTION_DATA, true, offsetof(Job, door.data)},
+    {"--pass", OPTION_PASSES, true, offsetof(Job, door.passes), offsetof(Job, door.pass_count)},
+    {"--time-passes", OPTION_PASSES, false, offsetof(Job, door.time_passes)},
     {"--top", OPTION_TOP, true, offsetof(Job, top)},
     {"--source", OPTION_SOURCE, true, offsetof(Job, sources.given), offsetof(Job, sources.given_count)},
     {"--source-root", OPTION_SOURCE, true, offsetof(Job, sources.roots), offsetof(Job, sources.root_count)},

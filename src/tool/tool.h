@@ -27,11 +27,21 @@ int tool_run(int argc, char **argv, FILE *out, FILE *err, ToolCosts *costs);
 enum { MAX_OPERANDS = 2, MAX_FILES = 3 };
 typedef struct Command Command;
 
+/* Options of the commands in doors.c. */
+typedef struct DoorOptions {
+  const char *data; /* --data */
+  bool time_passes;
+  const char *passes[MAX_SOURCE_FILES]; /* --pass, as often as it was given */
+  size_t pass_count;
+  Str data_location; /* of the file that files[1] is, when it belongs to a text */
+} DoorOptions;
+
 /* One command at work. */
 struct Job {
   Context context;
   Report report;
   const Command *command;
+  DoorOptions door; /* of convert, text and passes */
   const char *operands[MAX_OPERANDS];
   int operand_count;
   const char *path; /* of the file at hand: errors name it */
@@ -107,6 +117,10 @@ void run_expand(Job *job);
 void run_graft(Job *job);
 void run_stats(Job *job);
 void run_report(Job *job);
+
+/* doors.c */
+enum { OPTION_PASSES = 1 << 20, OPTION_DATA = 1 << 21, OPTION_MAY_OUTPUT = 1 << 22 /* -o, which may be left out */ };
+void run_passes_command(Job *job);
 
 /* What j2o inspect prints. inspect.c, inspect_json.c, summary.c */
 typedef struct Item Item;

@@ -50,5 +50,9 @@ static inline bool dtype_is_integer(DType dtype) {
   return dtype_kind(dtype) == KIND_INT || dtype_kind(dtype) == KIND_UINT;
 }
 static inline bool dtype_is_unsigned(DType dtype) { return dtype_kind(dtype) == KIND_UINT; }
+/* Of a complex type, that of its two parts; of any other, itself. */
+static inline DType dtype_part(DType dtype) {
+  return dtype == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : dtype == DTYPE_COMPLEX128 ? DTYPE_FLOAT64 : dtype;
+}
 
 #endif

@@ -88,7 +88,7 @@ static void errors_name_line_and_column(void) {
        "line 2, column 21: a large tensor, whose data are not part of the text"},
       {"program -\njaxpr a () { return {1, 2}:i8[3] }", "line 2, column 26: expected ','"},
       {"program -\njaxpr a () { return {1, 2, 3}:i8[2] }", "line 2, column 26: expected '}'"},
-      {"program -\njaxpr a () { return 300:i8[] }", "line 2, column 21: not an integer of this element type"},
+      {"program -\njaxpr a () { return 300:i8[] }", "line 2, column 21: not an integer of 8 bits"},
       {"program -\njaxpr a () { return 1:f32[99999999999] }",
        "line 2, column 21: elements that do not fit the tensor's type"},
       {"program -\njaxpr a () { = f() {j=jaxpr a} return }",

@@ -16,14 +16,16 @@ typedef struct Printer {
   const Model *model;
   Map numbers; /* values that have no name yet: their number plus one */
   size_t unnamed;
+  Map names; /* that values have, each to one of them */
   int depth;
+  const PrintOptions *options;
 } Printer;
 
-static void print_graph(Printer *printer, const Graph *graph, const char *name);
+static void print_graph(Printer *printer, const Graph *graph, const char *otherwise);
 
 /* ---- names ---- */
 
-static const char *element_name(DType dtype) {
+const char *element_name(DType dtype) {
   switch (dtype) {
     case DTYPE_FLOAT32: return "float";
     case DTYPE_FLOAT64: return "double";
@@ -39,8 +41,15 @@ static const char *element_name(DType dtype) {
   }
 }
 
-/* Words that begin a type, so that a name which is one must be quoted. */
-static bool is_reserved(const char *text) {
+DType dtype_from_element_name(const char *name) {
+  for (DType dtype = DTYPE_NONE; dtype < DTYPE_COUNT; dtype++) {
+    const char *known = element_name(dtype);
+    if (known && strcmp(known, name) == 0) return dtype;
+  }
+  return DTYPE_NONE;
+}
+
+bool is_type_word(const char *text) {
   static const char *const words[] = {
       "float",      "double",     "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz",
       "float8e8m0", "float4e2m1", "float6e2m3",   "float6e3m2",     "int2",       "uint2",
@@ -55,11 +64,26 @@ static bool is_reserved(const char *text) {
 
 static void print_string(Printer *printer, Str text) { spell_text(printer->out, SPELL_ONNX, text, str_length(text)); }
 
-static bool is_plain(Str text) { return is_identifier(text, str_length(text)) && !is_reserved(text); }
+bool is_value_number(const char *name) {
+  return name[0] == '_' && name[1] && strspn(name + 1, "0123456789") == strlen(name + 1);
+}
+
+static bool is_plain(Str text) {
+  return is_identifier(text, str_length(text)) && !is_type_word(text) && !is_value_number(text);
+}
 
 static void print_name(Printer *printer, Str name) {
   if (is_plain(name)) builder_add(printer->out, name);
   else print_string(printer, name);
+}
+
+/* A parameter that got no name yet goes by its path, which the first of those that have it takes. */
+static bool has_own_name(Printer *printer, const Value *value) {
+  Str name = value->tensor->name;
+  if (!name || !*name || strncmp(name, CONSTANT_PREFIX, strlen(CONSTANT_PREFIX)) == 0) return false;
+  void **slot = map_slot_pointer(printer->context, &printer->names, name);
+  if (!*slot) *slot = (void *)(uintptr_t)value;
+  return *slot == value;
 }
 
 static void print_value(Printer *printer, const Value *value) {
@@ -67,22 +91,13 @@ static void print_value(Printer *printer, const Value *value) {
     builder_add(printer->out, "\"\"");
   } else if (value->name) {
     print_name(printer, value->name);
+  } else if (value->tensor && has_own_name(printer, value)) {
+    print_name(printer, value->tensor->name);
   } else {
     void **slot = map_slot_pointer(printer->context, &printer->numbers, value);
     if (!*slot) *slot = (void *)(uintptr_t)++printer->unnamed;
     builder_format(printer->out, "_%zu", (size_t)(uintptr_t)*slot - 1);
   }
-}
-
-/* Where the syntax takes an identifier and no quotes. */
-static const char *as_identifier(Printer *printer, const char *text, const char *otherwise) {
-  if (!text || !*text) return otherwise;
-  char *copy = arena_copy_text(&printer->context->arena, text);
-  for (char *c = copy; *c; c++) {
-    if (!is_identifier(c, 1) && !(*c >= '0' && *c <= '9')) *c = '_';
-  }
-  bool usable = is_identifier(copy, strlen(copy)) && !is_reserved(copy);
-  return usable ? copy : arena_format(&printer->context->arena, "_%s", copy);
 }
 
 static void indent(Printer *printer) { builder_format(printer->out, "%*s", printer->depth * 3, ""); }
@@ -126,7 +141,7 @@ static void print_element(Builder *out, DType dtype, const unsigned char *bytes)
     float f;
     double d;
   } as;
-  size_t width = dtype_bits(dtype) < 8 ? 1 : dtype_bits(dtype) / 8;
+  size_t width = dtype_bits(dtype) / 8;
   memcpy(&as, bytes, width < sizeof as ? width : sizeof as);
   switch (dtype) {
     case DTYPE_INT8: builder_format(out, "%d", as.i8); break;
@@ -144,12 +159,28 @@ static void print_element(Builder *out, DType dtype, const unsigned char *bytes)
   }
 }
 
+/* Two elements lie in a byte, the first one in its low half. */
+static void print_packed_elements(Printer *printer, const Tensor *tensor) {
+  const unsigned char *bytes = tensor->data;
+  int64_t count = 0;
+  type_count(tensor_type(printer->context, tensor), &count);
+  builder_add(printer->out, "{");
+  for (int64_t i = 0; i < count; i++) {
+    int half = bytes[i / 2] >> (i % 2 * 4) & 0xF;
+    if (tensor->dtype == DTYPE_INT4 && half > 7) half -= 16;
+    builder_format(printer->out, "%s%d", i ? ", " : "", half);
+  }
+  builder_add(printer->out, "}");
+}
+
 static void print_elements(Printer *printer, const Tensor *tensor) {
   Builder *out = printer->out;
-  DType part = tensor->dtype == DTYPE_COMPLEX64    ? DTYPE_FLOAT32
-               : tensor->dtype == DTYPE_COMPLEX128 ? DTYPE_FLOAT64
-                                                   : tensor->dtype;
-  size_t width = dtype_bits(part) < 8 ? 1 : dtype_bits(part) / 8;
+  DType part = dtype_part(tensor->dtype);
+  size_t width = dtype_bits(part) / 8;
+  if (!width) {
+    print_packed_elements(printer, tensor);
+    return;
+  }
   builder_add(out, "{");
   for (size_t at = 0; at + width <= tensor->size; at += width) {
     if (at) builder_add(out, ", ");
@@ -169,23 +200,43 @@ static void print_strings(Printer *printer, const StoredTensor *stored) {
   builder_add(printer->out, "}");
 }
 
-static void print_location(Printer *printer, const StoredTensor *stored) {
+static void print_location(Printer *printer, Str location, uint64_t offset, uint64_t length) {
   Builder *out = printer->out;
   builder_add(out, "[\"location\": ");
-  print_string(printer, stored->location);
-  builder_format(out, ", \"offset\": \"%" PRIu64 "\"", stored->offset);
-  if (stored->length) builder_format(out, ", \"length\": \"%" PRIu64 "\"", stored->length);
+  print_string(printer, location);
+  builder_format(out, ", \"offset\": \"%" PRIu64 "\"", offset);
+  if (length) builder_format(out, ", \"length\": \"%" PRIu64 "\"", length);
   builder_add(out, "]");
+}
+
+/* Few enough elements, and all of them such as a decimal says: not so a NaN with bits of its own. */
+static bool is_inline(const Tensor *tensor) {
+  unsigned bits = dtype_bits(tensor->dtype);
+  if (!tensor->data || !bits || tensor->size * 8 / bits > MAX_INLINE) return false;
+  DType part = dtype_part(tensor->dtype);
+  for (size_t i = 0; part == DTYPE_FLOAT32 && i < tensor->size / 4; i++) {
+    uint32_t word;
+    memcpy(&word, (const char *)tensor->data + 4 * i, 4);
+    if ((word & 0x7FFFFFFF) > 0x7F800000 && word != 0x7FC00000) return false;
+  }
+  for (size_t i = 0; part == DTYPE_FLOAT64 && i < tensor->size / 8; i++) {
+    uint64_t word;
+    memcpy(&word, (const char *)tensor->data + 8 * i, 8);
+    if ((word & INT64_MAX) > 0x7FF0000000000000 && word != 0x7FF8000000000000) return false;
+  }
+  return true;
 }
 
 /* What stands after "type name =". Nothing stands for data that are not shown: the shape says how many they are. */
 static void print_tensor_data(Printer *printer, const Tensor *tensor) {
   const StoredTensor *stored = tensor_stored(printer->model, tensor);
-  unsigned bits = dtype_bits(tensor->dtype);
-  if (stored && stored->location) print_location(printer, stored);
+  DataPlan *data = printer->options->data;
+  if (stored && stored->location) print_location(printer, stored->location, stored->offset, stored->length);
   else if (stored && tensor->dtype == DTYPE_STRING && stored->message_size <= 4096) print_strings(printer, stored);
   else if (tensor->size == 0) builder_add(printer->out, "{}");
-  else if (tensor->data && bits && tensor->size * 8 / bits <= MAX_INLINE) print_elements(printer, tensor);
+  else if (is_inline(tensor)) print_elements(printer, tensor);
+  else if (data && (tensor->data || tensor->moved))
+    print_location(printer, data->location, data_place(data, tensor), tensor->size);
 }
 
 static void print_tensor_type(Printer *printer, const Tensor *tensor) {
@@ -211,6 +262,12 @@ static const char *const kind_names[] = {
     [ATTRIBUTE_TENSOR] = "tensor", [ATTRIBUTE_GRAPH] = "graph",     [ATTRIBUTE_INTS] = "ints",
     [ATTRIBUTE_FLOATS] = "floats", [ATTRIBUTE_STRINGS] = "strings", [ATTRIBUTE_OTHER] = NULL,
 };
+
+AttributeKind attribute_kind_from_name(const char *name) {
+  AttributeKind kind = ATTRIBUTE_INT;
+  while (kind != ATTRIBUTE_OTHER && strcmp(kind_names[kind], name) != 0) kind++;
+  return kind;
+}
 
 static bool is_printable(const Attribute *attribute) {
   if (attribute->kind == ATTRIBUTE_TENSOR && attribute->tensor) return element_name(attribute->tensor->dtype) != NULL;
@@ -238,9 +295,7 @@ static void print_attribute(Printer *printer, const Attribute *attribute) {
       builder_add(out, " = ");
       print_tensor_data(printer, attribute->tensor);
       break;
-    case ATTRIBUTE_GRAPH:
-      print_graph(printer, attribute->graph, as_identifier(printer, attribute->graph->name, "body"));
-      break;
+    case ATTRIBUTE_GRAPH: print_graph(printer, attribute->graph, "body"); break;
     default: print_list(printer, attribute); break;
   }
 }
@@ -285,7 +340,7 @@ static void print_comment(Printer *printer, Str key, const char *text, size_t le
 }
 
 static void print_node_comments(Printer *printer, const Node *node) {
-  if (node->origin) {
+  if (node->origin && !printer->options->as_read) {
     Builder text;
     builder_init(&text, printer->context);
     render_callsite(node->graph->model->provenance, &text, node->origin);
@@ -301,22 +356,29 @@ static void print_node_comments(Printer *printer, const Node *node) {
   for (size_t i = 0; i < node->attributes.count; i++) {
     const Attribute *attribute = &node->attributes.items[i];
     if (is_printable(attribute)) continue;
-    print_comment(printer, attribute->name, "an attribute that this syntax cannot say", 40);
+    Str words = str_intern(printer->context, "an attribute that this syntax cannot say:");
+    print_comment(printer, words, attribute->name, str_length(attribute->name));
   }
 }
 
+/* domain.parts.Op; what is no identifier stands in quotes, which only we read. */
 static void print_operator(Printer *printer, const Node *node) {
   Builder *out = printer->out;
-  if (*node->domain) {
-    spell_text(out, SPELL_TERMINAL, node->domain, str_length(node->domain));
+  for (const char *part = node->domain, *dot; *part; part = *dot ? dot + 1 : dot) {
+    dot = strchr(part, '.');
+    if (!dot) dot = part + strlen(part);
+    size_t length = (size_t)(dot - part);
+    if (is_identifier(part, length)) builder_add_sized(out, part, length);
+    else spell_text(out, SPELL_ONNX, part, length);
     builder_add(out, ".");
   }
-  spell_text(out, SPELL_TERMINAL, node->op_type, str_length(node->op_type));
+  if (is_identifier(node->op_type, str_length(node->op_type))) builder_add(out, node->op_type);
+  else print_string(printer, node->op_type);
 }
 
 static void print_node(Printer *printer, const Node *node) {
   Builder *out = printer->out;
-  print_node_comments(printer, node);
+  if (!printer->options->bare) print_node_comments(printer, node);
   indent(printer);
   if (node->name && *node->name) {
     builder_add(out, "[");
@@ -367,6 +429,21 @@ static void begin_declaration(Printer *printer, Declarations *list, bool own_lin
   list->printed++;
 }
 
+/* The line has begun with spaces: comments stand there in its place, each on a line of its own. */
+static void print_initializer_comments(Printer *printer, const Value *value) {
+  Builder *out = printer->out;
+  if (printer->options->bare || !value->metadata.count) return;
+  int depth = printer->depth;
+  out->length -= (size_t)depth * 3 + 6;
+  printer->depth += 2;
+  for (size_t i = 0; i < value->metadata.count; i++) {
+    const Metadata *entry = &value->metadata.items[i];
+    print_comment(printer, entry->key, entry->value, str_length(entry->value));
+  }
+  indent(printer);
+  printer->depth = depth;
+}
+
 /* An initializer that is an input's default is printed with the input. */
 static void print_initializers(Printer *printer, const Graph *graph, Declarations *list) {
   Map inputs = {0};
@@ -377,6 +454,7 @@ static void print_initializers(Printer *printer, const Graph *graph, Declaration
     const Value *value = graph->initializers.items[i];
     if (map_get_pointer(&inputs, value) || !element_name(value->tensor->dtype)) continue;
     begin_declaration(printer, list, true);
+    print_initializer_comments(printer, value);
     print_tensor_type(printer, value->tensor);
     builder_add(printer->out, " ");
     print_value(printer, value);
@@ -400,8 +478,18 @@ static void print_value_types(Printer *printer, const Graph *graph, Declarations
   }
 }
 
+/* Of a function, whose head says only names. */
+static void print_input_types(Printer *printer, const Graph *graph, Declarations *list) {
+  for (size_t i = 0; i < graph->inputs.count; i++) {
+    if (!element_name(graph->inputs.items[i]->type.dtype)) continue;
+    begin_declaration(printer, list, i == 0);
+    print_typed_value(printer, graph->inputs.items[i]);
+  }
+}
+
 static void print_declarations(Printer *printer, const Graph *graph, bool is_function) {
   Declarations list = {0};
+  if (is_function) print_input_types(printer, graph, &list);
   print_initializers(printer, graph, &list);
   print_value_types(printer, graph, &list, is_function);
   if (!list.printed) {
@@ -436,8 +524,12 @@ static void print_interface(Printer *printer, const Graph *graph, bool is_functi
   builder_add(out, ")");
 }
 
-static void print_graph(Printer *printer, const Graph *graph, const char *name) {
-  builder_add(printer->out, name);
+/* otherwise: what a graph without a name is called */
+static void print_graph(Printer *printer, const Graph *graph, const char *otherwise) {
+  Str name = graph->name;
+  Str known = name && *name ? name : str_intern(printer->context, otherwise);
+  if (is_identifier(known, str_length(known)) && !is_type_word(known)) builder_add(printer->out, known);
+  else print_string(printer, known);
   print_interface(printer, graph, false);
   print_declarations(printer, graph, false);
   print_nodes(printer, graph);
@@ -504,19 +596,28 @@ static void print_head(Printer *printer) {
   builder_add(out, model->metadata.count ? "]\n>\n" : "\n>\n");
 }
 
-void model_print(Builder *out, const Model *model) {
-  Printer printer = {.out = out, .context = out->context, .model = model};
-  print_head(&printer);
-  Str name = model->graph->name;
-  const char *spelled = "graph";
-  if (name && *name) {
-    Builder quoted;
-    builder_init(&quoted, out->context);
-    if (is_plain(name)) builder_add(&quoted, name);
-    else spell_text(&quoted, SPELL_ONNX, name, str_length(name));
-    spelled = builder_text(&quoted);
+static void take_name(Printer *printer, const Value *value) {
+  if (!value || !value->name) return;
+  void **slot = map_slot_pointer(printer->context, &printer->names, value->name);
+  if (!*slot) *slot = (void *)(uintptr_t)value;
+}
+
+static void take_names(Graph *graph, void *data) {
+  Printer *printer = data;
+  for (size_t i = 0; i < graph->inputs.count; i++) take_name(printer, graph->inputs.items[i]);
+  for (size_t i = 0; i < graph->initializers.count; i++) take_name(printer, graph->initializers.items[i]);
+  FOR_EACH_NODE(node, graph) {
+    for (uint32_t i = 0; i < node->output_count; i++) take_name(printer, node->outputs[i]);
   }
-  print_graph(&printer, model->graph, spelled);
+}
+
+void model_print_with(Builder *out, const Model *model, const PrintOptions *options) {
+  Printer printer = {.out = out, .context = out->context, .model = model, .options = options};
+  model_each_graph((Model *)(uintptr_t)model, take_names, &printer);
+  if (!options->bare) print_head(&printer);
+  print_graph(&printer, model->graph, "graph");
   for (size_t i = 0; i < model->functions.count; i++) print_function(&printer, model->functions.items[i]);
   builder_add(out, "\n");
 }
+
+void model_print(Builder *out, const Model *model) { model_print_with(out, model, &(PrintOptions){0}); }

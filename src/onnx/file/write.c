@@ -47,7 +47,10 @@ static void put_external(Writer *writer, const Tensor *tensor) {
 static void put_tensor(Writer *writer, int field, const Tensor *tensor, const Value *initializer) {
   Encoder *encoder = &writer->encoder;
   uint64_t mark = encoder->total;
-  if (initializer) put_initializer_provenance(&writer->provenance, encoder, initializer);
+  if (initializer) {
+    put_stored_metadata(encoder, FIELD_TENSOR_METADATA_PROPS, initializer->metadata.items, initializer->metadata.count);
+    put_initializer_provenance(&writer->provenance, encoder, initializer);
+  }
   bool external = map_get_pointer(&writer->offsets, tensor) != NULL;
   if (external) put_external(writer, tensor);
   else put_segment(encoder, FIELD_TENSOR_RAW_DATA, tensor_segment(tensor));

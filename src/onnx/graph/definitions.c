@@ -143,3 +143,23 @@ void unite_shared_functions(Model *model) {
     function->twins.count = 0;
   }
 }
+
+/* ---- calls ---- */
+
+static void link_calls(Graph *graph, void *data) {
+  const Map *functions = data;
+  FOR_EACH_NODE(node, graph) {
+    node->callee = map_get(functions, (uint64_t)(uintptr_t)node->op_type, (uint64_t)(uintptr_t)node->domain);
+  }
+}
+
+void model_link_calls(Model *model) {
+  Map functions = {0};
+  for (size_t i = 0; i < model->functions.count; i++) {
+    Function *function = model->functions.items[i];
+    void **slot = map_slot(model->context, &functions, (uint64_t)(uintptr_t)function->name,
+                           (uint64_t)(uintptr_t)function->domain);
+    if (!*slot) *slot = function;
+  }
+  if (functions.count) model_each_graph(model, link_calls, &functions);
+}

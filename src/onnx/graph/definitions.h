@@ -11,4 +11,7 @@ uint64_t graph_hash(const Graph *graph);
 /* The nodes of definitions that are shared (Function.twins) get the sites of all. */
 void unite_shared_functions(Model *model);
 
+/* Tells the nodes of a model that was read which of its functions they call (Node.callee). */
+void model_link_calls(Model *model);
+
 #endif

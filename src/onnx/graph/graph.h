@@ -180,5 +180,9 @@ void model_each_graph(Model *model, void (*visit)(Graph *graph, void *data), voi
 
 /* Gives every node and every value a readable, unique name. names.c */
 void model_name(Model *model);
+/* The same for those that have none yet; the others keep theirs. */
+void model_name_rest(Model *model);
+/* What the names of constants that are no parameters begin with. */
+#define CONSTANT_PREFIX "const_"
 
 #endif

@@ -10,7 +10,13 @@ typedef struct Namer {
   Map taken;       /* names in use */
   Map counters;    /* per base name: the next number plus one, as a pointer-sized integer */
   Map lower_cased; /* operator -> its name in lower case */
+  bool keep;       /* names that are there stay */
+  Map taken_nodes; /* then: names of nodes in use */
 } Namer;
+
+static bool is_named(const Namer *namer, const Value *value) {
+  return value->name_fixed || (namer->keep && value->name);
+}
 
 static bool take(Namer *namer, Str name) {
   void **slot = map_slot_pointer(namer->context, &namer->taken, name);
@@ -62,7 +68,7 @@ static void take_fixed(Graph *graph, void *data) {
 }
 
 static void name_initializer(Namer *namer, Value *value) {
-  if (value->name_fixed) return;
+  if (is_named(namer, value)) return;
   const Tensor *tensor = value->tensor;
   if (tensor->name) {
     value->name = unique(namer, tensor->name);
@@ -70,7 +76,7 @@ static void name_initializer(Namer *namer, Value *value) {
   }
   Builder out;
   builder_init(&out, namer->context);
-  builder_format(&out, "const_%s", dtype_short(tensor->dtype));
+  builder_format(&out, CONSTANT_PREFIX "%s", dtype_short(tensor->dtype));
   for (uint32_t i = 0; i < tensor->rank; i++) builder_format(&out, "%c%lld", i ? 'x' : '_', (long long)tensor->dims[i]);
   value->name = unique(namer, str_intern(namer->context, builder_text(&out)));
 }
@@ -88,11 +94,18 @@ static Str lower_case(Namer *namer, Str op) {
 
 static void name_node(Namer *namer, Node *node) {
   size_t number = next_number(namer, node->op_type);
-  node->name = numbered(namer, node->op_type, number);
+  if (!namer->keep) {
+    node->name = numbered(namer, node->op_type, number);
+  } else if (!node->name) {
+    while (map_get_pointer(&namer->taken_nodes, numbered(namer, node->op_type, number))) {
+      number = next_number(namer, node->op_type);
+    }
+    node->name = numbered(namer, node->op_type, number);
+  }
   Str base = numbered(namer, lower_case(namer, node->op_type), number);
   for (uint32_t i = 0; i < node->output_count; i++) {
     Value *value = node->outputs[i];
-    if (!value || value->name_fixed) continue;
+    if (!value || is_named(namer, value)) continue;
     Str name = node->output_count == 1 ? base : numbered(namer, base, i);
     value->name = unique(namer, name);
   }
@@ -103,7 +116,7 @@ static void name_graph(Graph *graph, void *data) {
   for (size_t i = 0; i < graph->initializers.count; i++) name_initializer(namer, graph->initializers.items[i]);
   for (size_t i = 0; i < graph->inputs.count; i++) {
     Value *value = graph->inputs.items[i];
-    if (value->name_fixed) continue;
+    if (is_named(namer, value)) continue;
     Str base = value->name ? value->name : str_intern(namer->context, graph->owner ? "body_in" : "in");
     value->name = unique(namer, base); /* a name that is not fixed was proposed */
   }
@@ -121,4 +134,26 @@ void model_name(Model *model) {
   namer.taken = (Map){0};
   graph_each(model->graph, take_fixed, &namer);
   graph_each(model->graph, name_graph, &namer);
+}
+
+static void take_all(Graph *graph, void *data) {
+  Namer *namer = data;
+  for (size_t i = 0; i < graph->inputs.count; i++) {
+    if (graph->inputs.items[i]->name) take(namer, graph->inputs.items[i]->name);
+  }
+  for (size_t i = 0; i < graph->initializers.count; i++) {
+    if (graph->initializers.items[i]->name) take(namer, graph->initializers.items[i]->name);
+  }
+  FOR_EACH_NODE(node, graph) {
+    if (node->name) *map_slot_pointer(namer->context, &namer->taken_nodes, node->name) = node;
+    for (uint32_t i = 0; i < node->output_count; i++) {
+      if (node->outputs[i] && node->outputs[i]->name) take(namer, node->outputs[i]->name);
+    }
+  }
+}
+
+void model_name_rest(Model *model) {
+  Namer namer = {.context = model->context, .keep = true};
+  model_each_graph(model, take_all, &namer);
+  model_each_graph(model, name_graph, &namer);
 }
