@@ -113,7 +113,8 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         help="write NEW where a path begins with OLD, so that the model names no folder of this machine",
     )
-    parser.add_argument("--record", metavar="FILE", help="also write the traced program as text")
+    parser.add_argument("--record", metavar="FILE", help="also write all that the export was given, for j2o convert")
+    parser.add_argument("--record-shapes", action="store_true", help="record weights by their types alone")
     parser.add_argument("--dump-passes", metavar="FOLDER", help="write the graph, as text, before and after each pass")
     parser.add_argument("--disable-pass", metavar="NAME", action="append", default=[], help="leave this pass out")
     parser.add_argument("--list-passes", action=_ListPasses, nargs=0, help="name the passes over the graph, and stop")
@@ -201,7 +202,8 @@ def _run(target: Target, call: dict[str, Any], options: argparse.Namespace) -> N
             model_name=options.name or target.name,
             opset=options.opset,
             enable_double_precision=options.x64,
-            record_primitive_calls_file=options.record,
+            record=options.record,
+            record_shapes_only=options.record_shapes,
             return_mode="file",
             output_path=options.output,
             export_mode="web" if options.web else "standard",

@@ -12,13 +12,13 @@ static void sign(Model *model) {
   model->producer_version = str_intern(model->context, j2o_version());
 }
 
-static void write_record(Program *program, const ConvertOptions *options) {
+static void write_calls(Program *program, const ConvertOptions *options) {
   const char *text = program_print(program);
-  output_bytes(program->context, options->record, text, strlen(text), &options->output);
+  output_bytes(program->context, options->calls, text, strlen(text), &options->output);
 }
 
 Model *convert(Program *program, const ConvertOptions *options, UnsupportedList *problems, UnsupportedList *notices) {
-  if (options->record) write_record(program, options);
+  if (options->calls) write_calls(program, options);
   program_outline_functions(program);
   program_drop_unused(program);
   Model *model = lower_program(program, &options->lower, problems, notices);

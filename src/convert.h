@@ -9,7 +9,7 @@
 typedef struct ConvertOptions {
   LowerOptions lower;
   PassOptions passes;
-  const char *record;   /* file that receives the program's text form, or NULL */
+  const char *calls;    /* file that receives the program's text form, or NULL */
   OutputOptions output; /* of that file */
 } ConvertOptions;
 

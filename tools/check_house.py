@@ -29,6 +29,7 @@ LAYERS = [
     ["target"],
     ["graft", "legalize", "lower", "passes"],
     ["convert", "include"],
+    ["record"],
     ["tool"],
     ["python"],
 ]

@@ -33,6 +33,7 @@ from jax2onnx._door.settings import (
     fixed_data_name,
     metadata_level,
     path_prefix_rules,
+    record_file,
     relative_paths,
     sync,
 )
@@ -62,6 +63,8 @@ def to_onnx(
     stacktrace_metadata: bool | str | None = None,
     paths: Literal["absolute", "relative"] | None = None,
     path_prefix_map: str | Mapping[str, str] | None = None,
+    record: str | os.PathLike[str] | None = None,
+    record_shapes_only: bool = False,
 ) -> Any:
     """Export a JAX function or model to ONNX.
 
@@ -91,6 +94,10 @@ def to_onnx(
             above them that holds a ``pyproject.toml`` or ``.git``. None: what ``JAX2ONNX_PATHS`` says.
         path_prefix_map: what paths begin with and what is written instead: ``{"/home/me/project": "project"}`` or
             ``"/home/me/project=project"``. None: what ``JAX2ONNX_PATH_PREFIX_MAP`` says.
+        record: a file that receives everything this export was given, the weights in a second file beside it
+            (``.data``); ``j2o convert`` makes the same model of it, without Python.
+            None: what ``JAX2ONNX_RECORD`` says.
+        record_shapes_only: record the types of weights and large constants, not their numbers.
 
     Raises:
         TypeError, ValueError: an argument is not what was expected; the message says what was.
@@ -107,7 +114,8 @@ def to_onnx(
     if not isinstance(enable_double_precision, (bool, np.bool_)):
         raise TypeError(f"enable_double_precision must be a bool; got {enable_double_precision!r}")
     path = _checked_path(return_mode, output_path)
-    record = _path_or_none("record_primitive_calls_file", record_primitive_calls_file)
+    calls = _path_or_none("record_primitive_calls_file", record_primitive_calls_file)
+    record_path = _path_or_none("record", record) or record_file()
     level = metadata_level(stacktrace_metadata)
     rules, relative = path_prefix_rules(path_prefix_map), relative_paths(paths)
     stage("tracing")
@@ -146,7 +154,9 @@ def to_onnx(
             output_nchw=_layout_flags("outputs_as_nchw", outputs_as_nchw, result_names, outputs),
             metadata=level,
             path=_encoded(path),
-            record=_encoded(record),
+            calls=_encoded(calls),
+            record=_encoded(record_path),
+            record_shapes_only=bool(record_shapes_only),
             external_threshold=external_threshold(),
             single_file=export_mode == "web",
             skip_sync=not sync(),

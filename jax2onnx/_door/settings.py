@@ -227,3 +227,8 @@ def dump_passes(environment: Mapping[str, str] = os.environ) -> str | None:
         for earlier in pathlib.Path(folder).glob("[0-9][0-9]_*.onnx.txt"):
             earlier.unlink()  # the steps of another export would be read as this one's
     return folder or None
+
+
+def record_file(environment: Mapping[str, str] = os.environ) -> str | None:
+    """The file that receives everything an export was given."""
+    return environment.get("JAX2ONNX_RECORD", "").strip() or None

@@ -141,3 +141,11 @@ bool param_is(const Param *param, const char *name) {
   if (param->kind == PARAM_ENUM) return strcasecmp(param->text2, name) == 0;
   return false;
 }
+
+void program_set_frames(Program *program, Frame *root, Frame *const *entries, size_t count) {
+  Provenance *provenance = program->provenance;
+  provenance->definition = root;
+  program->root = root ? trace_intern(provenance, root, NULL) : NULL;
+  provenance->entry_frames = entries;
+  provenance->entry_count = count;
+}

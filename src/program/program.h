@@ -9,6 +9,7 @@
 #include "base/array.h"
 #include "base/context.h"
 #include "provenance/trace.h"
+#include "types/data_plan.h"
 #include "types/tensor.h"
 
 typedef struct Jaxpr Jaxpr;
@@ -88,10 +89,8 @@ typedef struct Program {
   Str *input_names;  /* one per main input; NULL entries get a default */
   Str *output_names; /* one per main output; NULL entries get a default */
   uint32_t var_count;
-  bool has_complex;     /* a variable is complex, or the words of a key */
-  const Trace *root;    /* the traced function's definition: for nodes that no equation made */
-  Frame **entry_frames; /* the user's frames that called to_onnx, outermost first */
-  size_t entry_count;
+  bool has_complex;  /* a variable is complex, or the words of a key */
+  const Trace *root; /* the traced function's definition: for nodes that no equation made */
 } Program;
 
 /* Building. */
@@ -124,8 +123,23 @@ void program_outline_functions(Program *program);
 /* Drop the equations whose results nobody reads (unused.c), in nested jaxprs too. */
 void program_drop_unused(Program *program);
 
-/* Text form (text_print.c, text_read.c). */
+/* The definition of the traced function, and the user's frames that called to_onnx, outermost first. */
+void program_set_frames(Program *program, Frame *root, Frame *const *entries, size_t count);
+
+/* Text form (text_print.c, text_read.c). Tensors that are parameters, or large, go to the plan's file; without a plan
+ * large ones are shown by their type alone. */
 const char *program_print(Program *program);
+void program_print_to(Builder *out, Program *program, DataPlan *data, bool shapes_only);
 Program *program_parse(Context *context, Provenance *provenance, const char *text, size_t length);
+
+/* Where a text's tensors are that it does not hold itself. */
+typedef struct ProgramData {
+  const unsigned char *bytes; /* of the data file; NULL: there is none */
+  size_t size;
+  size_t placeholders; /* counts the tensors of which only the type is known: they get numbers that mean nothing */
+} ProgramData;
+/* From where the scanner stands to the end; data may be NULL: then every tensor must be in the text. */
+struct Scanner;
+Program *program_parse_rest(struct Scanner *scan, Provenance *provenance, ProgramData *data);
 
 #endif

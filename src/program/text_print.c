@@ -11,6 +11,10 @@
  *     return %2
  *   }
  *
+ * A tensor that lies in a data file is data(offset, bytes), one of which only the type is known data(). What follows a
+ * frame in parentheses are the columns of an expression, from line:column to line:column; what follows "in" is the part
+ * of the model that was running, or the scopes that the user named.
+ *
  * The main jaxpr is the last one. Variables are numbered in each jaxpr from 0, in the order of their definitions. A
  * jaxpr stands before those that refer to it. A dash stands for a name that is not known.
  */
@@ -21,7 +25,11 @@
 #include "base/spelling.h"
 #include "program/program.h"
 
-enum { MAX_INLINE_BYTES = 512, MAX_JAXPR_DEPTH = 1000, MAX_PARAM_DEPTH = 64 };
+enum {
+  MAX_INLINE_BYTES = 256 /* constants up to here are compared by content, larger ones are told apart */,
+  MAX_JAXPR_DEPTH = 1000,
+  MAX_PARAM_DEPTH = 64
+};
 
 typedef struct Printer {
   Builder *out;
@@ -32,6 +40,8 @@ typedef struct Printer {
   Map variables; /* (variable, jaxpr) to its number plus one */
   const Jaxpr *jaxpr;
   size_t variable_count;
+  DataPlan *data; /* or NULL */
+  bool shapes_only;
 } Printer;
 
 /* ---- words and types ---- */
@@ -128,21 +138,34 @@ static bool is_one_element_each(Context *context, const Tensor *tensor) {
   return (uint64_t)count == tensor->size / (bits / 8) && tensor->size % (bits / 8) == 0;
 }
 
-static void print_tensor(Printer *printer, const Tensor *tensor) {
+static void print_elements(Printer *printer, const Tensor *tensor) {
   Builder *out = printer->out;
   const unsigned char *bytes = tensor->data;
-  if (tensor->size > MAX_INLINE_BYTES) {
-    builder_format(out, "data(%016" PRIx64 ")", hash_bytes(bytes, tensor->size));
+  size_t width = dtype_bits(tensor->dtype) / 8;
+  if (tensor->rank) builder_add(out, "{");
+  for (size_t at = 0; at < tensor->size; at += width) {
+    if (at) builder_add(out, ", ");
+    print_element(out, tensor->dtype, bytes + at);
+  }
+  if (tensor->rank) builder_add(out, "}");
+}
+
+/* A parameter is told apart by where it lies, also from one with the same elements. */
+static bool is_elsewhere(const Printer *printer, const Tensor *tensor) {
+  return tensor->size > MAX_INLINE_BYTES || (printer->data && tensor->name && tensor->size);
+}
+
+static void print_tensor(Printer *printer, const Tensor *tensor) {
+  Builder *out = printer->out;
+  bool elsewhere = is_elsewhere(printer, tensor) && dtype_bits(tensor->dtype);
+  if (elsewhere && printer->data && !printer->shapes_only) {
+    builder_format(out, "data(%" PRIu64 ", %zu)", data_place(printer->data, tensor), tensor->size);
+  } else if (elsewhere) {
+    builder_add(out, "data()");
   } else if (!is_one_element_each(printer->context, tensor)) {
     print_bytes(out, tensor);
   } else {
-    size_t width = dtype_bits(tensor->dtype) / 8;
-    if (tensor->rank) builder_add(out, "{");
-    for (size_t at = 0; at < tensor->size; at += width) {
-      if (at) builder_add(out, ", ");
-      print_element(out, tensor->dtype, bytes + at);
-    }
-    if (tensor->rank) builder_add(out, "}");
+    print_elements(printer, tensor);
   }
   builder_add(out, ":");
   print_type(printer, tensor_type(printer->context, tensor));
@@ -267,13 +290,26 @@ static void print_frame(Printer *printer, const Frame *frame) {
   builder_format(printer->out, ":%d ", frame->line);
   print_quoted(printer, frame->function);
   builder_add(printer->out, kinds[frame->kind]);
+  const Span *span = &frame->span;
+  if (!span->line) return;
+  builder_format(printer->out, "(%d:%d-%d:%d)", span->line, span->column, span->end_line, span->end_column);
 }
 
-static void print_trace(Printer *printer, const Trace *trace) {
-  for (const char *mark = "@ "; trace; trace = trace->outer, mark = " < ") {
+static void print_module(Printer *printer, const Module *module) {
+  builder_add(printer->out, " in ");
+  print_quoted(printer, module->path);
+  if (!module->class_name) return;
+  builder_add(printer->out, " of ");
+  print_quoted(printer, module->class_name);
+}
+
+static void print_trace(Printer *printer, const Trace *whole) {
+  const char *mark = "@ ";
+  for (const Trace *trace = whole; trace; trace = trace->outer, mark = " < ") {
     builder_add(printer->out, mark);
     print_frame(printer, trace->frame);
   }
+  if (whole->module) print_module(printer, whole->module);
 }
 
 /* ---- jaxprs ---- */
@@ -292,6 +328,7 @@ static void print_equation(Printer *printer, const Equation *equation) {
     print_items(printer, equation->params, equation->param_count, true, 0);
     builder_add(out, "}");
   }
+  if (equation->has_effects) builder_add(out, " effects");
   if (equation->trace) {
     builder_add(out, " ");
     print_trace(printer, equation->trace);
@@ -352,27 +389,36 @@ static void print_names(Printer *printer, const char *word, const Str *names, ui
   builder_add(printer->out, "\n");
 }
 
-const char *program_print(Program *program) {
-  Builder out;
-  builder_init(&out, program->context);
-  Printer printer = {.out = &out, .context = program->context, .provenance = program->provenance};
+void program_print_to(Builder *out, Program *program, DataPlan *data, bool shapes_only) {
+  Printer printer = {.out = out,
+                     .context = program->context,
+                     .provenance = program->provenance,
+                     .data = data,
+                     .shapes_only = shapes_only};
   const Jaxpr *jaxpr = program->main;
+  const Provenance *provenance = program->provenance;
   require(program->context, jaxpr != NULL);
-  builder_add(&out, "program ");
+  builder_add(out, "program ");
   print_quoted(&printer, program->name);
-  builder_add(&out, "\n");
+  builder_add(out, "\n");
   print_names(&printer, "inputs", program->input_names, jaxpr->input_count);
   print_names(&printer, "outputs", program->output_names, jaxpr->output_count);
   if (program->root) {
-    builder_add(&out, "root ");
+    builder_add(out, "root ");
     print_trace(&printer, program->root);
-    builder_add(&out, "\n");
+    builder_add(out, "\n");
   }
-  for (size_t i = 0; i < program->entry_count; i++) {
-    builder_add(&out, "entry @ ");
-    print_frame(&printer, program->entry_frames[i]);
-    builder_add(&out, "\n");
+  for (size_t i = 0; i < provenance->entry_count; i++) {
+    builder_add(out, "entry @ ");
+    print_frame(&printer, provenance->entry_frames[i]);
+    builder_add(out, "\n");
   }
   print_jaxpr(&printer, jaxpr, 0);
+}
+
+const char *program_print(Program *program) {
+  Builder out;
+  builder_init(&out, program->context);
+  program_print_to(&out, program, NULL, false);
   return builder_text(&out);
 }

@@ -1,9 +1,11 @@
 /* Reading the text form of a program (text_print.c shows it). White space and line ends separate and mean nothing
  * else; a # outside of quotes starts a comment. Errors name the line and the column. */
+#include <math.h>
 #include <string.h>
 
 #include "base/scanner.h"
 #include "program/program.h"
+#include "types/numbers.h"
 
 enum { MAX_PARAM_DEPTH = 64 };
 
@@ -13,6 +15,9 @@ typedef struct Parser {
   Program *program;
   Map jaxprs;    /* by name */
   Map variables; /* of the jaxpr being read, by name */
+  ProgramData *data;
+  Map tensors; /* of the data file, by their offset plus one */
+  Map modules; /* (path, class) to Module */
 } Parser;
 
 typedef ARRAY(Str) Names;
@@ -149,30 +154,97 @@ static void *tensor_bytes(Parser *parser, size_t *size) {
   return bytes;
 }
 
+/* Bytes that the type asks for. */
+static size_t expected_size(Parser *parser, Type type, const char *start) {
+  int64_t count, bytes, width = dtype_bits(type.dtype) / 8;
+  if (type.dtype == DTYPE_KEY) width = 8;
+  if (type.dtype == DTYPE_KEY_WORDS) width = 4;
+  if (type.dtype == DTYPE_FLOAT0 || type.dtype == DTYPE_NONE) width = 1;
+  bool counted = type_count(type, &count) && count >= 0 && !__builtin_mul_overflow(count, width ? width : 1, &bytes);
+  if (!counted) scan_fail(parser->scan, start, "a tensor of unknown size");
+  return width ? (size_t)bytes : dtype_bytes(type.dtype, (size_t)count);
+}
+
+/* Small numbers that depend on nothing but their place, so that a graph is made as with the true ones. */
+static void *placeholder(Parser *parser, DType dtype, size_t size) {
+  unsigned char *bytes = arena_alloc(&parser->context->arena, size);
+  DType part = dtype_part(dtype);
+  size_t width = dtype_bits(part) / 8;
+  for (size_t i = 0; width && i < size / width; i++) {
+    double fraction = (double)((uint32_t)(i * 2654435761u) >> 16) / 65536;
+    double value = part == DTYPE_BOOL ? (double)(i & 1) : dtype_is_float(part) ? fraction - 0.5 : floor(fraction * 8);
+    store(bytes + i * width, number_encode(part, value), width);
+  }
+  return bytes;
+}
+
+/* Behind "data": (offset, size) or (). Tensors at one place are one. */
+static const Tensor *tensor_elsewhere(Parser *parser, Tensor *result, const char *start, bool has_place,
+                                      uint64_t offset, uint64_t size) {
+  ProgramData *data = parser->data;
+  if (!data) scan_fail(parser->scan, start, "a tensor whose data are not part of the text");
+  if (!has_place) {
+    result->data = placeholder(parser, result->dtype, result->size);
+    data->placeholders++;
+    return result;
+  }
+  if (size != result->size) scan_fail(parser->scan, start, "data that do not fit the tensor's type");
+  if (offset > data->size || size > data->size - offset) {
+    scan_fail(parser->scan, start,
+              data->bytes ? "data beyond the end of the data file"
+                          : "data in a file that is not there: it belongs beside this one");
+  }
+  result->data = data->bytes + offset;
+  void **slot = map_slot(parser->context, &parser->tensors, offset + 1, 0);
+  const Tensor *known = *slot;
+  if (!known) *slot = result;
+  else if (known->dtype != result->dtype || known->size != result->size || known->rank != result->rank ||
+           (known->rank && memcmp(known->dims, result->dims, known->rank * sizeof *known->dims) != 0)) {
+    scan_fail(parser->scan, start, "two tensors in one place");
+  }
+  return known ? known : result;
+}
+
 static const Tensor *tensor(Parser *parser) {
+  Scanner *scan = parser->scan;
   Arena *arena = &parser->context->arena;
   Tensor *result = arena_new(arena, Tensor);
-  scan_space(parser->scan);
-  const char *start = parser->scan->at;
-  if (parser->scan->at == parser->scan->end) scan_fail_expected(parser->scan, "a tensor");
-  if (scan_accept_word(parser->scan, "data"))
-    scan_fail(parser->scan, start, "a large tensor, whose data are not part of the text");
-  bool as_bytes = scan_accept_word(parser->scan, "hex");
-  if (as_bytes) result->data = tensor_bytes(parser, &result->size);
-  else skip_elements(parser);
-  scan_expect(parser->scan, ':');
+  scan_space(scan);
+  const char *start = scan->at;
+  uint64_t offset = 0, size = 0;
+  if (scan->at == scan->end) scan_fail_expected(scan, "a tensor");
+  bool elsewhere = scan_accept_word(scan, "data"), has_place = false;
+  bool as_bytes = !elsewhere && scan_accept_word(scan, "hex");
+  if (elsewhere) {
+    scan_expect(scan, '(');
+    has_place = !scan_sees(scan, ')');
+    if (has_place) {
+      offset = scan_sized_integer(scan, 64, true);
+      scan_expect(scan, ',');
+      size = scan_sized_integer(scan, 64, true);
+    }
+    scan_expect(scan, ')');
+  } else if (as_bytes) {
+    result->data = tensor_bytes(parser, &result->size);
+  } else {
+    skip_elements(parser);
+  }
+  scan_expect(scan, ':');
   Type shape = type(parser);
-  if (!as_bytes) result->data = tensor_elements(parser, shape, start, &result->size);
+  if (!as_bytes && !elsewhere) result->data = tensor_elements(parser, shape, start, &result->size);
   result->dtype = shape.dtype;
   result->rank = shape.rank;
   int64_t *dims = arena_new_array(arena, shape.rank, int64_t);
   for (uint32_t i = 0; i < shape.rank; i++) {
-    if (!dim_is_constant(shape.dims[i])) scan_fail(parser->scan, start, "a tensor with a symbolic dimension");
+    if (!dim_is_constant(shape.dims[i])) scan_fail(scan, start, "a tensor with a symbolic dimension");
     dims[i] = shape.dims[i].constant;
   }
   result->dims = dims;
-  if (scan_sees(parser->scan, '"')) result->name = scan_quoted(parser->scan, "a name");
-  return result;
+  size_t expected = expected_size(parser, shape, start);
+  if (as_bytes && result->size != expected) scan_fail(scan, start, "bytes that do not fit the tensor's type");
+  result->size = expected;
+  if (scan_sees(scan, '"')) result->name = scan_quoted(scan, "a name");
+  return elsewhere ? tensor_elsewhere(parser, result, start, has_place, offset, size) : result;
 }
 
 /* ---- variables ---- */
@@ -326,6 +398,18 @@ static Param param(Parser *parser, int depth) {
 
 /* ---- traces ---- */
 
+static int position(Parser *parser) {
+  scan_space(parser->scan);
+  const char *start = parser->scan->at;
+  uint64_t number = 0;
+  while (parser->scan->at < parser->scan->end && *parser->scan->at >= '0' && *parser->scan->at <= '9') {
+    number = number * 10 + (uint64_t)(*parser->scan->at++ - '0');
+    if (number > INT32_MAX) scan_fail(parser->scan, start, "an impossible line or column");
+  }
+  if (parser->scan->at == start) scan_fail_expected(parser->scan, "a line or column");
+  return (int)number;
+}
+
 static Frame *frame(Parser *parser) {
   Str file = scan_quoted(parser->scan, "a file name in quotes");
   scan_expect(parser->scan, ':');
@@ -341,7 +425,31 @@ static Frame *frame(Parser *parser) {
     else scan_fail_expected(parser->scan, "lib or jax");
     scan_expect(parser->scan, ']');
   }
-  return frame_intern(parser->program->provenance, file, function, (int)line, kind);
+  Frame *plain = frame_intern(parser->program->provenance, file, function, (int)line, kind);
+  if (!scan_accept(parser->scan, '(')) return plain;
+  Span span = {.line = position(parser)};
+  scan_expect(parser->scan, ':');
+  span.column = position(parser);
+  scan_expect(parser->scan, '-');
+  span.end_line = position(parser);
+  scan_expect(parser->scan, ':');
+  span.end_column = position(parser);
+  scan_expect(parser->scan, ')');
+  return frame_with_span(parser->program->provenance, plain, span);
+}
+
+static const Module *module(Parser *parser) {
+  Provenance *provenance = parser->program->provenance;
+  Str path = scan_accept(parser->scan, '-') ? NULL : scan_quoted(parser->scan, "a path in quotes, or a dash");
+  Str class_name = scan_accept_word(parser->scan, "of") ? scan_quoted(parser->scan, "a class in quotes") : NULL;
+  if (path && !class_name) return module_of_scopes(provenance, path);
+  void **slot = map_slot(parser->context, &parser->modules, (uint64_t)(uintptr_t)path, (uint64_t)(uintptr_t)class_name);
+  if (!*slot) {
+    Module *made = arena_new(&parser->context->arena, Module);
+    *made = (Module){.path = path, .class_name = class_name};
+    *slot = made;
+  }
+  return *slot;
 }
 
 static const Trace *trace(Parser *parser) {
@@ -350,8 +458,9 @@ static const Trace *trace(Parser *parser) {
   do array_push(parser->context, &frames, frame(parser));
   while (scan_accept(parser->scan, '<'));
   const Trace *result = NULL;
-  while (frames.count) result = trace_intern(parser->program->provenance, frames.items[--frames.count], result);
-  return result;
+  Provenance *provenance = parser->program->provenance;
+  while (frames.count) result = trace_intern(provenance, frames.items[--frames.count], result);
+  return scan_accept_word(parser->scan, "in") ? trace_in_module(provenance, result, module(parser)) : result;
 }
 
 /* ---- jaxprs ---- */
@@ -388,6 +497,7 @@ static Equation *equation(Parser *parser) {
   result->input_count = (uint32_t)inputs.count;
   result->params = params.items;
   result->param_count = (uint32_t)params.count;
+  result->has_effects = scan_accept_word(parser->scan, "effects");
   result->trace = trace(parser);
   return result;
 }
@@ -448,38 +558,40 @@ static Str *fitted(Parser *parser, const Names *given, uint32_t count, const cha
   return all;
 }
 
-Program *program_parse(Context *context, Provenance *provenance, const char *text, size_t length) {
+Program *program_parse_rest(Scanner *scan, Provenance *provenance, ProgramData *data) {
+  Context *context = scan->context;
   Program *program = program_new(context, provenance);
-  Scanner scan;
-  scanner_init(&scan, context, text, length, ESCAPES_OF_C);
-  Parser parser = {.scan = &scan, .context = context, .program = program};
+  Parser parser = {.scan = scan, .context = context, .program = program, .data = data};
   Names input_names = {0}, output_names = {0};
   ARRAY(Frame *) entries = {0};
-  if (!scan_accept_word(parser.scan, "program")) scan_fail_expected(parser.scan, "'program' and its name");
-  program->name =
-      scan_accept(parser.scan, '-') ? NULL : scan_quoted(parser.scan, "the program's name in quotes, or a dash");
-  while (!scan_ended(parser.scan)) {
-    if (scan_accept_word(parser.scan, "inputs")) {
+  const Trace *root = NULL;
+  if (!scan_accept_word(scan, "program")) scan_fail_expected(scan, "'program' and its name");
+  program->name = scan_accept(scan, '-') ? NULL : scan_quoted(scan, "the program's name in quotes, or a dash");
+  while (!scan_ended(scan)) {
+    if (scan_accept_word(scan, "inputs")) {
       input_names = names(&parser);
-    } else if (scan_accept_word(parser.scan, "outputs")) {
+    } else if (scan_accept_word(scan, "outputs")) {
       output_names = names(&parser);
-    } else if (scan_accept_word(parser.scan, "root")) {
-      program->root = trace(&parser);
-    } else if (scan_accept_word(parser.scan, "entry")) {
-      scan_expect(parser.scan, '@');
+    } else if (scan_accept_word(scan, "root")) {
+      root = trace(&parser);
+    } else if (scan_accept_word(scan, "entry")) {
+      scan_expect(scan, '@');
       array_push(context, &entries, frame(&parser));
-    } else if (scan_accept_word(parser.scan, "jaxpr")) {
+    } else if (scan_accept_word(scan, "jaxpr")) {
       named_jaxpr(&parser);
     } else {
-      scan_fail_expected(parser.scan, "inputs, outputs, root, entry or jaxpr");
+      scan_fail_expected(scan, "inputs, outputs, root, entry or jaxpr");
     }
   }
-  if (!program->main) scan_fail_expected(parser.scan, "a jaxpr");
+  if (!program->main) scan_fail_expected(scan, "a jaxpr");
   program->input_names = fitted(&parser, &input_names, program->main->input_count, "more input names than inputs");
   program->output_names = fitted(&parser, &output_names, program->main->output_count, "more output names than outputs");
-  program->entry_frames = entries.items;
-  program->entry_count = entries.count;
-  provenance->entry_frames = entries.items;
-  provenance->entry_count = entries.count;
+  program_set_frames(program, root ? root->frame : NULL, entries.items, entries.count);
   return program;
+}
+
+Program *program_parse(Context *context, Provenance *provenance, const char *text, size_t length) {
+  Scanner scan;
+  scanner_init(&scan, context, text, length, ESCAPES_OF_C);
+  return program_parse_rest(&scan, provenance, NULL);
 }

@@ -9,6 +9,7 @@
 #include "python/arguments.h"
 #include "python/custom.h"
 #include "python/import.h"
+#include "record.h"
 #include "tool/tool.h"
 #include "types/moved.h"
 
@@ -21,7 +22,9 @@ typedef struct Conversion {
   UnsupportedList problems, notices;
   Program *program;
   const char *path;   /* NULL: the model is returned as bytes */
-  PyObject *paths[3]; /* that, the record's, the folder for dumps: bytes, or None */
+  PyObject *paths[4]; /* that, the calls', the folder for dumps, the record's: bytes, or None */
+  const char *record; /* file that receives everything the conversion was given, or NULL */
+  bool record_shapes_only;
   const char *model_name;
   PyObject *input_names, *output_names, *input_nchw, *output_nchw, *root, *entry_frames, *disabled_passes;
   PyObject *path_rules;
@@ -59,17 +62,12 @@ static const bool *prepare_flags(Conversion *c, PyObject *list, uint32_t count) 
 }
 
 static void import_frames(Conversion *c, Provenance *provenance) {
-  Arena *arena = &c->context.arena;
-  Frame *root = importer_frame(c->importer, provenance, c->root);
-  provenance->definition = root;
-  c->program->root = trace_intern(provenance, root, NULL);
   size_t count = (size_t)PyList_GET_SIZE(c->entry_frames);
-  Frame **frames = arena_new_array(arena, count, Frame *);
+  Frame **frames = arena_new_array(&c->context.arena, count, Frame *);
   for (size_t i = 0; i < count; i++) {
     frames[i] = importer_frame(c->importer, provenance, PyList_GET_ITEM(c->entry_frames, (Py_ssize_t)i));
   }
-  provenance->entry_frames = frames;
-  provenance->entry_count = count;
+  program_set_frames(c->program, importer_frame(c->importer, provenance, c->root), frames, count);
 }
 
 /* Pairs of what a path begins with and what is written instead. */
@@ -146,6 +144,9 @@ static void import_stage(void *argument) {
 /* Without it: C only. */
 static void convert_stage(void *argument) {
   Conversion *c = argument;
+  if (c->record) {
+    record_write(&(Record){c->program, c->options, c->write}, c->record, c->record_shapes_only);
+  }
   Model *model = convert(c->program, &c->options, &c->problems, &c->notices);
   if (c->path) model_write_file(model, &c->write, c->path);
   else c->segments = model_encode(model, &c->write, &c->segment_count, &c->size);
@@ -278,7 +279,9 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
                           "output_nchw",
                           "metadata",
                           "path",
+                          "calls",
                           "record",
+                          "record_shapes_only",
                           "external_threshold",
                           "single_file",
                           "skip_sync",
@@ -299,25 +302,26 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
                           NULL};
   Conversion c = {0};
   long long opset;
-  int metadata, single_file, skip_sync, fixed_data_name, check_passes;
+  int metadata, single_file, skip_sync, fixed_data_name, check_passes, record_shapes_only;
   int normalization = NORMALIZATION_AUTO, sequential_bits = 0;
   Py_ssize_t threshold;
   if (!PyArg_ParseTupleAndKeywords(
-          arguments, keywords, "$OO!OOO!O!sLO!O!OOiOOnpppO!O!O!pOipOOO!OO!p", names, &c.request.jaxpr, &PyDict_Type,
+          arguments, keywords, "$OO!OOO!O!sLO!O!OOiOOOpnpppO!O!O!pOipOOO!OO!p", names, &c.request.jaxpr, &PyDict_Type,
           &c.request.types, &c.request.name_parameters, &c.request.name_modules, &PyTuple_Type, &c.request.jax_folders,
           &PyTuple_Type, &c.request.library_folders, &c.model_name, &opset, &PyList_Type, &c.input_names, &PyList_Type,
-          &c.output_names, &c.input_nchw, &c.output_nchw, &metadata, &c.paths[0], &c.paths[1], &threshold, &single_file,
-          &skip_sync, &fixed_data_name, &PyTuple_Type, &c.root, &PyList_Type, &c.entry_frames, &PyList_Type,
-          &c.disabled_passes, &check_passes, &c.paths[2], &normalization, &sequential_bits, &c.request.lowered,
-          &c.request.expand, &PyTuple_Type, &c.request.custom, &c.custom.lower, &PyList_Type, &c.path_rules,
-          &c.relative_paths)) {
+          &c.output_names, &c.input_nchw, &c.output_nchw, &metadata, &c.paths[0], &c.paths[1], &c.paths[3],
+          &record_shapes_only, &threshold, &single_file, &skip_sync, &fixed_data_name, &PyTuple_Type, &c.root,
+          &PyList_Type, &c.entry_frames, &PyList_Type, &c.disabled_passes, &check_passes, &c.paths[2], &normalization,
+          &sequential_bits, &c.request.lowered, &c.request.expand, &PyTuple_Type, &c.request.custom, &c.custom.lower,
+          &PyList_Type, &c.path_rules, &c.relative_paths)) {
     return NULL;
   }
-  if (!read_path(c.paths[0], &c.path) || !read_path(c.paths[1], &c.options.record) ||
-      !read_path(c.paths[2], &c.options.passes.dump_folder)) {
+  if (!read_path(c.paths[0], &c.path) || !read_path(c.paths[1], &c.options.calls) ||
+      !read_path(c.paths[2], &c.options.passes.dump_folder) || !read_path(c.paths[3], &c.record)) {
     return NULL;
   }
   c.options.lower.opset = opset;
+  c.record_shapes_only = record_shapes_only;
   c.request.spans = metadata == METADATA_FULL || metadata == METADATA_COMPACT;
   c.options.passes.check = check_passes;
   c.options.passes.normalization = (NormalizationMode)normalization;

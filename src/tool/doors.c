@@ -1,4 +1,5 @@
-/* j2o text, passes: texts and models in, texts and models out. */
+/* j2o convert, text, passes: texts, records and models in, texts and models out. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/beneath.h"
@@ -6,7 +7,7 @@
 #include "onnx/file/print.h"
 #include "onnx/file/write.h"
 #include "onnx/graph/definitions.h"
-#include "passes/passes.h"
+#include "record.h"
 #include "tool/tool.h"
 
 /* ---- reading ---- */
@@ -91,6 +92,136 @@ static void write_model(Job *job, Model *model) {
   functions_take_constants(model);
   model_name_rest(model);
   model_write_file(model, &(WriteOptions){.metadata = METADATA_OFF}, job->output);
+}
+
+/* ---- j2o convert ---- */
+
+/* The file of tensors beside a record; there is none when it needs none. */
+static ProgramData record_data(Job *job) {
+  const char *path = arena_format(&job->context.arena, "%s.data", job->path);
+  OpenFile file = open_named(path);
+  if (file.descriptor >= 0) file_map_descriptor(file.descriptor, &job->files[1]);
+  close_file(&file);
+  return (ProgramData){.bytes = job->files[1].data, .size = job->files[1].size};
+}
+
+static int named_choice(Job *job, const char *option, const char *given, const char *const *choices, int count) {
+  for (int i = 0; i < count; i++) {
+    if (strcmp(given, choices[i]) == 0) return i;
+  }
+  fail(&job->context, ERROR_VALUE, "%s cannot be %s", option, given);
+}
+
+/* "x,y" in place of the names that the record has, as many as it has. */
+static void rename_all(Job *job, const char *option, const char *given, Str *names, uint32_t count) {
+  uint32_t found = 0;
+  for (const char *at = given, *stop; *at; at = *stop ? stop + 1 : stop) {
+    stop = at + strcspn(at, ",");
+    if (found < count) names[found] = str_intern_sized(&job->context, at, (size_t)(stop - at));
+    found++;
+  }
+  if (found == count) return;
+  fail(&job->context, ERROR_VALUE, "%s: %u names were given for %u values", option, found, count);
+}
+
+static const bool *chosen_flags(Job *job, const char *option, const char *given, uint32_t count) {
+  bool *flags = arena_new_array(&job->context.arena, count, bool);
+  for (const char *at = given; *at; at += strspn(at, ",")) {
+    char *stop;
+    unsigned long index = strtoul(at, &stop, 10);
+    if (stop == at || (*stop && *stop != ',') || index >= count) {
+      fail(&job->context, ERROR_VALUE, "%s: '%s' are not numbers below %u", option, given, count);
+    }
+    flags[index] = true;
+    at = stop;
+  }
+  return flags;
+}
+
+static bool is_number(const char *text) { return strlen(text) < 16 && strspn(text, "0123456789") == strlen(text); }
+
+const char *door_mistake(const DoorOptions *options) {
+  if (options->opset && !is_number(options->opset)) return "--opset is a number";
+  if (options->external_threshold && !is_number(options->external_threshold)) {
+    return "--external-threshold is a number of bytes";
+  }
+  return NULL;
+}
+
+/* What the command line says goes before what the record says. */
+static void override(Job *job, Record *record) {
+  static const char *const levels[] = {"off", "minimal", "full", "compact"};
+  static const char *const modes[] = {"force_decomposed", "auto", "prefer_native"};
+  Program *program = record->program;
+  LowerOptions *lower = &record->options.lower;
+  const Jaxpr *main = program->main;
+  if (job->door.opset) lower->opset = atoll(job->door.opset);
+  if (job->door.stacktrace)
+    record->write.metadata = (MetadataLevel)named_choice(job, "--stacktrace", job->door.stacktrace, levels, 4);
+  if (job->door.normalization) {
+    record->options.passes.normalization =
+        (NormalizationMode)named_choice(job, "--normalization", job->door.normalization, modes, 3);
+  }
+  if (job->name) program->name = str_intern(&job->context, job->name);
+  if (job->door.input_names)
+    rename_all(job, "--input-names", job->door.input_names, program->input_names, main->input_count);
+  if (job->door.output_names)
+    rename_all(job, "--output-names", job->door.output_names, program->output_names, main->output_count);
+  if (job->door.nchw_inputs)
+    lower->input_nchw = chosen_flags(job, "--nchw-inputs", job->door.nchw_inputs, main->input_count);
+  if (job->door.nchw_outputs)
+    lower->output_nchw = chosen_flags(job, "--nchw-outputs", job->door.nchw_outputs, main->output_count);
+  if (job->door.external_threshold) record->write.external_threshold = (size_t)atoll(job->door.external_threshold);
+  if (job->door.web) record->write.single_file = true;
+  if (job->door.disabled_count) {
+    record->options.passes.disabled = job->door.disabled;
+    record->options.passes.disabled_count = job->door.disabled_count;
+  }
+  record->options.passes.dump_folder = job->door.dump_passes;
+  record->write.output.skip_sync = job->no_sync;
+}
+
+/* A hand-written program may leave names out. */
+static void complete_names(Job *job, Program *program) {
+  const Jaxpr *main = program->main;
+  Arena *arena = &job->context.arena;
+  if (!program->name) program->name = str_intern(&job->context, "jax_model");
+  for (uint32_t i = 0; i < main->input_count; i++) {
+    if (!program->input_names[i]) program->input_names[i] = str_intern(&job->context, arena_format(arena, "in_%u", i));
+  }
+  for (uint32_t i = 0; i < main->output_count; i++) {
+    if (!program->output_names[i])
+      program->output_names[i] = str_intern(&job->context, arena_format(arena, "out_%u", i));
+  }
+}
+
+static void report_notices(Report *report, const UnsupportedList *notices, const ProgramData *data) {
+  for (size_t i = 0; i < notices->count; i++) {
+    builder_format(&report->line, "%s is left out of the model: %s\n", notices->items[i].primitive,
+                   notices->items[i].reason);
+  }
+  if (!data->placeholders) return;
+  builder_format(&report->line,
+                 "%zu tensor%s of which the record has only the type: the numbers in the model mean nothing\n",
+                 data->placeholders, data->placeholders == 1 ? "" : "s");
+}
+
+static void convert_record(Job *job, const MappedFile *file) {
+  ProgramData data = record_data(job);
+  Record record = record_read(&job->context, (const char *)file->data, file->size, &data);
+  UnsupportedList problems = {0}, notices = {0};
+  override(job, &record);
+  complete_names(job, record.program);
+  Model *model = convert(record.program, &record.options, &problems, &notices);
+  model_write_file(model, &record.write, job->output);
+  report_notices(&job->report, &notices, &data);
+}
+
+void run_convert(Job *job) {
+  const MappedFile *file = job_file(job, 0);
+  if (looks_like_record(file->data, file->size)) convert_record(job, file);
+  else if (looks_like_model_text(file->data, file->size)) write_model(job, read_model(job, file));
+  else fail(&job->context, ERROR_FORMAT, "line 1, column 1: expected a record, a program or a graph as text");
 }
 
 /* ---- j2o text ---- */

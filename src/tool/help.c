@@ -15,6 +15,7 @@ const char tool_help[] =
     "  report    a page for a browser: the source, the graph and the nodes side by side\n"
     "  stats     where the bytes are: graph, tensors, metadata\n"
     "  text      the model in the ONNX text syntax, as onnx.parser reads it\n"
+    "  convert   a model from a record of an export, or from a program or a graph as text\n"
     "  passes    the graph after the passes of the converter, or after some of them\n"
     "  strip     a copy without provenance\n"
     "  compact   a copy with every trace stored once\n"
@@ -215,6 +216,27 @@ static const char report_help[] =
     "             write the line of every node, or its time, as node data that Model Explorer loads; -o may be left\n"
     "             out then\n" OUTPUT_HELP ORIGIN_HELP;
 
+static const char convert_help[] =
+    "usage: j2o convert RECORD|PROGRAM.txt|GRAPH.txt -o MODEL.onnx [option]...\n"
+    "\n"
+    "Makes a model without JAX or Python. A record is what JAX2ONNX_RECORD=FILE or jax2onnx export --record FILE "
+    "wrote\n"
+    "during an export: the model is the same, byte by byte. A program is the part of a record from its line "
+    "\"program\"\n"
+    "on. A graph in the ONNX text syntax is written as it stands.\n"
+    "\n"
+    "  -o                    the model to write\n"
+    "  --opset               the ONNX operator set; this and what follows go before what the record says\n"
+    "  --stacktrace          off, minimal, full or compact: how much each node says about where it came from\n"
+    "  --normalization       auto, prefer_native or force_decomposed\n"
+    "  --name                the graph's name\n"
+    "  --input-names, --output-names    a,b,c: names for all of them, in order\n"
+    "  --nchw-inputs, --nchw-outputs    0,2: which are to be taken and given as NCHW\n"
+    "  --external-threshold  tensors of at least this many bytes go to a second file\n"
+    "  --web                 everything in one file\n"
+    "  --disable-pass        leave this pass out; may be given again\n"
+    "  --dump-passes         a folder for the graph, as text, before and after each pass\n";
+
 static const char passes_help[] =
     "usage: j2o passes GRAPH.txt|MODEL.onnx [--pass NAME]... [--time-passes] [-o OUT.onnx]\n"
     "\n"
@@ -242,6 +264,7 @@ const Command tool_commands[] = {
     {"report", run_report, report_help,
      OPTION_ORIGINAL | OPTION_OUTPUT | OPTION_PAGE | OPTION_JSON | OPTION_SOURCE | OPTION_LIMIT, 1, 1},
     {"text", run_text, text_help, OPTION_DATA, 1, 1},
+    {"convert", run_convert, convert_help, OPTION_CONVERT | OPTION_OUTPUT, 1, 1},
     {"passes", run_passes_command, passes_help, OPTION_PASSES | OPTION_MAY_OUTPUT, 1, 1},
     {"strip", run_strip, strip_help, OPTION_OUTPUT | OPTION_ALL | OPTION_JSON, 1, 1},
     {"compact", run_compact, compact_help, OPTION_OUTPUT | OPTION_JSON, 1, 1},

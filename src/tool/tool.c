@@ -121,6 +121,18 @@ static const Option options[] = {
     {"-o", OPTION_OUTPUT | OPTION_MAY_OUTPUT, true, offsetof(Job, output)},
     {"--no-sync", OPTION_OUTPUT | OPTION_MAY_OUTPUT, false, offsetof(Job, no_sync)},
     {"--limit", OPTION_LIMIT, true, offsetof(Job, limit_text)},
+    {"--opset", OPTION_CONVERT, true, offsetof(Job, door.opset)},
+    {"--stacktrace", OPTION_CONVERT, true, offsetof(Job, door.stacktrace)},
+    {"--normalization", OPTION_CONVERT, true, offsetof(Job, door.normalization)},
+    {"--name", OPTION_CONVERT, true, offsetof(Job, name)},
+    {"--input-names", OPTION_CONVERT, true, offsetof(Job, door.input_names)},
+    {"--output-names", OPTION_CONVERT, true, offsetof(Job, door.output_names)},
+    {"--nchw-inputs", OPTION_CONVERT, true, offsetof(Job, door.nchw_inputs)},
+    {"--nchw-outputs", OPTION_CONVERT, true, offsetof(Job, door.nchw_outputs)},
+    {"--external-threshold", OPTION_CONVERT, true, offsetof(Job, door.external_threshold)},
+    {"--web", OPTION_CONVERT, false, offsetof(Job, door.web)},
+    {"--disable-pass", OPTION_CONVERT, true, offsetof(Job, door.disabled), offsetof(Job, door.disabled_count)},
+    {"--dump-passes", OPTION_CONVERT, true, offsetof(Job, door.dump_passes)},
     {"--data", OPTION_DATA, true, offsetof(Job, door.data)},
     {"--pass", OPTION_PASSES, true, offsetof(Job, door.passes), offsetof(Job, door.pass_count)},
     {"--time-passes", OPTION_PASSES, false, offsetof(Job, door.time_passes)},
@@ -234,6 +246,8 @@ static int read_arguments(Job *job, int argc, char **argv, FILE *out, FILE *err)
   }
   if (job->top && !is_number(job->top)) return usage_error(err, "--top is a number, not ", job->top);
   if (job->self && job->inclusive) return usage_error(err, "--self and --inclusive exclude each other", "");
+  const char *wrong = door_mistake(&job->door);
+  if (wrong) return usage_error(err, wrong, "");
   if (!job->operand_count) return usage_error(err, "which model? Name an .onnx file", "");
   if (job->operand_count < command->least_operands) {
     return usage_error(err, "two models are needed", "");

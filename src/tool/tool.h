@@ -34,6 +34,11 @@ typedef struct DoorOptions {
   const char *passes[MAX_SOURCE_FILES]; /* --pass, as often as it was given */
   size_t pass_count;
   Str data_location; /* of the file that files[1] is, when it belongs to a text */
+  const char *opset, *stacktrace, *normalization, *input_names, *output_names, *nchw_inputs, *nchw_outputs,
+      *external_threshold, *dump_passes; /* of convert, as their names say */
+  bool web;
+  const char *disabled[MAX_SOURCE_FILES]; /* --disable-pass, as often as it was given */
+  size_t disabled_count;
 } DoorOptions;
 
 /* One command at work. */
@@ -119,8 +124,15 @@ void run_stats(Job *job);
 void run_report(Job *job);
 
 /* doors.c */
-enum { OPTION_PASSES = 1 << 20, OPTION_DATA = 1 << 21, OPTION_MAY_OUTPUT = 1 << 22 /* -o, which may be left out */ };
+enum {
+  OPTION_PASSES = 1 << 20,
+  OPTION_DATA = 1 << 21,
+  OPTION_MAY_OUTPUT = 1 << 22, /* -o, which may be left out */
+  OPTION_CONVERT = 1 << 23,
+};
+const char *door_mistake(const DoorOptions *options); /* what is wrong with them, or NULL */
 void run_passes_command(Job *job);
+void run_convert(Job *job);
 
 /* What j2o inspect prints. inspect.c, inspect_json.c, summary.c */
 typedef struct Item Item;

@@ -15,6 +15,11 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 # Keras chooses when it is imported.
 os.environ["KERAS_BACKEND"] = "jax"
 
+if os.environ.get("JAX2ONNX_REPLAY", "1") != "0":
+    from replay_check import replay_every_export
+
+    replay_every_export()
+
 if os.environ.get("COUNT_PRIMITIVES"):
     from primitive_counter import count_primitives  # noqa: F401
 

@@ -413,6 +413,7 @@ static void replace_result(Cell *cell, Value *old, Value *result, const int64_t 
     value->name = old->name;
     value->name_fixed = true;
     old->name_fixed = false;
+    old->name = NULL;
   }
   value_replace(old, value);
 }

@@ -62,6 +62,7 @@ static void take_over(Value *old, Value *value) {
     value->name = old->name;
     value->name_fixed = true;
     old->name_fixed = false;
+    old->name = NULL;
   }
   value_replace(old, value);
 }

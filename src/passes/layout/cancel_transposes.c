@@ -421,6 +421,7 @@ static Node *transpose_back(Layout *layout, Value *value, const AxisOrder *order
     back->outputs[0]->name_fixed = true;
     value->name = NULL;
     value->name_fixed = false;
+    value->name = NULL;
   }
   return back;
 }

@@ -1,0 +1,239 @@
+/* Records: writing and reading. */
+#include "record.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+
+#include "base/scanner.h"
+#include "base/spelling.h"
+#include "onnx/file/model_text.h"
+
+enum { RECORD_VERSION = 1 };
+
+/* ---- options ---- */
+
+static const char *const metadata_names[] = {
+    [METADATA_OFF] = "off", [METADATA_MINIMAL] = "minimal", [METADATA_FULL] = "full", [METADATA_COMPACT] = "compact"};
+static const char *const normalization_names[] = {
+    [NORMALIZATION_DECOMPOSED] = "decomposed", [NORMALIZATION_AUTO] = "auto", [NORMALIZATION_NATIVE] = "native"};
+
+typedef enum OptionKind { OPTION_INTEGER, OPTION_SIZE, OPTION_FLAG, OPTION_CHOICE } OptionKind;
+
+typedef struct OptionRow {
+  const char *name;
+  OptionKind kind;
+  size_t place; /* in Record */
+  const char *const *choices;
+  size_t choice_count;
+} OptionRow;
+
+#define CHOICES(names) names, sizeof names / sizeof *names
+
+static const OptionRow rows[] = {
+    {"opset", OPTION_INTEGER, offsetof(Record, options.lower.opset)},
+    {"metadata", OPTION_CHOICE, offsetof(Record, write.metadata), CHOICES(metadata_names)},
+    {"normalization", OPTION_CHOICE, offsetof(Record, options.passes.normalization), CHOICES(normalization_names)},
+    {"sequential_bits", OPTION_FLAG, offsetof(Record, options.lower.sequential_bits)},
+    {"external_threshold", OPTION_SIZE, offsetof(Record, write.external_threshold)},
+    {"single_file", OPTION_FLAG, offsetof(Record, write.single_file)},
+};
+enum { ROW_COUNT = sizeof rows / sizeof *rows };
+
+static Record record_default(void) {
+  Record record = {0};
+  record.options.lower.opset = DEFAULT_OPSET;
+  record.options.passes.normalization = NORMALIZATION_AUTO;
+  return record;
+}
+
+static int64_t option_value(const Record *record, const OptionRow *row) {
+  const void *place = (const char *)record + row->place;
+  switch (row->kind) {
+    case OPTION_INTEGER: return *(const int64_t *)place;
+    case OPTION_SIZE: return (int64_t)*(const size_t *)place;
+    case OPTION_FLAG: return *(const bool *)place;
+    case OPTION_CHOICE: return *(const int *)place;
+  }
+  return 0;
+}
+
+static void set_option(Record *record, const OptionRow *row, int64_t value) {
+  void *place = (char *)record + row->place;
+  switch (row->kind) {
+    case OPTION_INTEGER: *(int64_t *)place = value; break;
+    case OPTION_SIZE: *(size_t *)place = (size_t)value; break;
+    case OPTION_FLAG: *(bool *)place = value != 0; break;
+    case OPTION_CHOICE: *(int *)place = (int)value; break;
+  }
+}
+
+/* ---- writing ---- */
+
+static void print_option(Builder *out, const Record *record, const OptionRow *row) {
+  const Record otherwise = record_default();
+  int64_t value = option_value(record, row);
+  if (value == option_value(&otherwise, row)) return;
+  builder_format(out, "%s ", row->name);
+  if (row->kind == OPTION_FLAG) builder_add(out, value ? "True" : "False");
+  else if (row->kind == OPTION_CHOICE) builder_add(out, row->choices[value]);
+  else builder_format(out, "%" PRId64, value);
+  builder_add(out, "\n");
+}
+
+static void print_flags(Builder *out, const char *name, const bool *flags, uint32_t count) {
+  size_t printed = 0;
+  for (uint32_t i = 0; flags && i < count; i++) {
+    if (flags[i]) builder_format(out, "%s%u", printed++ ? ", " : arena_format(&out->context->arena, "%s ", name), i);
+  }
+  if (printed) builder_add(out, "\n");
+}
+
+static void print_options(Builder *out, const Record *record) {
+  const PassOptions *passes = &record->options.passes;
+  const Jaxpr *main = record->program->main;
+  for (size_t i = 0; i < ROW_COUNT; i++) print_option(out, record, &rows[i]);
+  for (size_t i = 0; i < passes->disabled_count; i++) {
+    builder_add(out, i ? ", " : "disabled ");
+    spell_text(out, SPELL_PROGRAM, passes->disabled[i], strlen(passes->disabled[i]));
+  }
+  if (passes->disabled_count) builder_add(out, "\n");
+  print_flags(out, "input_nchw", record->options.lower.input_nchw, main->input_count);
+  print_flags(out, "output_nchw", record->options.lower.output_nchw, main->output_count);
+}
+
+typedef struct CustomSearch {
+  Context *context;
+  Map visited;
+} CustomSearch;
+
+static void refuse_custom(CustomSearch *search, const Jaxpr *jaxpr);
+
+static void refuse_custom_in(CustomSearch *search, const Param *param) {
+  if (param->kind == PARAM_JAXPR) refuse_custom(search, param->jaxpr);
+  if (param->kind != PARAM_LIST && param->kind != PARAM_RECORD) return;
+  for (size_t i = 0; i < param->list.count; i++) refuse_custom_in(search, &param->list.items[i]);
+}
+
+/* A plugin of the user's is Python. */
+static void refuse_custom(CustomSearch *search, const Jaxpr *jaxpr) {
+  void **slot = map_slot_pointer(search->context, &search->visited, jaxpr);
+  if (*slot) return;
+  *slot = search;
+  for (size_t i = 0; i < jaxpr->equation_count; i++) {
+    const Equation *equation = jaxpr->equations[i];
+    if (equation->source) {
+      fail(search->context, ERROR_VALUE, "the export cannot be recorded: '%s' is lowered by a plugin of yours",
+           equation->primitive);
+    }
+    for (uint32_t p = 0; p < equation->param_count; p++) refuse_custom_in(search, &equation->params[p]);
+  }
+}
+
+void record_write(const Record *record, const char *path, bool shapes_only) {
+  Context *context = record->program->context;
+  refuse_custom(&(CustomSearch){.context = context}, record->program->main);
+  Builder out;
+  DataPlan plan;
+  builder_init(&out, context);
+  data_plan_init(&plan, context, NULL);
+  builder_format(&out, "record %d\n", RECORD_VERSION);
+  print_options(&out, record);
+  program_print_to(&out, record->program, &plan, shapes_only);
+  size_t count;
+  const Segment *segments = data_segments(&plan, &count);
+  if (count)
+    segments_write_file(context, segments, count, arena_format(&context->arena, "%s.data", path),
+                        &(OutputOptions){.skip_sync = true});
+  segments_write_file(context, &(Segment){.data = builder_text(&out), .size = out.length}, 1, path,
+                      &(OutputOptions){.skip_sync = true});
+}
+
+/* ---- reading ---- */
+
+static int64_t read_choice(Scanner *scan, const OptionRow *row) {
+  scan_space(scan);
+  const char *start = scan->at;
+  Str word = scan_word(scan, "a word");
+  for (size_t i = 0; i < row->choice_count; i++) {
+    if (strcmp(row->choices[i], word) == 0) return (int64_t)i;
+  }
+  scan_fail(scan, start, arena_format(&scan->context->arena, "'%s' cannot be %s", row->name, word));
+}
+
+static int64_t read_flag(Scanner *scan) {
+  if (scan_accept_word(scan, "True")) return 1;
+  if (!scan_accept_word(scan, "False")) scan_fail_expected(scan, "True or False");
+  return 0;
+}
+
+static void read_option(Scanner *scan, Record *record, const OptionRow *row) {
+  scan_space(scan);
+  const char *start = scan->at;
+  int64_t value = row->kind == OPTION_CHOICE ? read_choice(scan, row)
+                  : row->kind == OPTION_FLAG ? read_flag(scan)
+                                             : scan_integer(scan);
+  if (value < 0) scan_fail(scan, start, "a number below 0");
+  set_option(record, row, value);
+}
+
+typedef ARRAY(int64_t) Indices;
+
+static Indices read_indices(Scanner *scan) {
+  Indices list = {0};
+  do array_push(scan->context, &list, scan_integer(scan));
+  while (scan_accept(scan, ','));
+  return list;
+}
+
+static const bool *flags_of(Scanner *scan, const Indices *indices, uint32_t count, const char *where) {
+  if (!indices->count) return NULL;
+  bool *flags = arena_new_array(&scan->context->arena, count, bool);
+  for (size_t i = 0; i < indices->count; i++) {
+    if (indices->items[i] < 0 || indices->items[i] >= count) scan_fail(scan, where, "no such input or output");
+    flags[indices->items[i]] = true;
+  }
+  return flags;
+}
+
+static void read_disabled(Scanner *scan, PassOptions *passes) {
+  ARRAY(const char *) names = {0};
+  do array_push(scan->context, &names, scan_quoted(scan, "a pass in quotes"));
+  while (scan_accept(scan, ','));
+  passes->disabled = names.items;
+  passes->disabled_count = names.count;
+}
+
+Record record_read(Context *context, const char *text, size_t length, ProgramData *data) {
+  Scanner scan;
+  scanner_init(&scan, context, text, length, ESCAPES_OF_C);
+  Record record = record_default();
+  Indices nchw[2] = {{0}, {0}};
+  bool is_record = scan_accept_word(&scan, "record");
+  const char *start = scan.at;
+  if (is_record && scan_integer(&scan) != RECORD_VERSION) scan_fail(&scan, start, "a version that is not known here");
+  while (is_record) {
+    scan_space(&scan);
+    start = scan.at;
+    if (scan_word_length(&scan) == 7 && memcmp(scan.at, "program", 7) == 0) break;
+    Str name = scan_word(&scan, "an option or a program");
+    const OptionRow *row = rows;
+    while (row < rows + ROW_COUNT && strcmp(row->name, name) != 0) row++;
+    if (row < rows + ROW_COUNT) read_option(&scan, &record, row);
+    else if (strcmp(name, "disabled") == 0) read_disabled(&scan, &record.options.passes);
+    else if (strcmp(name, "input_nchw") == 0) nchw[0] = read_indices(&scan);
+    else if (strcmp(name, "output_nchw") == 0) nchw[1] = read_indices(&scan);
+    else scan_fail(&scan, start, "an option that does not exist");
+  }
+  record.program = program_parse_rest(&scan, provenance_new(context), data);
+  const Jaxpr *main = record.program->main;
+  record.options.lower.input_nchw = flags_of(&scan, &nchw[0], main->input_count, text);
+  record.options.lower.output_nchw = flags_of(&scan, &nchw[1], main->output_count, text);
+  return record;
+}
+
+bool looks_like_record(const void *bytes, size_t size) {
+  Context none = {0};
+  Scanner scan;
+  scanner_init(&scan, &none, bytes, size, ESCAPES_OF_C);
+  return scan_accept_word(&scan, "record") || scan_accept_word(&scan, "program");
+}

@@ -1,0 +1,67 @@
+"""One shared check: every export of the suite is recorded, and its record makes the same bytes again without Python."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from jax2onnx import _core
+
+MOST_BYTES = 32 << 20  # of constants; models with more are replayed by a test of their own
+_CANNOT = "the export cannot be recorded"
+replays = {"checked": 0, "large": 0, "custom": 0}
+
+
+def replay_every_export() -> None:
+    _core.convert = _checked(_core.convert)
+
+
+def _checked(convert: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(convert)
+    def converted(**arguments: Any) -> Any:
+        if arguments["record"] is not None:
+            return convert(**arguments)
+        if _bytes_of_constants(arguments["jaxpr"]) > MOST_BYTES:
+            replays["large"] += 1
+            return convert(**arguments)
+        with tempfile.TemporaryDirectory(prefix="replay") as folder:
+            record = os.path.join(folder, "record")
+            try:
+                content = convert(**{**arguments, "record": os.fsencode(record)})
+            except ValueError as error:
+                if _CANNOT not in str(error):
+                    raise
+                replays["custom"] += 1
+                return convert(**arguments)
+            check_replay(record, arguments["path"], content)
+        return content
+
+    return converted
+
+
+def check_replay(record: str, path: bytes | None, content: bytes | None) -> None:
+    """A model that went to a file is made again under the same name, which a second file's name begins with."""
+    folder = pathlib.Path(record).parent / "again"
+    folder.mkdir()
+    again = folder / (os.path.basename(os.fsdecode(path)) if path else "model.onnx")
+    code, _, errors = _core.tool_output(["j2o", "convert", record, "-o", os.fspath(again), "--no-sync"])
+    assert code == 0, f"the record of this export cannot be converted: {errors.decode()}"
+    replays["checked"] += 1
+    if content is None:
+        try:
+            content = pathlib.Path(os.fsdecode(path)).read_bytes()
+        except OSError:  # a pipe or a device
+            return
+    made = again.read_bytes()
+    same_files = len(list(folder.iterdir())) == 1  # else the names of second files may differ
+    assert not same_files or made == content, "the record of this export makes another model"
+
+
+def _bytes_of_constants(jaxpr: Any) -> int:
+    return sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(getattr(jaxpr, "consts", ())))
