@@ -17,12 +17,34 @@ static void write_calls(Program *program, const ConvertOptions *options) {
   output_bytes(program->context, options->calls, text, strlen(text), &options->output);
 }
 
+/* Readers of protobuf take 100 messages inside each other. A body of depth d is the 3d + 1st (node, attribute, graph),
+ * and the size of a dimension of one of its values the 5th inside it: onnx.load and ONNX Runtime read 31, and not 32.
+ */
+static void refuse_deep_bodies(const Model *model, UnsupportedList *problems) {
+  enum { DEEPEST = 31 };
+  int depth;
+  const Node *node = model_deepest_node(model, &depth);
+  if (depth <= DEEPEST) return;
+  Context *context = model->context;
+  const Site *site = node->origin ? node->origin->sites[0] : NULL;
+  const Frame *frame = site ? site_user_frame(model->provenance, site) : NULL;
+  const char *reason =
+      arena_format(&context->arena,
+                   "loops and conditions are %d inside each other, and what reads ONNX models takes no "
+                   "more than %d; join some of them, or unroll the inner ones",
+                   depth, DEEPEST);
+  array_push(context, problems, ((Unsupported){node->op_type, reason, site}));
+  if (!frame) fail(context, ERROR_UNSUPPORTED, "%s", reason);
+  fail(context, ERROR_UNSUPPORTED, "%s:%d in %s: %s", frame->file, frame->line, frame->function, reason);
+}
+
 Model *convert(Program *program, const ConvertOptions *options, UnsupportedList *problems, UnsupportedList *notices) {
   if (options->calls) write_calls(program, options);
   program_outline_functions(program);
   program_drop_unused(program);
   Model *model = lower_program(program, &options->lower, problems, notices);
   run_passes(model, &options->passes);
+  refuse_deep_bodies(model, problems);
   functions_take_constants(model);
   model_name(model);
   sign(model);

@@ -12,7 +12,7 @@
 #include "base/output_state.h"
 
 enum {
-  PORTION = 32 << 20,    /* bytes written at once, and then handed to the disk while the next are made */
+  PORTION = 8 << 20,     /* bytes written at once, and then handed to the disk while the next are made */
   MOST_TRIES = 100,      /* of names that were all taken: something is wrong */
   MOST_COMPANIONS = 9999 /* names for one companion */
 };
@@ -152,7 +152,10 @@ static void begin_flush(OutputFile *file) {
 
 static ssize_t write_some(int descriptor, const struct iovec *parts, int count) {
   if (parts->iov_len > PORTION) return write(descriptor, parts->iov_base, PORTION);
-  return writev(descriptor, parts, count);
+  size_t total = 0;
+  int used = 0;
+  while (used < count && parts[used].iov_len <= PORTION - total) total += parts[used++].iov_len;
+  return writev(descriptor, parts, used);
 }
 
 void output_write(OutputFile *file, struct iovec *parts, int count) {

@@ -3,12 +3,15 @@
 import errno
 import os
 import pathlib
+import signal
 import stat
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import onnx
@@ -508,3 +511,135 @@ def test_processes_that_export_to_one_path(tmp_path, two_files):
         assert process.wait() == 0, process.stderr.read()
     assert number_of(path) >= 1000
     assert names(tmp_path) == sorted({"m.onnx", *data_name(path)})
+
+
+# Stopping
+
+
+INTERRUPTED = """
+    import signal, sys
+    import numpy as np
+    import jax2onnx._door.export as door
+    weights = [np.full(8 << 20, i, np.float32) for i in range(24)]
+    def fn(x):
+        return [x * w for w in weights]
+    def raise_as_ctrl_c_does(*_):
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGALRM, raise_as_ctrl_c_does)
+    convert = door._core.convert
+    class Core:
+        def __getattr__(self, name):
+            return getattr(convert.__self__, name)
+        def convert(self, **arguments):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)  # 800 MB take longer
+            return convert(**arguments)
+    door._core = Core()
+    try:
+        door.to_onnx(fn, [()], return_mode="file", output_path=sys.argv[1])
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("two_files", [False, True])
+def test_ctrl_c_is_seen_while_c_writes(tmp_path, two_files):
+    export(1, tmp_path / "m.onnx")
+    threshold = "1000" if two_files else "0"
+    script = run_script(INTERRUPTED, tmp_path / "m.onnx", JAX2ONNX_EXTERNAL_DATA_THRESHOLD=threshold, JAX2ONNX_SYNC="0")
+    output, errors = script.communicate()
+    assert output.startswith("interrupted"), errors
+    assert names(tmp_path) == ["m.onnx"] and number_of(tmp_path / "m.onnx") == 1
+
+
+def test_a_handler_of_the_users_runs_and_the_export_goes_on(tmp_path):
+    seen = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))
+    try:
+        timer = threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+        timer.start()
+        export(1, tmp_path / "m.onnx")
+        timer.join()
+        time.sleep(0.01)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert seen == [1] and number_of(tmp_path / "m.onnx") == 1
+
+
+# Files that change under a reader
+
+
+TRUNCATED = """
+    import os, sys, threading
+    from jax2onnx import _core
+    path, command = sys.argv[1:]
+    stop = threading.Event()
+    size = os.path.getsize(path)
+    content = open(path, "rb").read()
+    def cut():
+        with open(path, "r+b") as stream:
+            while not stop.is_set():
+                stream.truncate(4096)
+                stream.seek(0)
+                stream.write(content)
+                stream.flush()
+    thread = threading.Thread(target=cut)
+    thread.start()
+    out = ["-o", path + ".out"] if command in ("strip", "compact", "expand", "report") else []
+    second = [path] if command == "diff" else ["x"] if command == "locate" else []
+    codes, told = set(), 0
+    for _ in range(150):
+        code, _, errors = _core.tool_output(["j2o", command, *out, path, *second])
+        codes.add(code)
+        told += b"cut short while it was read" in errors
+    stop.set()
+    thread.join()
+    print("alive", sorted(codes), told)
+"""
+
+
+@pytest.mark.parametrize("command", ["inspect", "stats", "blame", "diff", "strip", "compact", "text"])
+def test_a_file_cut_short_under_the_reader_ends_no_process(tmp_path, command):
+    def fn(x):
+        for _ in range(300):
+            x = jnp.sin(x)
+        return x
+
+    path = tmp_path / "m.onnx"
+    to_onnx(fn, [(3,)], return_mode="file", output_path=path, stacktrace_metadata="full")
+    script = run_script(TRUNCATED, path, command)
+    output, errors = script.communicate()
+    assert script.returncode == 0 and output.startswith("alive"), (script.returncode, errors)
+
+
+# Depth
+
+
+def nested_loops(depth, kind):
+    def body(level, x):
+        if level == 0:
+            return jnp.sin(x)
+        if kind == "scan":
+            return jax.lax.scan(lambda c, y: (body(level - 1, c) + y, None), x, jnp.arange(3.0))[0]
+        if kind == "while":
+            return jax.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, body(level - 1, c[1])), (0, x))[1]
+        return jax.lax.cond(x[0] > 0, lambda x: body(level - 1, x), jnp.cos, x)
+
+    return lambda x: body(depth, x)
+
+
+@pytest.mark.parametrize("kind", ["scan", "while", "cond"])
+def test_the_deepest_loops_that_can_be_read(tmp_path, kind):
+    path = to_onnx(nested_loops(31, kind), [(2,)], return_mode="file", output_path=tmp_path / "m.onnx")
+    onnx.load(path)
+    onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize("kind", ["scan", "while", "cond"])
+@pytest.mark.parametrize("depth", [32, 33, 60])
+def test_loops_that_are_too_deep_to_be_read_are_refused(tmp_path, kind, depth):
+    export(1, tmp_path / "m.onnx")
+    with pytest.raises(jax2onnx.UnsupportedError, match=rf"are {depth} inside each other") as raised:
+        to_onnx(nested_loops(depth, kind), [(2,)], return_mode="file", output_path=tmp_path / "m.onnx")
+    ((_, _, file, line, _),) = raised.value.items
+    assert file == __file__ and kind in pathlib.Path(file).read_text().splitlines()[line - 1]
+    assert number_of(tmp_path / "m.onnx") == 1 and names(tmp_path) == ["m.onnx"]

@@ -178,6 +178,10 @@ void graph_each(Graph *graph, void (*visit)(Graph *graph, void *data), void *dat
 /* Calls visit on the main graph, every subgraph and every function body, inner ones first. */
 void model_each_graph(Model *model, void (*visit)(Graph *graph, void *data), void *data);
 
+/* The node whose body is nested most deeply, the main graph's and functions' own nodes having bodies of depth 1. NULL:
+ * no node has a body. depth.c */
+const Node *model_deepest_node(const Model *model, int *depth);
+
 /* Gives every node and every value a readable, unique name. names.c */
 void model_name(Model *model);
 /* The same for those that have none yet; the others keep theirs. */
