@@ -463,7 +463,11 @@ def watch(path, done):
 def missing_data(error):
     text = str(error)
     return "data" in text and (
-        "No such file" in text or "not accessible" in text or "doesn't exist" in text or "not regular file" in text
+        "No such file" in text
+        or "not accessible" in text
+        or "doesn't exist" in text
+        or "not regular file" in text
+        or "kernel rejected path" in text
     )
 
 
