@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from jax2onnx._commands.target import UsageError
 from jax2onnx._core import shown
 from jax2onnx._door.failure import Failure
-from jax2onnx._door.origins import ModelError, Sources
+from jax2onnx._door.origins import ModelError, ModelOrigins, Sources, read_origins
 
 OK, FAILED, USAGE = 0, 1, 2
 _COLORS = {"name": "1", "place": "36", "faint": "2", "bad": "31", "good": "32"}
@@ -73,6 +73,15 @@ def command_parser(name: str, description: str, epilog: str) -> argparse.Argumen
 
 def allowed_sources(options: argparse.Namespace) -> Sources:
     return Sources(options.source, options.source_root)
+
+
+def model_origins(options: argparse.Namespace) -> ModelOrigins:
+    """Of the model on the command line; says which source files are not those that were exported."""
+    sources = allowed_sources(options)
+    origins = read_origins(options.model, sources, options.original)
+    for name in sources.changed:
+        complain(f"{name} has changed since the export: its lines may not be those that the model names", OK)
+    return origins
 
 
 def add_original(parser: argparse.ArgumentParser) -> None:

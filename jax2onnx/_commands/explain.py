@@ -6,10 +6,10 @@ import argparse
 import sys
 from typing import Any
 
-from jax2onnx._commands.command import OK, Failure, Output, add_original, allowed_sources, command_parser, run_command
+from jax2onnx._commands.command import OK, Failure, Output, add_original, command_parser, model_origins, run_command
 from jax2onnx._compare.messages import Found, find_nodes
 from jax2onnx._core import shown
-from jax2onnx._door.origins import NO_ORIGINS, Frame, NodeOrigin, read_origins
+from jax2onnx._door.origins import NO_ORIGINS, Frame, NodeOrigin
 
 MOST_SHOWN = 8
 
@@ -65,7 +65,7 @@ def _read_message(options: argparse.Namespace) -> str:
 
 
 def _work(options: argparse.Namespace, output: Output) -> int:
-    model = read_origins(options.model, allowed_sources(options), options.original)
+    model = model_origins(options)
     if options.run:
         message = try_model(options.model, options.inputs)
         if message is None:

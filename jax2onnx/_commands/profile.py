@@ -21,15 +21,15 @@ from jax2onnx._commands.command import (
     Failure,
     Output,
     add_original,
-    allowed_sources,
     command_parser,
     complain,
+    model_origins,
     run_command,
 )
 from jax2onnx._commands.flame import Flame, Slice, flame_svg, trace_events
 from jax2onnx._commands.target import UsageError
 from jax2onnx._core import shown, write_file
-from jax2onnx._door.origins import NO_ORIGINS, Frame, ModelOrigins, NodeOrigin, asked_nodes, read_origins
+from jax2onnx._door.origins import NO_ORIGINS, Frame, ModelOrigins, NodeOrigin, asked_nodes
 from jax2onnx._door.progress import progress_on, stage
 from jax2onnx._door.settings import sync
 
@@ -266,7 +266,7 @@ def slices_of(profile: Profile) -> list[Slice]:
 def _work(options: argparse.Namespace, output: Output) -> int:
     if options.runs < 1:
         raise UsageError("--runs must be at least 1")
-    origins = read_origins(options.model, allowed_sources(options), options.original)
+    origins = model_origins(options)
     with progress_on(sys.stderr):
         profile = profile_model(options.model, origins, options.inputs, options.runs)
     question = _question(options)

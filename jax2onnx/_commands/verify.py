@@ -13,15 +13,15 @@ from jax2onnx._commands.command import (
     Failure,
     Output,
     add_original,
-    allowed_sources,
     command_parser,
+    model_origins,
     run_command,
 )
 from jax2onnx._commands.explain import print_trace
 from jax2onnx._commands.target import parse_target
 from jax2onnx._compare.feeds import model_feeds, runtime
 from jax2onnx._core import shown
-from jax2onnx._door.origins import NO_ORIGINS, read_origins
+from jax2onnx._door.origins import NO_ORIGINS
 from jax2onnx._door.progress import progress_on, stage
 
 _EPILOG = """\
@@ -55,7 +55,7 @@ def run(arguments: list[str]) -> int:
 
 def _work(options: argparse.Namespace, output: Output) -> int:
     target = parse_target(options.target)
-    origins = read_origins(options.model, allowed_sources(options), options.original)
+    origins = model_origins(options)
     with progress_on(sys.stderr):
         stage(f"importing {target.module}")
         import onnx

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import linecache
 import os
 import pathlib
 import tempfile
@@ -57,12 +58,44 @@ def explore(
     if isinstance(model, (str, os.PathLike)):
         if not os.path.exists(model):
             raise FileNotFoundError(f"there is no model {os.fspath(model)!r}")
-        return _explored(os.fspath(model), sources, source_roots, profile, height)
-    content = _content(model)
+        held = _held_sources(os.fspath(model))
+        if not held:
+            return _explored(os.fspath(model), sources, source_roots, profile, height)
+        name, content = os.path.basename(model), pathlib.Path(model).read_bytes() + held
+    else:
+        name, content = "model.onnx", _content(model)
+        content += _held_sources_of(content)
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "model.onnx"
+        path = pathlib.Path(folder) / name
         path.write_bytes(content)
         return _explored(str(path), sources, source_roots, profile, height)
+
+
+def _held_sources_of(content: bytes) -> bytes:
+    with tempfile.NamedTemporaryFile(suffix=".onnx") as file:
+        file.write(content)
+        file.flush()
+        return _held_sources(file.name)
+
+
+def _held_sources(path: str) -> bytes:
+    """Entries for a model's metadata with the source that is in no file, as a notebook's cells, where the model names
+    it. Files are left to the core, which reads only what is allowed."""
+    cells = {name: entry[2] for name, entry in list(linecache.cache.items()) if len(entry) == 4 and entry[1] is None}
+    if not cells:
+        return b""
+    import onnx
+
+    from jax2onnx._door.origins import HELD, ModelError, named_files
+
+    model = onnx.ModelProto()
+    try:
+        for name in named_files(path):
+            if name in cells and not os.path.exists(name):
+                model.metadata_props.add(key=HELD + name, value="".join(cells[name]))
+    except ModelError as error:
+        raise ValueError(str(error)) from error
+    return model.SerializeToString()
 
 
 def _content(model: Any) -> bytes:

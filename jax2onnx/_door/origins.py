@@ -20,6 +20,9 @@ NO_ORIGINS = (
 )
 
 
+HELD = "pkg.jax2onnx.source:"  # in front of the name of a source file whose text the model holds
+
+
 class ModelError(Exception):
     """The file cannot be read; the message names it."""
 
@@ -32,6 +35,21 @@ class Sources:
         self._given, self._roots = list(given), list(roots)
         self._names: dict[str, None] = {}
         self._texts: dict[str, list[str]] | None = None
+        self._held: dict[str, list[str]] = {}
+        self.changed: list[str] = []  # files that are not what was exported
+
+    @property
+    def options(self) -> list[str]:
+        """For the core's commands."""
+        given = [word for name in self._given for word in ("--source", name)]
+        return given + [word for name in self._roots for word in ("--source-root", name)]
+
+    def hold(self, metadata: Iterable[dict[str, str]]) -> None:
+        """Texts that the model itself holds."""
+        entries = {entry["key"]: entry["value"] or "" for entry in metadata}
+        self._held |= {
+            key.removeprefix(HELD): text.split("\n") for key, text in entries.items() if key.startswith(HELD)
+        }
 
     def add(self, names: Iterable[str | None]) -> None:
         self._names |= dict.fromkeys(name for name in names if name and "\0" not in name)
@@ -43,7 +61,7 @@ class Sources:
                 self._texts = _core.sources(list(self._names), self._given, self._roots)
             except OSError as error:
                 raise ModelError(str(error)) from error
-        lines = self._texts.get(file, [])
+        lines = self._held.get(file) or self._texts.get(file, [])
         return lines[line - 1] if 0 < line <= len(lines) else ""
 
 
@@ -156,7 +174,9 @@ def read_origins(
     path = os.fspath(path)
     sources = sources or Sources()
     grafted = [] if original is None else ["--original", os.fspath(original)]
-    document = _inspected(path, *grafted)
+    document = _inspected(path, *grafted, *sources.options)
+    sources.hold(document["metadata"])
+    sources.changed = document["sources_changed"]
     graph = document["graph"]
     index = _Index(document, sources)
     nodes = list(_graph_nodes(graph, (), index))
@@ -166,6 +186,12 @@ def read_origins(
         initializers += _initializers(function["body"])
     names = [[value["name"] for value in graph[key]] for key in ("inputs", "outputs")]
     return ModelOrigins(path, nodes, *names, initializers, [function["name"] for function in document["functions"]])
+
+
+def named_files(path: str | os.PathLike[str]) -> list[str]:
+    """The source files that a model names."""
+    names = (frame["file"] for frame in _inspected(os.fspath(path))["frames"])
+    return list(dict.fromkeys(name for name in names if name))
 
 
 def asked_nodes(path: str | os.PathLike[str], *question: str) -> set[str]:

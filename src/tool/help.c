@@ -251,7 +251,7 @@ static const char passes_help[] =
 const Command tool_commands[] = {
     {"inspect", run_inspect, inspect_help,
      OPTION_ORIGINAL | OPTION_JSON | OPTION_FULL | OPTION_SUMMARY | OPTION_ASK | OPTION_FILTER | OPTION_COLOR |
-         OPTION_LIMIT,
+         OPTION_SOURCE | OPTION_LIMIT,
      1, 1},
     {"blame", run_blame, blame_help,
      OPTION_ORIGINAL | OPTION_JSON | OPTION_ASK | OPTION_COLOR | OPTION_SOURCE | OPTION_LIMIT, 1, 2},

@@ -247,6 +247,7 @@ static void inspect_head(Inspector *inspector, const char *path) {
   report_add(report, *model->graph->name ? ": " : "");
   add_weights(report, model->graph);
   for (size_t i = 0; i < model->metadata.count; i++) {
+    if (str_begins(model->metadata.items[i].key, METADATA_PREFIX) && !report->full) continue;
     report_add(report, "  ");
     report_name(report, model->metadata.items[i].key);
     report_add(report, " = ");

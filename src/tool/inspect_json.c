@@ -6,6 +6,7 @@
 #include "base/spelling.h"
 #include "onnx/file/read.h"
 #include "tool/index.h"
+#include "tool/source.h"
 
 /* JSON has no word for these numbers: they are strings. */
 static void add_float(Report *report, float value) {
@@ -286,7 +287,7 @@ void inspect_json_item(Report *report, const OriginIndex *index, const Item *ite
 
 /* ---- the model ---- */
 
-void inspect_json(Report *report, const char *path, const OriginIndex *index) {
+void inspect_json(Report *report, const char *path, const OriginIndex *index, Job *job) {
   const Model *model = index->model;
   report_add(report, "{\"file\": ");
   json_text(report, path, strlen(path));
@@ -313,6 +314,7 @@ void inspect_json(Report *report, const char *path, const OriginIndex *index) {
   report_add(report, "]");
   add_all_removed(report, index);
   add_origins(report, index);
+  if (job) json_sources(job);
   report_add(report, "}\n");
   report_flush(report);
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/beneath.h"
+#include "onnx/file/metadata_keys.h"
 #include "tool/tool.h"
 #include "tool/trace_text.h"
 
@@ -181,6 +182,7 @@ static void read_source(Context *context, Sources *sources, Source *source, cons
   sources->total += size;
   split(context, source, text, size);
   find_functions(context, source);
+  digest_text(text, size, source->digest);
   array_push(context, &sources->read, source->path);
 }
 
@@ -224,7 +226,58 @@ static Source *open_new(Context *context, Sources *sources, Str name) {
   return source;
 }
 
+/* ---- what the model says ---- */
+
+static void read_digests(Context *context, Sources *sources, Str text) {
+  for (const char *line = text, *end = text + str_length(text); line < end;) {
+    const char *stop = memchr(line, '\n', (size_t)(end - line));
+    if (!stop) stop = end;
+    const char *tab = memchr(line, '\t', (size_t)(stop - line));
+    if (tab && stop - tab - 1 == DIGEST_LETTERS) {
+      Str name = str_intern_sized(context, line, (size_t)(tab - line));
+      Str digest = str_intern_sized(context, tab + 1, DIGEST_LETTERS);
+      *map_slot_pointer(context, &sources->digests, name) = (void *)(uintptr_t)digest;
+      array_push(context, &sources->digested, name);
+    }
+    line = stop + 1;
+  }
+}
+
+/* A text that the model holds is what was exported. */
+static void hold_source(Context *context, Sources *sources, Str name, Str text) {
+  if (str_length(text) > MAX_SOURCE || str_length(text) > MAX_TOTAL - sources->total) return;
+  sources->total += str_length(text);
+  Source *source = arena_new(&context->arena, Source);
+  source->path = name;
+  source->is_held = true;
+  split(context, source, text, str_length(text));
+  find_functions(context, source);
+  *map_slot_pointer(context, &sources->known, name) = source;
+  array_push(context, &sources->read, name);
+}
+
+void sources_of_model(Context *context, Sources *sources, const MetadataList *metadata) {
+  for (size_t i = 0; i < metadata->count; i++) {
+    const Metadata *entry = &metadata->items[i];
+    size_t head = sizeof METADATA_SOURCE - 1;
+    if (str_is(entry->key, METADATA_SOURCES)) read_digests(context, sources, entry->value);
+    else if (str_begins(entry->key, METADATA_SOURCE)) {
+      Str name = str_intern_sized(context, entry->key + head, str_length(entry->key) - head);
+      hold_source(context, sources, name, entry->value);
+    }
+  }
+}
+
+static void compare_digest(Context *context, Sources *sources, Source *source, Str name) {
+  Str digest = map_get_pointer(&sources->digests, name);
+  if (!digest || source->is_held || source->is_compared || !source->lines.count) return;
+  source->is_compared = true;
+  source->is_changed = !str_is(digest, source->digest);
+  if (source->is_changed) array_push(context, &sources->changed, name);
+}
+
 const Source *sources_open(Context *context, Sources *sources, Str name) {
+  Str asked = name;
   const char *given = map_get_pointer(&sources->stand_ins, name);
   if (given) name = str_intern(context, given);
   Source *source = map_get_pointer(&sources->known, name);
@@ -232,6 +285,7 @@ const Source *sources_open(Context *context, Sources *sources, Str name) {
     source = open_new(context, sources, name);
     *map_slot_pointer(context, &sources->known, name) = source;
   }
+  compare_digest(context, sources, source, asked);
   return source->lines.count ? source : NULL;
 }
 
@@ -323,9 +377,26 @@ void json_sources(Job *job) {
   const Sources *sources = &job->sources;
   json_list(&job->report, "sources", sources->read.items, sources->read.count);
   json_list(&job->report, "sources_left_out", sources->left_out.items, sources->left_out.count);
+  json_list(&job->report, "sources_changed", sources->changed.items, sources->changed.count);
+}
+
+void sources_compare(Job *job) {
+  Sources *sources = &job->sources;
+  for (size_t i = 0; i < sources->digested.count; i++) sources_open(&job->context, sources, sources->digested.items[i]);
+}
+
+static void report_changed(Job *job) {
+  Report *report = &job->report;
+  for (size_t i = 0; i < job->sources.changed.count; i++) {
+    report_color(report, COLOR_CHANGED);
+    report_path(report, job->sources.changed.items[i]);
+    report_add(report, " has changed since the export: its lines may not be those that the model names\n");
+    report_color(report, COLOR_PLAIN);
+  }
 }
 
 void report_left_out(Job *job) {
+  report_changed(job);
   size_t count = job->sources.left_out.count;
   if (!count) return;
   report_color(&job->report, COLOR_FAINT);

@@ -4,7 +4,8 @@
 #ifndef J2O_TOOL_SOURCE_H
 #define J2O_TOOL_SOURCE_H
 
-#include "base/array.h"
+#include "base/digest.h"
+#include "onnx/graph/graph.h"
 
 typedef struct Job Job;
 
@@ -22,6 +23,9 @@ typedef struct Source {
   Str path;                        /* the first name it was opened by */
   ARRAY(SourceLine) lines;         /* from index 0; line numbers begin at 1 */
   ARRAY(SourceFunction) functions; /* in the order of their first lines */
+  char digest[DIGEST_LETTERS + 1]; /* of a file */
+  bool is_held;                    /* the model holds the text */
+  bool is_compared, is_changed;    /* with what was exported */
 } Source;
 
 enum { MAX_SOURCE_FILES = 32 };
@@ -36,9 +40,14 @@ typedef struct Sources {
   Map stand_ins;       /* a given file, by the model's name of the file that it stands for */
   ARRAY(Str) read;     /* names of files whose text was read */
   ARRAY(Str) left_out; /* names that the model holds and the reader did not allow */
+  ARRAY(Str) changed;  /* names of files that are not what was exported */
+  Map digests;         /* of the files as they were exported, by the model's names */
+  ARRAY(Str) digested; /* these names */
   size_t total;        /* bytes read */
 } Sources;
 
+/* What the model says about its sources: digests, and the text of those that it holds itself. */
+void sources_of_model(Context *context, Sources *sources, const MetadataList *metadata);
 /* NULL when it cannot be read or may not be. */
 const Source *sources_open(Context *context, Sources *sources, Str name);
 /* Each file that the reader gave stands for the one among these whose path ends most like it. */
@@ -51,10 +60,13 @@ bool source_defines(const Source *source, Str function, uint32_t line);
 /* The line without the spaces around it; nothing when it cannot be read. */
 void report_source_line(Job *job, const char *path, uint32_t line);
 
-/* "sources": the files whose text the output holds, "sources_left_out": those that were not allowed. */
+/* "sources": the files whose text the output holds, "sources_left_out": those that were not allowed,
+ * "sources_changed": those that are not what was exported. */
 void json_sources(Job *job);
-/* A line that says how to have what was left out, if anything was. */
+/* Lines that say which files are not what was exported, and how to have what was left out, if anything was. */
 void report_left_out(Job *job);
+/* Opens every file of which the model says what it was. */
+void sources_compare(Job *job);
 
 /* How many names at the ends of two paths are the same. */
 size_t path_common_parts(const char *path, const char *given);

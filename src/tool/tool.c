@@ -50,6 +50,7 @@ Model *job_model(Job *job, int operand) {
   const MappedFile *file = job_file(job, operand);
   Model *model = model_read(&job->context, file->data, file->size);
   model_unfold(model, job->limit);
+  sources_of_model(&job->context, &job->sources, &model->metadata);
   if (job->original) job_graft(job, model);
   return model;
 }
@@ -58,7 +59,7 @@ void run_inspect(Job *job) {
   const OriginIndex *index = model_index(&job->context, job_model(job, 0));
   if (job->summary) inspect_summary(job, index);
   else if (job->op || job->line || job->module || job->name) inspect_selected(job, index);
-  else if (job->json) inspect_json(&job->report, job->path, index);
+  else if (job->json) sources_compare(job), inspect_json(&job->report, job->path, index, job);
   else inspect_text(&job->report, job->path, index);
 }
 

@@ -138,7 +138,8 @@ void run_convert(Job *job);
 typedef struct Item Item;
 typedef struct OriginIndex OriginIndex;
 void inspect_text(Report *report, const char *path, const OriginIndex *index);
-void inspect_json(Report *report, const char *path, const OriginIndex *index);
+/* job: whose sources are named, or NULL. */
+void inspect_json(Report *report, const char *path, const OriginIndex *index, Job *job);
 void inspect_item(Report *report, const OriginIndex *index, const Item *item);
 void inspect_json_item(Report *report, const OriginIndex *index, const Item *item, const char *relation);
 void inspect_selected(Job *job, const OriginIndex *index);

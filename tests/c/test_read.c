@@ -177,7 +177,7 @@ static void read_and_show(void *argument) {
   builder_init(&report.line, &work->context);
   const OriginIndex *index = model_index(&work->context, work->model);
   inspect_text(&report, "model.onnx", index);
-  inspect_json(&report, "model.onnx", index);
+  inspect_json(&report, "model.onnx", index, NULL);
 }
 
 static bool run(Work *work, const unsigned char *data, size_t size) {

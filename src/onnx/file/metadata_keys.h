@@ -19,6 +19,10 @@
 /* What Model Explorer groups nodes by: the module's path as folders. */
 #define METADATA_NAMESPACE "namespace"
 
+/* Of the model: the digest of every source file, "path<TAB>sha256" a line; and texts of sources, by path. */
+#define METADATA_SOURCES METADATA_PREFIX "sources"
+#define METADATA_SOURCE METADATA_PREFIX "source:"
+
 /* What PyTorch's exporter writes. */
 #define TORCH_PREFIX "pkg.torch.onnx."
 #define TORCH_TRACE TORCH_PREFIX "stack_trace"

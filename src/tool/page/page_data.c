@@ -33,7 +33,8 @@ static void add_names(Page *page, Builder *json, Str file) {
   builder_add(json, "]");
 }
 
-/* [path, is it a library's, lines or 0, [names]]. A file that the model spells in several ways is in the page once. */
+/* [path, is it a library's, lines or 0, [names], is it another one than was exported]. A file that the model spells in
+ * several ways is in the page once. */
 static size_t file_row(Page *page, Str file) {
   size_t row;
   if (!file) return NONE;
@@ -47,6 +48,7 @@ static size_t file_row(Page *page, Str file) {
   else builder_add(json, "0");
   if (is_library) builder_add(json, ",[]");
   else add_names(page, json, file);
+  builder_format(json, ",%d", source && source->is_changed);
   builder_add(json, "]");
   return row;
 }

@@ -1,6 +1,7 @@
 // Shows what page_data.c wrote. Rows refer to each other by number, -1 is none:
 //   texts   "…"                              values  [text, type text, is it an initializer]
-//   files   [path text, is it a library's, lines or 0, [name texts]]: a line may be asked for by any of the names
+//   files   [path text, is it a library's, lines or 0, [name texts], is it another one than was exported]: a line may
+//           be asked for by any of the names
 //   frames  [file, line, function text]      places  the same: where a node came from
 //   traces  [frame, …] innermost first, -1 before a further trace of a node merged from several
 //   lines   [file, number, [function texts], [own traces], [fused traces], [traces through], [constant texts],
@@ -108,7 +109,7 @@ const documents = [];
   }
   for (const [file, own] of byFile) {
     const content = file < 0 ? 0 : data.files[file][2];
-    const shown = { file, title: file < 0 ? "functions" : text(data.files[file][0]), rows: [], rowOf: new Map(), count: 0 };
+    const shown = { file, title: file < 0 ? "functions" : text(data.files[file][0]) + (data.files[file][4] ? ", changed since the export" : ""), rows: [], rowOf: new Map(), count: 0 };
     own.sort((a, b) => (file < 0 ? namesOf(a).localeCompare(namesOf(b)) : 0) || a.line - b.line);
     shown.isSource = !!content;
     if (content) content.forEach((code, index) => shown.rows.push({ number: index + 1, code, line: null }));
