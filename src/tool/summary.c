@@ -74,7 +74,10 @@ static void add_table(Report *report, const char *heading, Tallies *tallies, Pri
   report_add(report, "\n");
   size_t width = 0;
   for (size_t i = 0; i < tallies->items.count; i++) {
-    size_t length = str_length(tallies->items.items[i]->key);
+    size_t start = report->line.length;
+    print(report, tallies->items.items[i]->key);
+    size_t length = report->line.length - start;
+    report->line.length = start;
     if (length > width && length <= 60) width = length;
   }
   for (size_t i = 0; i < tallies->items.count; i++) {
@@ -180,7 +183,7 @@ static size_t list_text(Job *job, const OriginIndex *index, const Answer *answer
   for (size_t i = 0; i < index->items.count; i++) {
     if (!is_chosen(job, index, answer, i)) continue;
     if (!found && answer->is_through && !job->inclusive) {
-      report_add(&job->report, "nothing comes from this line itself; through it comes\n");
+      report_add(&job->report, "nothing comes from this line itself; it called what became\n");
     }
     inspect_item(&job->report, index, &index->items.items[i]);
     report_flush(&job->report);
