@@ -75,7 +75,7 @@ class Kernel:
         """The same for all lines and functions that led to the kernel."""
         shares: dict[Any, float] = defaultdict(float)
         for part in self.parts:
-            frames = [frame for frame, relation in part.lines if relation != "through" or not frame.is_library]
+            frames = [frame for frame, relation in part.lines if relation in ("own", "fused") or not frame.is_library]
             for key in dict.fromkeys(_keys(part, frames, kind)):
                 shares[key] += 1 / len(self.parts)
         return shares

@@ -97,7 +97,7 @@ class NodeOrigin:
     outputs: list[str]
     place: Frame | None  # the user's line; None: the model does not say
     traces: list[list[Frame]]  # innermost first, libraries included; of merged nodes several, the primary one first
-    lines: list[tuple[Frame, str]]  # every line it belongs to and how ("own", "fused", "through"), the closest first
+    lines: list[tuple[Frame, str]]  # every line it belongs to and how (own, fused, within, through), the closest first
     module: str | None  # dotted path; None: the model does not say
     parents: tuple[str, ...] = ()  # names of the nodes whose bodies it is in, outermost first
     captures: set[str] = field(default_factory=set)  # values its bodies read from outside
@@ -115,7 +115,7 @@ class NodeOrigin:
     @property
     def own_lines(self) -> list[Frame]:
         """The lines whose work the node does: its place, and those that were fused into it."""
-        return [frame for frame, relation in self.lines if relation != "through"]
+        return [frame for frame, relation in self.lines if relation in ("own", "fused")]
 
     def as_json(self) -> dict[str, Any]:
         return {

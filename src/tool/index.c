@@ -5,7 +5,7 @@
 
 #include "tool/source.h"
 
-const char *const relation_names[RELATIONS] = {"none", "through", "fused", "own"};
+const char *const relation_names[RELATIONS] = {"none", "through", "within", "fused", "own"};
 
 const char no_places_help[] =
     "no node says where it came from. Export the model with JAX2ONNX_ENABLE_STACKTRACE_METADATA=1 in the\n"
@@ -135,17 +135,51 @@ static void add_passage(Context *context, OriginIndex *index, uint32_t row, uint
   array_push(context, &index->origins.items[row].passed, ((Passed){frame, relation}));
 }
 
-static void add_passages(Context *context, OriginIndex *index, uint32_t row) {
+enum { MOST_LINES_OF_AN_EXPRESSION = 1000 };
+
+/* "line:column-line:column": the lines after the first. */
+static bool span_lines(Str span, uint32_t *first, uint32_t *last) {
+  const char *dash = memchr(span, '-', str_length(span)), *end = span + str_length(span);
+  const char *colon = memchr(span, ':', str_length(span)),
+             *other = dash ? memchr(dash, ':', (size_t)(end - dash)) : NULL;
+  if (!dash || !colon || colon > dash || !other) return false;
+  if (number_before(span, colon, first) != span || number_before(dash + 1, other, last) != dash + 1) return false;
+  return *last > *first && *last - *first <= MOST_LINES_OF_AN_EXPRESSION;
+}
+
+static void add_span(Context *context, OriginIndex *index, uint32_t row, Str span) {
+  const IndexOrigin *origin = &index->origins.items[row];
+  uint32_t first, last;
+  if (!span || !origin->place.file || !span_lines(span, &first, &last)) return;
+  Place place = origin->place;
+  for (uint32_t line = first; line <= last; line++) {
+    place.line = line;
+    add_passage(context, index, row, frame_row(context, index, place), RELATION_WITHIN);
+  }
+}
+
+static void add_passages(Context *context, OriginIndex *index, uint32_t row, Str span) {
   const IndexOrigin *origin = &index->origins.items[row];
   if (origin->frame != NO_ROW) add_passage(context, index, row, origin->frame, RELATION_OWN);
   for (size_t i = 1; i < origin->chains.count; i++) {
     const Chain *chain = &origin->chains.items[i];
     add_passage(context, index, row, chain->frames[chain->end], RELATION_FUSED);
   }
+  add_span(context, index, row, span);
   for (size_t i = 0; i < origin->chains.count; i++) {
     const Chain *chain = &origin->chains.items[i];
     for (size_t k = 0; k < chain->count; k++) add_passage(context, index, row, chain->frames[k], RELATION_THROUGH);
   }
+}
+
+/* Operations of one line have one trace; what tells them apart is the expression. */
+static Str joined(Context *context, Str callsite, Str span) {
+  Builder text;
+  builder_init(&text, context);
+  if (callsite) builder_add_sized(&text, callsite, str_length(callsite));
+  builder_add_sized(&text, "\t", 1);
+  builder_add_sized(&text, span, str_length(span));
+  return str_intern_sized(context, text.text, text.length);
 }
 
 static uint32_t origin_row(Context *context, OriginIndex *index, const MetadataList *metadata) {
@@ -153,13 +187,15 @@ static uint32_t origin_row(Context *context, OriginIndex *index, const MetadataL
   Str callsite = metadata_get(metadata, METADATA_PREFIX "callsite");
   TraceCursor cursor = trace_of(metadata);
   if (!cursor.at && !(callsite && *callsite)) return NO_ROW;
-  void **slot = map_slot(context, &index->known_origins, (uint64_t)(uintptr_t)cursor.at, word(callsite));
+  Str span = metadata_get(metadata, METADATA_PREFIX "span");
+  Str end = span ? joined(context, callsite, span) : callsite;
+  void **slot = map_slot(context, &index->known_origins, (uint64_t)(uintptr_t)cursor.at, word(end));
   if (!is_new(slot, index->origins.count, &row)) return row;
   IndexOrigin origin = {.frame = NO_ROW};
   read_chains(context, index, &origin, cursor);
   find_place(context, index, &origin, callsite);
   array_push(context, &index->origins, origin);
-  add_passages(context, index, row);
+  add_passages(context, index, row, span);
   return row;
 }
 

@@ -25,6 +25,7 @@ typedef struct Place {
 typedef enum LineRelation {
   RELATION_NONE,
   RELATION_THROUGH, /* a trace passes the line: it called what became the item, or is a library's code that did it */
+  RELATION_WITHIN,  /* the item's expression goes on over the line, as the second line of a sum of two */
   RELATION_FUSED,   /* a further trace ends there: the item does this line's work too */
   RELATION_OWN,     /* the item's own line */
   RELATIONS,
@@ -115,7 +116,7 @@ extern const char no_places_help[];
 /* ---- asking ---- */
 
 typedef enum Reach {
-  REACH_NEAREST,   /* what came from the line; where nothing did, what its traces pass through */
+  REACH_NEAREST,   /* what came from the line; where nothing did, expressions that go on over it; else what passes it */
   REACH_SELF,      /* what came from the line, alone or fused; of a module: without the modules inside */
   REACH_INCLUSIVE, /* whatever passes the line */
 } Reach;
@@ -140,7 +141,7 @@ typedef struct Answer {
   const unsigned char *relations; /* of every item: a LineRelation, NONE unless it is part of the answer */
   size_t counts[INDEX_KINDS];
   const OriginCounts *origins; /* the same by origin */
-  bool is_through;             /* nothing came from the line itself: the answer is what passes it */
+  LineRelation closest;        /* of the relations to the line; NONE: nothing was found */
 } Answer;
 
 Answer index_answer(Job *job, const OriginIndex *index, const Question *question);

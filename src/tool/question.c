@@ -84,18 +84,22 @@ static LineRelation item_relation(const Item *item, const Question *question, co
   return item->origin == NO_ROW ? RELATION_NONE : (LineRelation)origins[item->origin];
 }
 
+static LineRelation least_relation(Reach reach, LineRelation closest) {
+  if (reach == REACH_INCLUSIVE) return RELATION_THROUGH;
+  if (reach == REACH_SELF || closest >= RELATION_FUSED) return RELATION_FUSED;
+  return closest == RELATION_WITHIN ? RELATION_WITHIN : RELATION_THROUGH;
+}
+
 Answer index_answer(Job *job, const OriginIndex *index, const Question *question) {
   Answer answer = {0};
   unsigned char *relations = arena_new_array(&job->context.arena, index->items.count + 1, unsigned char);
   const unsigned char *origins = question->where ? origin_relations(job, index, question) : NULL;
-  size_t near = 0;
+  LineRelation closest = RELATION_NONE;
   for (size_t i = 0; i < index->items.count; i++) {
     relations[i] = (unsigned char)item_relation(&index->items.items[i], question, origins);
-    near += relations[i] > RELATION_THROUGH;
+    if (relations[i] > closest) closest = (LineRelation)relations[i];
   }
-  LineRelation least = question->reach == REACH_INCLUSIVE || (question->reach == REACH_NEAREST && !near)
-                           ? RELATION_THROUGH
-                           : RELATION_FUSED;
+  LineRelation least = least_relation(question->reach, closest);
   OriginCounts *by_origin = arena_new_array(&job->context.arena, index->origins.count + 1, OriginCounts);
   for (size_t i = 0; i < index->items.count; i++) {
     const Item *item = &index->items.items[i];
@@ -106,7 +110,7 @@ Answer index_answer(Job *job, const OriginIndex *index, const Question *question
   }
   answer.relations = relations;
   answer.origins = by_origin;
-  answer.is_through = !near && answer_holds(&answer);
+  answer.closest = closest;
   return answer;
 }
 

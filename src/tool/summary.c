@@ -178,13 +178,17 @@ static size_t list_json(Job *job, const OriginIndex *index, const Answer *answer
   return found;
 }
 
+/* Why the answer is not what came from the line itself. */
+static const char *explanation(LineRelation closest) {
+  if (closest == RELATION_WITHIN) return "an expression that goes on over this line became\n";
+  return closest == RELATION_THROUGH ? "nothing comes from this line itself; it called what became\n" : "";
+}
+
 static size_t list_text(Job *job, const OriginIndex *index, const Answer *answer) {
   size_t found = 0;
   for (size_t i = 0; i < index->items.count; i++) {
     if (!is_chosen(job, index, answer, i)) continue;
-    if (!found && answer->is_through && !job->inclusive) {
-      report_add(&job->report, "nothing comes from this line itself; it called what became\n");
-    }
+    if (!found && !job->inclusive) report_add(&job->report, explanation(answer->closest));
     inspect_item(&job->report, index, &index->items.items[i]);
     report_flush(&job->report);
     found++;

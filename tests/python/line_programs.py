@@ -423,10 +423,15 @@ PROGRAMS = [
                 jnp.cos(a) #!
                 * jnp.exp(b) #!
             )
+            third = (
+                a #!
+                * b #!
+                + 1.5 #!
+            )
             return jnp.where( #!
                 a > b, #!
                 first,
-                second + 1.5, #!
+                second / third, #!
             )
         """),
     program("methods_and_classes", "2,4", """

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 from jax2onnx import _core, to_onnx
 from jax2onnx._door.origins import read_origins
 
+SELF = ("own", "fused")
 Answer = set[tuple[str, str, str]]
 
 
@@ -83,8 +84,8 @@ def _name(node: dict[str, Any]) -> str:
 
 def _counts(answer: Answer) -> tuple[int, int, int, int]:
     nodes = [relation for kind, _, relation in answer if kind == "node"]
-    constants = sum(1 for kind, _, relation in answer if kind == "initializer" and relation != "through")
-    return len(nodes) - nodes.count("through"), nodes.count("fused"), len(nodes), constants
+    constants = sum(1 for kind, _, relation in answer if kind == "initializer" and relation in SELF)
+    return sum(relation in SELF for relation in nodes), nodes.count("fused"), len(nodes), constants
 
 
 def blame(model: Model) -> Any:
@@ -143,18 +144,18 @@ def page(model: Model) -> Any:
     for node in data["nodes"]:
         nodes.setdefault(node[4], []).append(data["texts"][node[2]])
     found: dict[int, Answer] = {}
-    for file, number, _, own, fused, through, constants, _ in data["lines"]:
+    for file, number, _, own, fused, within, through, constants, _ in data["lines"]:
         if file < 0 or not data["texts"][data["files"][file][0]].endswith(f"/{model.file}"):
             continue
         answer = found.setdefault(number, set())
-        for relation, traces in (("own", own), ("fused", fused), ("through", through)):
+        for relation, traces in (("own", own), ("fused", fused), ("within", within), ("through", through)):
             answer |= {("node", name, relation) for trace in traces for name in nodes.get(trace, [])}
         answer |= {("initializer", data["texts"][name], "") for name in constants}
     return lambda line: found.get(line, set())
 
 
 def _page_view(answer: Answer) -> Answer:
-    constants = {("initializer", name, "") for kind, name, how in answer if kind == "initializer" and how != "through"}
+    constants = {("initializer", name, "") for kind, name, how in answer if kind == "initializer" and how in SELF}
     return _nodes(answer) | constants
 
 

@@ -123,7 +123,7 @@ static void add_others(Page *page, Builder *json, const OriginIndex *index, cons
   builder_add(json, "]");
 }
 
-/* [file, number, [function texts], own, fused, through, [constant texts], [removed texts]]: own, fused and through are
+/* [file, number, [function texts], own, fused, within, through, [constant texts], [removed texts]]: own to through are
  * rows of traces, of which the index's begin at first_trace. */
 static void add_line(Page *page, Builder *json, const OriginIndex *index, const IndexLine *line, size_t first_trace) {
   builder_add(json, json->length ? ",\n[" : "\n[");

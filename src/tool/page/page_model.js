@@ -4,8 +4,8 @@
 //           be asked for by any of the names
 //   frames  [file, line, function text]      places  the same: where a node came from
 //   traces  [frame, …] innermost first, -1 before a further trace of a node merged from several
-//   lines   [file, number, [function texts], [own traces], [fused traces], [traces through], [constant texts],
-//           [texts of what was removed]]: which traces belong to a line, and how
+//   lines   [file, number, [function texts], [own traces], [fused traces], [traces within], [traces through],
+//           [constant texts], [texts of what was removed]]: which traces belong to a line, and how (src/tool/index.h)
 //   graphs  ["graph" | "body" | "function", text, the node it is a body of, [inputs], [outputs]]
 //   nodes   [graph, operator text, name text, place, trace, plugin text, calls text, [inputs], [outputs], [fact texts],
 //           module text, [first line, column, last line, column] or 0]
@@ -62,9 +62,9 @@ data.nodes.forEach((node, index) => {
   nodeLine.push(null);
   if (node[TRACE] >= 0) nodesOf[node[TRACE]].push(index);
 });
-for (const [file, number, names, own, fused, through, constants, removed] of data.lines) {
+for (const [file, number, names, own, fused, within, through, constants, removed] of data.lines) {
   const known = (file < 0 ? names : [-1]).map((name) => lines.get(lineKey([file, number, name]))).find(Boolean); // of another model
-  const line = known || { file, line: number, names: new Set(), own: 0, callers: 0, time: 0, bytes: 0, hue: 0, nodes: [], traces: new Set(), through: new Set(), constants: [], removed: [] };
+  const line = known || { file, line: number, names: new Set(), own: 0, callers: 0, time: 0, bytes: 0, hue: 0, nodes: [], traces: new Set(), within: new Set(), through: new Set(), constants: [], removed: [] };
   for (const name of names) line.names.add(name);
   line.constants.push(...constants);
   line.removed.push(...removed);
@@ -77,15 +77,17 @@ for (const [file, number, names, own, fused, through, constants, removed] of dat
   }
   line.nodes = [...line.nodes, ...[...own, ...fused].flatMap((trace) => nodesOf[trace])].sort((a, b) => a - b);
   for (const trace of [...own, ...fused]) line.traces.add(trace);
-  for (const trace of through) line.through.add(trace);
+  for (const trace of within) line.within.add(trace);
+  for (const trace of [...within, ...through]) line.through.add(trace);
   line.callers += through.reduce((sum, trace) => sum + nodesOf[trace].length, 0);
 }
 // Neighbouring lines get hues far apart: each is a golden angle from the one before.
 [...lines.values()].filter((line) => line.nodes.length).forEach((line, index) => (line.hue = (index * 137.5 + 210) % 360));
 const isFrom = (index, line) => line.traces.has(data.nodes[index][TRACE]);
 const nodePasses = (node, line) => line.traces.has(node[TRACE]) || line.through.has(node[TRACE]);
-// A line is answered by its own nodes, or where it has none by those that it called.
-const isOfLine = (index, line) => isFrom(index, line) || (!line.nodes.length && nodePasses(data.nodes[index], line));
+// A line is answered by its own nodes; where it has none, by those whose expression goes on over it, or that it called.
+const nearest = (line) => [line.traces, line.within, line.through].find((traces) => traces.size) || line.traces;
+const isOfLine = (index, line) => nearest(line).has(data.nodes[index][TRACE]);
 // Where one line became nearly everything, or nobody knows the lines, operators tell nodes apart better.
 const operatorHues = new Map();
 {
