@@ -296,6 +296,30 @@ def test_search_and_filters(opened):
     assert set(operators(page)) == {"Mul"}
 
 
+def test_a_search_for_a_line_is_answered_as_by_inspect(opened, tmp_path):
+    def apart(x):
+        y = x.mean(axis=-1, keepdims=True)
+        z = x.var(axis=-1, keepdims=True)
+        return (x - y) * jax.lax.rsqrt(z + 1e-6)
+
+    def calling(x):
+        return jnp.sin(apart(x))
+
+    model = to_onnx(calling, [("B", 4)], stacktrace_metadata="compact")
+    onnx.save(model, tmp_path / "asked.onnx")
+    page = opened(model)
+    calls = line_of(calling, "apart(x)")
+    for line in (line_of(apart, "x.mean"), line_of(apart, "x.var"), line_of(apart, "rsqrt"), calls):
+        words = ["j2o", "inspect", str(tmp_path / "asked.onnx"), "--json", "--line", f"test_report.py:{line}"]
+        expected = [node["op_type"] for node in json.loads(_core.tool_output(words)[1])["nodes"]]
+        for word in (f"test_report.py:{line}", f"python/test_report.py:{line}"):
+            page.key("Escape")
+            page.key("/")
+            page.type(word)
+            assert operators(page) == expected != [], (line, expected)
+            page.key("Escape")
+
+
 def test_the_keyboard_is_enough(opened):
     page = opened(full())
     order = []

@@ -251,6 +251,26 @@ def test_a_fused_node_answers_for_each_of_its_lines(tool, tmp_path, level):
     assert "all called from" in text
 
 
+OLD = os.path.join(os.path.dirname(os.path.dirname(__file__)), "data", "models")
+
+
+@pytest.mark.parametrize("name", ("full_of_0.1.0.onnx", "compact_of_0.1.0.onnx"))
+def test_files_of_earlier_exports_are_read_as_before(tool, name, tmp_path):
+    path = os.path.join(OLD, name)
+    nodes = tool.json("inspect", path)["graph"]["nodes"]
+    [place] = {(row["function"], row["line"], row["nodes"]) for row in tool.json("blame", path)["lines"]}
+    assert place == ("scaled_sine", 7, len(nodes))
+    found = tool.json("inspect", path, "--line", "sandbox_stacktrace_sample.py:7")
+    assert [node["relation"] for node in found["nodes"]] == ["own"] * len(nodes)
+    assert found["initializers"] == found["removed"] == []
+    located = tool.json("locate", path, nodes[0]["name"])
+    assert located["place"]["line"] == 7 and located["trace"][-1]["function"] == "scaled_sine"
+    stats = tool.json("stats", path, "--provenance")
+    assert stats["nodes"]["file_share"] == 1.0 and stats["initializers"]["line_share"] == 0.0
+    tool("report", path, "-o", tmp_path / "page.html")
+    tool("diff", path, os.path.join(OLD, "full_of_0.1.0.onnx"))
+
+
 def test_metadata_of_initializers_are_shown(tool, exports, tmp_path):
     model = onnx.load(exports / "compact.onnx")
     del model.graph.initializer[0].metadata_props[:]
