@@ -81,7 +81,9 @@ class Frame:
         return text.strip() or None
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line} in {self.function}" if self.file else f"{self.function}:{self.line}"
+        if not self.file:
+            return f"{self.function}:{self.line}"
+        return f"{self.file.removeprefix(os.getcwd() + os.sep)}:{self.line} in {self.function}"
 
     def as_json(self) -> dict[str, Any]:
         return {"file": self.file, "line": self.line, "function": self.function, "source": self.source}

@@ -192,3 +192,17 @@ def test_errors(exports, tmp_path, explain):
     assert "cut.onnx" in explain(tmp_path / "cut.onnx", "x", code=FAILED)
     assert "empty" in explain(exports / "full.onnx", " \n", code=FAILED)
     explain(exports / "full.onnx", "x", "--nonsense", code=USAGE)
+
+
+def test_paths_in_the_working_folder_are_shown_without_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    source = tmp_path / "wave.py"
+    source.write_text("import jax.numpy as jnp\n\n\ndef wave(x):\n    return jnp.sin(x)\n")
+    export = ["export", f"{source}:wave", "--input", "f32[2]", "--stacktrace=full", "-q", "-o", "model.onnx"]
+    assert main(export) == OK
+    (tmp_path / "message.txt").write_text("node 'Sin_0' failed")
+    capsys.readouterr()
+    assert main(["explain", "model.onnx", "message.txt"]) == OK
+    assert "at wave.py:5 in wave" in capsys.readouterr().out
+    assert main(["explain", "model.onnx", "message.txt", "--json"]) == OK
+    assert json.loads(capsys.readouterr().out)["found"][0]["place"]["file"] == str(source)
