@@ -626,7 +626,7 @@ def test_lines_that_became_no_node_say_why(opened, browser, tmp_path):
     assert "computed at export" in page.js(f"({table}).querySelector('.note').textContent")
     data = data_of(tmp_path / "report.html")
     wanted = next(line for line in data["lines"] if line[1] == line_of(folded, "jnp.exp"))
-    wanted[6], wanted[7] = [], [len(data["texts"])]
+    wanted[7], wanted[8] = [], [len(data["texts"])]
     data["texts"].append("removed: dead")
     text = (tmp_path / "report.html").read_text()
     start = text.index('type="application/json">') + len('type="application/json">')
