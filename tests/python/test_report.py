@@ -600,7 +600,7 @@ def test_a_narrow_screen_shows_one_view_at_a_time(opened):
 
 def test_files_stand_in_their_folders(opened):
     nodes = []
-    for index, file in enumerate(["/work/project/net/a.py", "/work/project/net/b.py", "/work/project/train.py"]):
+    for index, file in enumerate(["/srv/project/net/a.py", "/srv/project/net/b.py", "/srv/project/train.py"]):
         node = helper.make_node("Sin", [f"v{index}"], [f"v{index + 1}"])
         node.metadata_props.add(key="pkg.jax2onnx.callsite", value="f:1")
         node.metadata_props.add(key="pkg.jax2onnx.jax_traceback", value=f"{file}:1 (f)")
