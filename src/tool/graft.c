@@ -147,7 +147,7 @@ void run_graft(Job *job) {
   bool compact = is_compact(original);
   model_unfold(original, job->limit);
   const MappedFile *file = job_file(job, 1);
-  Model *processed = model_read(&job->context, file->data, file->size);
+  Model *processed = model_read_marked(&job->context, file->data, file->size);
   model_unfold(processed, job->limit);
   if (!job->map) require_provenance(job, job->operands[0], original);
   const Match *match = match_models(original, processed);

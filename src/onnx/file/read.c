@@ -27,6 +27,7 @@ typedef struct Reader {
   Context *context;
   Model *model;
   const unsigned char *base;
+  bool is_marked;
   Map values; /* (name, graph) to Value */
 } Reader;
 
@@ -34,7 +35,7 @@ static void read_graph(Reader *reader, Wire message, Graph *graph, const Scope *
 
 /* What is read can be found again in the bytes. */
 static void mark(Reader *reader, const Wire *message, void *thing) {
-  *map_slot_pointer(reader->context, &reader->model->messages, message->at) = thing;
+  if (reader->is_marked) *map_slot_pointer(reader->context, &reader->model->messages, message->at) = thing;
 }
 
 static Str text_of(Reader *reader, const Field *field) {
@@ -681,12 +682,12 @@ static bool looks_like_model(const unsigned char *bytes) {
   return (is_number && kind == WIRE_VARINT) || (is_bytes && kind == WIRE_BYTES);
 }
 
-Model *model_read(Context *context, const void *bytes, size_t size) {
+static Model *read_model(Context *context, const void *bytes, size_t size, bool is_marked) {
   if (size == 0) fail(context, ERROR_FORMAT, "not an ONNX model: there are no bytes");
   if (!looks_like_model(bytes)) {
     fail(context, ERROR_FORMAT, "not an ONNX model: it begins with something else at byte 0");
   }
-  Reader reader = {.context = context, .base = bytes};
+  Reader reader = {.context = context, .base = bytes, .is_marked = is_marked};
   reader.model = model_new(context, NULL, 0);
   reader.model->producer_name = reader.model->producer_version = str_intern(context, "");
   Wire wire = {.context = context, .base = bytes, .at = bytes, .end = reader.base + size};
@@ -697,4 +698,10 @@ Model *model_read(Context *context, const void *bytes, size_t size) {
          "not an ONNX model, or the beginning of one: there is no graph up to its end at byte %zu", size);
   }
   return reader.model;
+}
+
+Model *model_read(Context *context, const void *bytes, size_t size) { return read_model(context, bytes, size, false); }
+
+Model *model_read_marked(Context *context, const void *bytes, size_t size) {
+  return read_model(context, bytes, size, true);
 }

@@ -8,6 +8,8 @@
 
 /* Any producer's ModelProto. Fails with ERROR_FORMAT and names the byte. */
 Model *model_read(Context *context, const void *bytes, size_t size);
+/* The same, and what was read can be found again in the bytes: Model.messages. */
+Model *model_read_marked(Context *context, const void *bytes, size_t size);
 
 /* Of a tensor whose data are not plain bytes in the mapping: where they are. Its Tensor has data NULL and the size that
  * its shape asks for (0 for strings). A tensor of a type that is not known here has one always, one of no type never.
