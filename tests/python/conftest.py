@@ -24,6 +24,17 @@ if os.environ.get("COUNT_PRIMITIVES"):
     from primitive_counter import count_primitives  # noqa: F401
 
 
+def pytest_addoption(parser):
+    parser.addoption("--shard", metavar="K/N", help="run every Nth case, beginning with the Kth: 1/8 to 8/8 are all")
+
+
+def pytest_collection_modifyitems(config, items):
+    shard = config.getoption("--shard")
+    if shard:
+        first, count = map(int, shard.split("/"))
+        items[:] = items[first - 1 :: count]
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     from browser import Browser, find_browser
