@@ -237,3 +237,16 @@ bool looks_like_record(const void *bytes, size_t size) {
   scanner_init(&scan, &none, bytes, size, ESCAPES_OF_C);
   return scan_accept_word(&scan, "record") || scan_accept_word(&scan, "program");
 }
+
+static void complete(Context *context, Str *names, uint32_t count, const char *base) {
+  for (uint32_t i = 0; i < count; i++) {
+    if (!names[i]) names[i] = str_intern(context, arena_format(&context->arena, "%s_%u", base, i));
+  }
+}
+
+void record_complete_names(Record *record) {
+  Program *program = record->program;
+  if (!program->name) program->name = str_intern(program->context, "jax_model");
+  complete(program->context, program->input_names, program->main->input_count, "in");
+  complete(program->context, program->output_names, program->main->output_count, "out");
+}

@@ -29,6 +29,9 @@ void record_write(const Record *record, const char *path, bool shapes_only);
 /* data: the bytes of the file beside it. Fails with ERROR_FORMAT and names the line and the column. */
 Record record_read(Context *context, const char *text, size_t length, ProgramData *data);
 
+/* Names that a hand-written program leaves out: in_0, out_0, … */
+void record_complete_names(Record *record);
+
 /* Does the text begin as one of these does? */
 bool looks_like_record(const void *bytes, size_t size);
 

@@ -30,6 +30,7 @@ LAYERS = [
     ["graft", "legalize", "lower", "passes"],
     ["convert", "include"],
     ["record"],
+    ["api"],
     ["tool"],
     ["python"],
 ]

@@ -69,26 +69,8 @@ static Model *read_model(Job *job, const MappedFile *file) {
 
 /* ---- writing ---- */
 
-static void require_tensor(const Model *model, const Tensor *tensor, Str name) {
-  if (!tensor || tensor->data || tensor->moved || tensor->size == 0) return;
-  fail(model->context, ERROR_VALUE, "the data of '%s' are not there: only its type is known", name ? name : "a tensor");
-}
-
-static void require_tensors(Graph *graph, void *data) {
-  const Model *model = data;
-  for (size_t i = 0; i < graph->initializers.count; i++) {
-    require_tensor(model, graph->initializers.items[i]->tensor, graph->initializers.items[i]->name);
-  }
-  FOR_EACH_NODE(node, graph) {
-    for (size_t i = 0; i < node->attributes.count; i++) {
-      const Attribute *attribute = &node->attributes.items[i];
-      if (attribute->kind == ATTRIBUTE_TENSOR) require_tensor(model, attribute->tensor, attribute->name);
-    }
-  }
-}
-
 static void write_model(Job *job, Model *model) {
-  model_each_graph(model, require_tensors, model);
+  model_require_data(model);
   functions_take_constants(model);
   model_name_rest(model);
   model_write_file(model, &(WriteOptions){.metadata = METADATA_OFF}, job->output);
@@ -181,20 +163,6 @@ static void override(Job *job, Record *record) {
   record->write.output.skip_sync = job->no_sync;
 }
 
-/* A hand-written program may leave names out. */
-static void complete_names(Job *job, Program *program) {
-  const Jaxpr *main = program->main;
-  Arena *arena = &job->context.arena;
-  if (!program->name) program->name = str_intern(&job->context, "jax_model");
-  for (uint32_t i = 0; i < main->input_count; i++) {
-    if (!program->input_names[i]) program->input_names[i] = str_intern(&job->context, arena_format(arena, "in_%u", i));
-  }
-  for (uint32_t i = 0; i < main->output_count; i++) {
-    if (!program->output_names[i])
-      program->output_names[i] = str_intern(&job->context, arena_format(arena, "out_%u", i));
-  }
-}
-
 static void report_notices(Report *report, const UnsupportedList *notices, const ProgramData *data) {
   for (size_t i = 0; i < notices->count; i++) {
     builder_format(&report->line, "%s is left out of the model: %s\n", notices->items[i].primitive,
@@ -211,7 +179,7 @@ static void convert_record(Job *job, const MappedFile *file) {
   Record record = record_read(&job->context, (const char *)file->data, file->size, &data);
   UnsupportedList problems = {0}, notices = {0};
   override(job, &record);
-  complete_names(job, record.program);
+  record_complete_names(&record);
   Model *model = convert(record.program, &record.options, &problems, &notices);
   model_write_file(model, &record.write, job->output);
   report_notices(&job->report, &notices, &data);

@@ -693,6 +693,26 @@ Model *model_read_text(Context *context, const TextSource *source) {
   return reader.model;
 }
 
+static void require_tensor(const Model *model, const Tensor *tensor, Str name) {
+  if (!tensor || tensor->data || tensor->moved || tensor->size == 0) return;
+  fail(model->context, ERROR_VALUE, "the data of '%s' are not there: only its type is known", name ? name : "a tensor");
+}
+
+static void require_tensors(Graph *graph, void *data) {
+  const Model *model = data;
+  for (size_t i = 0; i < graph->initializers.count; i++) {
+    require_tensor(model, graph->initializers.items[i]->tensor, graph->initializers.items[i]->name);
+  }
+  FOR_EACH_NODE(node, graph) {
+    for (size_t i = 0; i < node->attributes.count; i++) {
+      const Attribute *attribute = &node->attributes.items[i];
+      if (attribute->kind == ATTRIBUTE_TENSOR) require_tensor(model, attribute->tensor, attribute->name);
+    }
+  }
+}
+
+void model_require_data(Model *model) { model_each_graph(model, require_tensors, model); }
+
 bool model_text_is_bare(const void *bytes, size_t size) {
   Context none = {0};
   Scanner scan;

@@ -24,6 +24,9 @@ typedef struct TextSource {
 /* Fails with ERROR_FORMAT and names the line and the column. */
 Model *model_read_text(Context *context, const TextSource *source);
 
+/* Fails for a tensor of which only the type is known: such a model cannot be written. */
+void model_require_data(Model *model);
+
 /* Does the text begin as one of these does, and not with the bytes of a model file? */
 bool looks_like_model_text(const void *bytes, size_t size);
 bool model_text_is_bare(const void *bytes, size_t size); /* it does, and has no head */
