@@ -265,6 +265,44 @@ static void count_items(Graph *graph, void *data) {
   *count += graph->node_count + graph->initializers.count;
 }
 
+/* ---- what was removed ---- */
+
+/* The frames of a row, a line each, as a trace has them. */
+static Str frames_text(Context *context, const char *at, const char *end) {
+  static const char between[] = " < ";
+  Builder text;
+  builder_init(&text, context);
+  while (at < end) {
+    const char *stop = memmem(at, (size_t)(end - at), between, sizeof between - 1);
+    builder_add_sized(&text, at, (size_t)((stop ? stop : end) - at));
+    if (!stop) break;
+    builder_add_sized(&text, "\n", 1);
+    at = stop + sizeof between - 1;
+  }
+  return str_intern_sized(context, builder_text(&text), text.length);
+}
+
+static void add_removed_row(Context *context, OriginIndex *index, const char *row, const char *end) {
+  const char *pass = memchr(row, '\t', (size_t)(end - row));
+  const char *frames = pass ? memchr(pass + 1, '\t', (size_t)(end - pass - 1)) : NULL;
+  if (!frames) return;
+  Item item = {.kind = INDEX_REMOVED, .reason = str_intern_sized(context, row, (size_t)(pass - row))};
+  item.pass = str_intern_sized(context, pass + 1, (size_t)(frames - pass - 1));
+  MetadataList *metadata = arena_new(&context->arena, MetadataList);
+  Str key = str_intern(context, METADATA_TRACE);
+  array_push(context, metadata, ((Metadata){key, frames_text(context, frames + 1, end)}));
+  item.metadata = metadata;
+  add_item(context, index, item);
+}
+
+static void add_removed(Context *context, OriginIndex *index, Str text) {
+  for (const char *row = text, *end = text + str_length(text); row < end;) {
+    const char *stop = memchr(row, '\n', (size_t)(end - row));
+    add_removed_row(context, index, row, stop ? stop : end);
+    row = stop ? stop + 1 : end;
+  }
+}
+
 OriginIndex *model_index(Context *context, Model *model) {
   OriginIndex *index = arena_new(&context->arena, OriginIndex);
   size_t count = 0;
@@ -274,6 +312,8 @@ OriginIndex *model_index(Context *context, Model *model) {
   add_nodes(context, index, model->graph);
   for (size_t i = 0; i < model->functions.count; i++) add_nodes(context, index, model->functions.items[i]->body);
   model_each_graph(model, add_initializers, index);
+  Str removed = metadata_get(&model->metadata, METADATA_REMOVED);
+  if (removed) add_removed(context, index, removed);
   return index;
 }
 

@@ -271,6 +271,40 @@ def test_files_of_earlier_exports_are_read_as_before(tool, name, tmp_path):
     tool("diff", path, os.path.join(OLD, "full_of_0.1.0.onnx"))
 
 
+def test_what_was_removed_is_found_with_the_reason(tool, exports, tmp_path):
+    model = onnx.load(exports / "compact.onnx")
+    rows = [
+        ("dead", "unused", "/project/model.py:7 (f) < /project/main.py:3 (<module>)"),
+        ("cancelled", "cancel_transposes", "/x/site-packages/lib.py:1 (g) < /project/model.py:9 (f)"),
+        ("no-op", "no_ops", f"{__file__}:{line_of(Wave.__call__, 'jnp.sin')} (Wave.__call__)"),
+    ]
+    text = "\n".join("\t".join(row) for row in [*rows, ("without frames",)])
+    model.metadata_props.add(key="pkg.jax2onnx.removed", value=text)
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+
+    def removed(*options, code=0):
+        found = tool.json("inspect", path, *options, code=code)["removed"]
+        return [(item["reason"], item["pass"], item["relation"]) for item in found]
+
+    assert removed("--line", "model.py:7") == [("dead", "unused", "own")]
+    assert removed("--line", "main.py:3") == [("dead", "unused", "through")]
+    assert removed("--line", "model.py:9") == [("cancelled", "cancel_transposes", "own")]
+    assert removed("--line", "model.py:8", code=1) == []
+    assert "removed: dead, by unused\n      at f:7" in tool("inspect", path, "--line", "model.py:7")
+    rows = {(row["function"], row["line"]): row for row in tool.json("blame", path)["lines"]}
+    assert rows["f", 7]["removed"] == 1 and rows["f", 7]["nodes"] == 0
+    assert "removed: cancelled" in tool("blame", path)
+    sine = rows["Wave.__call__", line_of(Wave.__call__, "jnp.sin")]
+    assert (sine["nodes"], sine["removed"]) == (1, 1)
+    stats = tool.json("stats", path, "--provenance")
+    assert (stats["removed_operations"], stats["vanished_lines"]) == (3, 2)
+    [found] = tool.json("locate", path, "--line", "model.py:9")["found"]
+    assert found["removed"]["reason"] == "cancelled" and found["place"]["line"] == 9
+    assert len(tool.json("inspect", path)["removed"]) == 3
+    assert "removed: dead" in tool("report", path, "-o", "-")
+
+
 def test_metadata_of_initializers_are_shown(tool, exports, tmp_path):
     model = onnx.load(exports / "compact.onnx")
     del model.graph.initializer[0].metadata_props[:]

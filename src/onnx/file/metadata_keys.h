@@ -22,6 +22,8 @@
 /* Of the model: the digest of every source file, "path<TAB>sha256" a line; and texts of sources, by path. */
 #define METADATA_SOURCES METADATA_PREFIX "sources"
 #define METADATA_SOURCE METADATA_PREFIX "source:"
+/* Of the model: what became nothing, "REASON<TAB>PASS<TAB>FRAME < FRAME < …" a line, frames innermost first. */
+#define METADATA_REMOVED METADATA_PREFIX "removed"
 
 /* What PyTorch's exporter writes. */
 #define TORCH_PREFIX "pkg.torch.onnx."
