@@ -78,7 +78,7 @@ def allowed_sources(options: argparse.Namespace) -> Sources:
 def model_origins(options: argparse.Namespace) -> ModelOrigins:
     """Of the model on the command line; says which source files are not those that were exported."""
     sources = allowed_sources(options)
-    origins = read_origins(options.model, sources, options.original)
+    origins = read_origins(options.model, sources, options.original, options.sidecar)
     for name in sources.changed:
         complain(f"{name} has changed since the export: its lines may not be those that the model names", OK)
     return origins
@@ -90,6 +90,7 @@ def add_original(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL.onnx",
         help="the model that a tool made this one of: where nodes came from is taken from there (j2o graft)",
     )
+    parser.add_argument("--sidecar", metavar="FILE.j2o", help="where j2o split put the model's provenance")
 
 
 def run_command(

@@ -169,16 +169,18 @@ def origins_of(content: bytes) -> ModelOrigins:
 
 
 def read_origins(
-    path: str | os.PathLike[str], sources: Sources | None = None, original: str | os.PathLike[str] | None = None
+    path: str | os.PathLike[str],
+    sources: Sources | None = None,
+    original: str | os.PathLike[str] | None = None,
+    sidecar: str | os.PathLike[str] | None = None,
 ) -> ModelOrigins:
     """``sources`` says which source files may be read; without it those in the working folder. ``original`` is the
-    model that a tool made this one of, which says where its nodes came from."""
+    model that a tool made this one of, which says where its nodes came from, ``sidecar`` a file that does."""
     path = os.fspath(path)
     sources = sources or Sources()
-    grafted = [] if original is None else ["--original", os.fspath(original)]
+    named = {"--original": original, "--sidecar": sidecar}
+    grafted = [word for option, file in named.items() if file is not None for word in (option, os.fspath(file))]
     document = _inspected(path, *grafted, *sources.options)
-    sources.hold(document["metadata"])
-    sources.changed = document["sources_changed"]
     graph = document["graph"]
     index = _Index(document, sources)
     nodes = list(_graph_nodes(graph, (), index))

@@ -9,6 +9,7 @@ enum {
   MOST_CANDIDATES = 16, /* that are looked at for one node */
   MOST_PREFIXES = 4,
   MOST_PARTS = 8,   /* of a name that may be a prefix */
+  FEW_WEIGHTS = 4,  /* too few to tell models apart */
   MOST_STEPS = 4,   /* from a weight to the node that reads it */
   MOST_READERS = 8, /* of a node's weights */
   MOST_INPUTS = 64, /* of a node that are searched for a value */
@@ -609,6 +610,19 @@ static void pair_functions(Match *match) {
   }
 }
 
+/* Weights of one name and type are the same ones, or these are two models. */
+static bool weights_agree(const Match *match) {
+  size_t counts[2] = {0}; /* against it, for it */
+  for (Index i = 1; i < match->processed->values.count; i++) {
+    const SideValue *value = side_value(match->processed, i);
+    if (!is_distinctive(value->tensor)) continue;
+    const SideValue *named = side_value(match->original, match_value_named(match, value->value->name));
+    bool comparable = named->tensor && named->content && named->tensor->dtype == value->tensor->dtype;
+    if (comparable) counts[named->content == value->content]++;
+  }
+  return counts[1] >= counts[0];
+}
+
 /* Names mean the same in both models when they say of nodes what their structure says. */
 static void judge_names(Match *match) {
   size_t values[2] = {0}, nodes[2] = {0}, operators[2] = {0}; /* against it, for it */
@@ -627,8 +641,8 @@ static void judge_names(Match *match) {
       nodes[named == node->twin ||
             same_texts(&side_node(match->original, named)->node->metadata, &twin->node->metadata)]++;
   }
-  match->trust_values = values[1] >= 9 * values[0] && operators[1] >= operators[0];
-  match->trust_nodes = nodes[1] >= 9 * nodes[0];
+  match->trust_values = values[1] >= 9 * values[0] && operators[1] >= operators[0] && weights_agree(match);
+  match->trust_nodes = nodes[1] >= 9 * nodes[0] && weights_agree(match);
 }
 
 static void settle_names(Match *match) {
@@ -700,7 +714,22 @@ Relation match_relation(const Match *match) {
   return relation;
 }
 
+/* Without names to go by, one of several weights at least must be known. */
+static bool has_foreign_weights(const Match *match) {
+  size_t weights = 0;
+  for (Index i = 1; !match->trust_values && i < match->processed->values.count; i++) {
+    const SideValue *value = side_value(match->processed, i);
+    if (!is_distinctive(value->tensor) || !dtype_is_float(value->tensor->dtype)) continue;
+    bool same = value->content && map_get(&match->contents, value->content, 0);
+    bool like = value->likeness && map_get(&match->likenesses, value->likeness, 0);
+    if (same || like) return false;
+    weights++;
+  }
+  return weights >= FEW_WEIGHTS;
+}
+
 bool match_is_related(const Match *match) {
   Relation relation = match_relation(match);
+  if (has_foreign_weights(match)) return false;
   return relation.known * 5 >= relation.nodes;
 }

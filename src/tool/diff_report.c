@@ -456,6 +456,10 @@ static void json_diff(Diff *diff, const Change *model, const Changes *changes, c
 
 void run_diff(Job *job) {
   Model *first = job_model(job, 0), *second = job_model(job, 1);
+  if (job->processed) {
+    diff_processed(job, first, second);
+    return;
+  }
   Diff diff = diff_align(job, first, second);
   index_sources(job, diff.a.index);
   index_sources(job, diff.b.index);

@@ -20,6 +20,8 @@ const char tool_help[] =
     "  strip     a copy without provenance\n"
     "  compact   a copy with every trace stored once\n"
     "  expand    a copy of a compact model with the whole traces on its nodes\n"
+    "  split     a copy without provenance, and a sidecar that holds it\n"
+    "  join      a copy with the provenance of its sidecar\n"
     "  graft     a copy of a model that a tool made, with the provenance of the model it was made of\n"
     "\n"
     "Models of any producer can be read; weights are never loaded, so a model of many gigabytes takes no longer than\n"
@@ -132,6 +134,8 @@ static const char diff_help[] =
     "the same for inputs, outputs and initializers. Nodes are matched by what they compute, then by the line they\n"
     "came from, so names may change freely. Provenance itself is not compared: a line that moved is no difference.\n"
     "\n"
+    "  --processed  B is what a tool made of A: of each line of A, which nodes were fused, quantised, retyped,\n"
+    "             rewritten, folded into a constant or removed, and what they became\n"
     "  --weights  compare the contents of all tensors; without it, of those up to 4 KiB, and only the types and "
     "shapes\n"
     "             of larger ones, which is said. External data are read in the model's folder and below, nowhere "
@@ -186,6 +190,26 @@ static const char graft_help[] =
     "is 1. OUT may be PROCESSED itself, or - for standard output.\n"
     "\n"
     "  --map      print of each node of PROCESSED which nodes of ORIGINAL it came from, and write nothing\n"
+    "  --json     say what was done as JSON\n";
+
+static const char split_help[] =
+    "usage: j2o split MODEL.onnx -o SMALL.onnx [--sidecar SMALL.j2o] [--sources [--source-root FOLDER]...] [--json]\n"
+    "\n"
+    "Writes a copy without provenance and a file that holds it. The copy keeps an identity (pkg.jax2onnx.identity, a\n"
+    "digest of the graph without metadata), by which the two know each other. Every command reads the sidecar that\n"
+    "stands beside a model (model.j2o beside model.onnx) or that --sidecar names; one of another model is refused.\n"
+    "\n"
+    "  --sidecar  where the provenance goes; SMALL.j2o by default\n"
+    "  --sources  also the text of the source files that the model names, of those in the working folder or in a\n"
+    "             --source-root\n"
+    "  --json     say what was done as JSON\n";
+
+static const char join_help[] =
+    "usage: j2o join SMALL.onnx -o MODEL.onnx [--sidecar SMALL.j2o] [--json]\n"
+    "\n"
+    "Writes the model that j2o split took apart, byte by byte.\n"
+    "\n"
+    "  --sidecar  where the provenance is; SMALL.j2o by default\n"
     "  --json     say what was done as JSON\n";
 
 static const char stats_help[] =
@@ -250,25 +274,31 @@ static const char passes_help[] =
 
 const Command tool_commands[] = {
     {"inspect", run_inspect, inspect_help,
-     OPTION_ORIGINAL | OPTION_JSON | OPTION_FULL | OPTION_SUMMARY | OPTION_ASK | OPTION_FILTER | OPTION_COLOR |
-         OPTION_SOURCE | OPTION_LIMIT,
+     OPTION_ORIGINAL | OPTION_SIDECAR | OPTION_JSON | OPTION_FULL | OPTION_SUMMARY | OPTION_ASK | OPTION_FILTER |
+         OPTION_COLOR | OPTION_SOURCE | OPTION_LIMIT,
      1, 1},
     {"blame", run_blame, blame_help,
-     OPTION_ORIGINAL | OPTION_JSON | OPTION_ASK | OPTION_COLOR | OPTION_SOURCE | OPTION_LIMIT, 1, 2},
+     OPTION_ORIGINAL | OPTION_SIDECAR | OPTION_JSON | OPTION_ASK | OPTION_COLOR | OPTION_SOURCE | OPTION_LIMIT, 1, 2},
     {"locate", run_locate, locate_help,
-     OPTION_ORIGINAL | OPTION_JSON | OPTION_FULL | OPTION_ASK | OPTION_COLOR | OPTION_SOURCE | OPTION_LIMIT, 1, 2},
+     OPTION_ORIGINAL | OPTION_SIDECAR | OPTION_JSON | OPTION_FULL | OPTION_ASK | OPTION_COLOR | OPTION_SOURCE |
+         OPTION_LIMIT,
+     1, 2},
     {"diff", run_diff, diff_help,
-     OPTION_JSON | OPTION_ASK | OPTION_COLOR | OPTION_WEIGHTS | OPTION_SOURCE | OPTION_LIMIT, 2, 2},
+     OPTION_PROCESSED | OPTION_JSON | OPTION_ASK | OPTION_COLOR | OPTION_WEIGHTS | OPTION_SOURCE | OPTION_LIMIT, 2, 2},
     {"stats", run_stats, stats_help,
-     OPTION_ORIGINAL | OPTION_JSON | OPTION_COLOR | OPTION_TOP | OPTION_PROVENANCE | OPTION_LIMIT, 1, 1},
+     OPTION_ORIGINAL | OPTION_SIDECAR | OPTION_JSON | OPTION_COLOR | OPTION_TOP | OPTION_PROVENANCE | OPTION_LIMIT, 1,
+     1},
     {"report", run_report, report_help,
-     OPTION_ORIGINAL | OPTION_OUTPUT | OPTION_PAGE | OPTION_JSON | OPTION_SOURCE | OPTION_LIMIT, 1, 1},
+     OPTION_ORIGINAL | OPTION_SIDECAR | OPTION_OUTPUT | OPTION_PAGE | OPTION_JSON | OPTION_SOURCE | OPTION_LIMIT, 1, 1},
     {"text", run_text, text_help, OPTION_DATA, 1, 1},
     {"convert", run_convert, convert_help, OPTION_CONVERT | OPTION_OUTPUT, 1, 1},
     {"passes", run_passes_command, passes_help, OPTION_PASSES | OPTION_MAY_OUTPUT, 1, 1},
     {"strip", run_strip, strip_help, OPTION_OUTPUT | OPTION_ALL | OPTION_JSON, 1, 1},
     {"compact", run_compact, compact_help, OPTION_OUTPUT | OPTION_JSON, 1, 1},
     {"expand", run_expand, expand_help, OPTION_OUTPUT | OPTION_JSON | OPTION_LIMIT, 1, 1},
+    {"split", run_split, split_help,
+     OPTION_OUTPUT | OPTION_SIDECAR | OPTION_CARRY | OPTION_SOURCE | OPTION_JSON | OPTION_LIMIT, 1, 1},
+    {"join", run_join, join_help, OPTION_OUTPUT | OPTION_SIDECAR | OPTION_JSON, 1, 1},
     {"graft", run_graft, graft_help, OPTION_OUTPUT | OPTION_JSON | OPTION_MAP | OPTION_COLOR | OPTION_LIMIT, 2, 2},
     {0},
 };

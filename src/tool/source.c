@@ -186,6 +186,17 @@ static void read_source(Context *context, Sources *sources, Source *source, cons
   array_push(context, &sources->read, source->path);
 }
 
+void sources_carry(Context *context, Sources *sources, Str name, const char *text, size_t size) {
+  void **slot = map_slot_pointer(context, &sources->known, name);
+  if (*slot) return;
+  Source *source = arena_new(&context->arena, Source);
+  *slot = source;
+  source->path = name;
+  split(context, source, text, size);
+  find_functions(context, source);
+  array_push(context, &sources->read, name);
+}
+
 /* The source of an open file; the same one for every name that the file has. */
 static Source *source_of_file(Context *context, Sources *sources, Str name, const OpenFile *file) {
   void **slot = map_slot(context, &sources->files, file->device, file->inode);

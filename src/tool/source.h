@@ -53,6 +53,9 @@ const Source *sources_open(Context *context, Sources *sources, Str name);
 /* Each file that the reader gave stands for the one among these whose path ends most like it. */
 void sources_match(Context *context, Sources *sources, const Str *names, size_t count);
 
+/* The text of a file that a sidecar holds, under the name that the model has for it. */
+void sources_carry(Context *context, Sources *sources, Str name, const char *text, size_t size);
+
 const Source *source_open(Job *job, const char *name);
 const SourceLine *source_line(const Source *source, uint32_t line); /* NULL: there is no such line */
 /* Could this function have a frame at this line of the file? */

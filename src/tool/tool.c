@@ -49,6 +49,7 @@ void fail_too_large(Job *job, const char *what, uint64_t size) {
 Model *job_model(Job *job, int operand) {
   const MappedFile *file = job_file(job, operand);
   Model *model = model_read(&job->context, file->data, file->size);
+  job_take_sidecar(job, model, file);
   model_unfold(model, job->limit);
   sources_of_model(&job->context, &job->sources, &model->metadata);
   if (job->original) job_graft(job, model);
@@ -90,6 +91,7 @@ static int finish_job(Job *job, bool completed, FILE *err, ToolCosts *costs) {
   costs->written = job->report.written;
   for (int i = 0; i < MAX_FILES; i++) file_unmap(&job->files[i]);
   file_unmap(&job->original_file);
+  file_unmap(&job->sidecar_file);
   context_release(&job->context);
   return code;
 }
@@ -140,6 +142,9 @@ static const Option options[] = {
     {"--top", OPTION_TOP, true, offsetof(Job, top)},
     {"--source", OPTION_SOURCE, true, offsetof(Job, sources.given), offsetof(Job, sources.given_count)},
     {"--source-root", OPTION_SOURCE, true, offsetof(Job, sources.roots), offsetof(Job, sources.root_count)},
+    {"--sidecar", OPTION_SIDECAR, true, offsetof(Job, sidecar)},
+    {"--processed", OPTION_PROCESSED, false, offsetof(Job, processed)},
+    {"--sources", OPTION_CARRY, false, offsetof(Job, with_sources)},
     {"--original", OPTION_ORIGINAL, true, offsetof(Job, original)},
     {"--libraries", OPTION_PAGE, false, offsetof(Job, libraries)},
     {"--profile", OPTION_PAGE, true, offsetof(Job, profile)},

@@ -50,11 +50,13 @@ struct Job {
   const char *operands[MAX_OPERANDS];
   int operand_count;
   const char *path; /* of the file at hand: errors name it */
-  MappedFile files[MAX_FILES], original_file;
-  bool json, summary, all, weights, map, self, inclusive, provenance, libraries; /* options, as their names say */
+  MappedFile files[MAX_FILES], original_file, sidecar_file;
+  /* Options, as their names say. */
+  bool json, summary, all, weights, map, with_sources, processed, self, inclusive, provenance, libraries;
   size_t limit; /* bytes that --limit allows; 0: the usual */
   const char *limit_text;
-  const char *op, *line, *module, *name, *output, *top, *color, *profile, *original, *against, *model_explorer;
+  const char *op, *line, *module, *name, *output, *top, *color, *profile, *original, *sidecar, *against,
+      *model_explorer;
   bool no_sync;
   Sources sources;
   char folder[PATH_MAX]; /* the working folder, or "" */
@@ -89,6 +91,9 @@ enum {
   OPTION_ASK = 8192,
   OPTION_PROVENANCE = 16384,
   OPTION_LIMIT = 32768,
+  OPTION_SIDECAR = 65536,
+  OPTION_CARRY = 131072,
+  OPTION_PROCESSED = 262144,
 };
 
 /* What a file may be unfolded to unless --limit says more. */
@@ -103,6 +108,9 @@ const MappedFile *job_file(Job *job, int operand);
 void job_check_files(Job *job);
 /* Reads it, with a compact model's origins on the nodes, and those of --original. */
 Model *job_model(Job *job, int operand);
+/* Gives a model that was split the provenance of its sidecar: of --sidecar, else of one beside it. sidecar_commands.c
+ */
+void job_take_sidecar(Job *job, Model *model, const MappedFile *file);
 /* Gives a model the provenance of --original; fails when it was not made of that. graft.c */
 void job_graft(Job *job, Model *model);
 
@@ -120,6 +128,10 @@ void run_strip(Job *job);
 void run_compact(Job *job);
 void run_expand(Job *job);
 void run_graft(Job *job);
+/* What a tool made of the nodes of each line. diff_processed.c */
+void diff_processed(Job *job, Model *original, Model *processed);
+void run_split(Job *job);
+void run_join(Job *job);
 void run_stats(Job *job);
 void run_report(Job *job);
 

@@ -53,6 +53,9 @@ static const char *const commands[][MAX_WORDS] = {
     {"diff", "@m", "@o", "--line", "model.py:3"},
     {"stats", "@m", "--provenance"},
     {"stats", "@m", "--provenance", "--json"},
+    {"inspect", "@m", "--sidecar", "@o", "--full"},
+    {"join", "@m", "--sidecar", "@o", "-o", "@r"},
+    {"split", "@m", "--sidecar", "@r", "-o", "/dev/null"},
 };
 const size_t command_count = sizeof commands / sizeof *commands;
 static const char *const weights[MAX_WORDS] = {"diff", "@m", "@o", "--weights"};

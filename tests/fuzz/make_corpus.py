@@ -112,6 +112,15 @@ def compacted(j2o: str, model: onnx.ModelProto) -> bytes:
         return (path / "out.onnx").read_bytes()
 
 
+def divided(j2o: str, model: onnx.ModelProto) -> tuple[bytes, bytes]:
+    """The model without its provenance, and the sidecar."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder)
+        (path / "full.onnx").write_bytes(model.SerializeToString())
+        subprocess.run([j2o, "split", path / "full.onnx", "-o", path / "small.onnx"], check=True, capture_output=True)
+        return (path / "small.onnx").read_bytes(), (path / "small.j2o").read_bytes()
+
+
 def seed(command: int, model: bytes, other: bytes = b"") -> bytes:
     """The harness cuts at a whole 255th of the bytes: what the model is shorter than that is filled up in front."""
     size = len(model) + len(other)
@@ -134,6 +143,8 @@ def main(j2o: str, folder: str) -> None:
         "compact": compacted(j2o, merged()),
         "compact_nested": compacted(j2o, nested()),
     }
+    models["small"], sidecar = divided(j2o, merged())
+    models["small_nested"], nested_sidecar = divided(j2o, nested())
     changed = chain(2, ("Cos", "Mul")).SerializeToString()
     # What each seed is called, the command's row in command_harness.c, the models, the second file.
     rows = [
@@ -159,6 +170,10 @@ def main(j2o: str, folder: str) -> None:
         ("graft_fused", 25, ("full",), fused().SerializeToString()),
         ("graft_map", 26, ("full",), fused().SerializeToString()),
         ("original", 27, ("merged",), models["plain"]),
+        ("sidecar", 36, ("small",), sidecar),
+        ("join", 37, ("small",), sidecar),
+        ("join_nested", 37, ("small_nested",), nested_sidecar),
+        ("split", 38, ("full", "compact_nested"), b""),
     ]
     target = pathlib.Path(folder)
     target.mkdir(parents=True, exist_ok=True)

@@ -32,5 +32,6 @@
 /* Does an entry of this key say where something came from? Others write a namespace too: it does beside entries of
  * ours. metadata_edit.c */
 bool is_provenance(const char *key, size_t length, bool beside_ours);
+bool is_torch(const char *key, size_t length); /* PyTorch's exporter's */
 
 #endif
