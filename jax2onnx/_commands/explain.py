@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import tempfile
 from typing import Any
 
-from jax2onnx._commands.command import OK, Failure, Output, add_original, command_parser, model_origins, run_command
+from jax2onnx._commands.command import (
+    OK,
+    Failure,
+    Output,
+    add_original,
+    allowed_sources,
+    command_parser,
+    model_origins,
+    run_command,
+)
 from jax2onnx._compare.messages import Found, find_nodes
 from jax2onnx._core import shown
-from jax2onnx._door.origins import NO_ORIGINS, Frame, NodeOrigin
+from jax2onnx._door.origins import NO_ORIGINS, Frame, ModelError, NodeOrigin, read_origins
 
 MOST_SHOWN = 8
 
@@ -79,6 +90,8 @@ def _work(options: argparse.Namespace, output: Output) -> int:
     if not message.strip():
         raise Failure("the message is empty: give on standard input what the runtime printed, or use --run")
     found = find_nodes(message, model)
+    if not any(item.kind in ("node", "value", "number") for item in found):
+        found = _kernels(message, options) or found
     if output.as_json:
         output.document(_document(options.model, message, found))
     if not found:
@@ -92,6 +105,35 @@ def _work(options: argparse.Namespace, output: Output) -> int:
     if not output.as_json:
         _print(output, message if options.run else None, found)
     return OK
+
+
+def _kernels(message: str, options: argparse.Namespace) -> list[Found]:
+    """What the message names of the nodes that ONNX Runtime makes when it loads the model: fused kernels have names of
+    its own. They are found in the model that it saves, as ``j2o graft`` finds them."""
+    with tempfile.TemporaryDirectory() as folder:
+        optimised = optimised_model(options.model, folder)
+        if optimised is None:
+            return []
+        try:
+            return find_nodes(message, read_origins(optimised, allowed_sources(options), options.model))
+        except ModelError:  # the model itself says nothing of its origins
+            return []
+
+
+def optimised_model(path: str, folder: str) -> str | None:
+    """What ONNX Runtime makes of a model, where it is installed and can."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    settings = onnxruntime.SessionOptions()
+    settings.log_severity_level = 4
+    settings.optimized_model_filepath = os.path.join(folder, "optimised.onnx")
+    try:
+        onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
+    except Exception:  # its exceptions have no common class; a model that it refuses has no kernels
+        return None
+    return settings.optimized_model_filepath
 
 
 def _document(path: str, message: str, found: list[Found]) -> dict[str, Any]:

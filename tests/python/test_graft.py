@@ -411,6 +411,28 @@ def test_explain_and_profile_take_the_original(tmp_path):
     assert "h = jax.nn.relu(x @ up)" in places
 
 
+def test_explain_knows_kernels_that_the_runtime_makes(tmp_path, monkeypatch, capsys):
+    """Of a name that stands in no file: it is in what ONNX Runtime makes of the model when it loads it."""
+    from jax2onnx._commands import explain
+
+    first = exported(tmp_path)
+
+    def optimised(path, folder):
+        kernel = onnx.load(path)
+        for node in kernel.graph.node:
+            node.name = ""
+            del node.metadata_props[:]
+        kernel.graph.node[0].name = "invented_kernel_7"
+        kernel.graph.node[0].op_type, kernel.graph.node[0].domain = "FusedThing", "com.microsoft"
+        onnx.save(kernel, pathlib.Path(folder, "optimised.onnx"))
+        return str(pathlib.Path(folder, "optimised.onnx"))
+
+    monkeypatch.setattr(explain, "optimised_model", optimised)
+    (tmp_path / "message.txt").write_text("Non-zero status code returned while running Node 'invented_kernel_7'")
+    code = explain.run([str(first), str(tmp_path / "message.txt")])
+    assert code == 0 and "jax.nn.relu(x @ up)" in capsys.readouterr().out
+
+
 # ---- keep_provenance ----
 
 
