@@ -39,12 +39,7 @@ static const Sidecar *own_sidecar(Job *job, const char *path, const MappedFile *
        path, model_path);
 }
 
-void job_take_sidecar(Job *job, Model *model, const MappedFile *file) {
-  const char *path = job->sidecar;
-  if (!path) {
-    path = path_beside(job, job->path);
-    if (!expects_sidecar(model) || !path_exists(path)) return;
-  }
+static void take_sidecar(Job *job, const char *path, Model *model, const MappedFile *file) {
   const Sidecar *sidecar = own_sidecar(job, path, file);
   model_take_sidecar(model, file->data, file->size, sidecar);
   for (size_t i = 0; i < sidecar->sources.count; i++) {
@@ -52,6 +47,14 @@ void job_take_sidecar(Job *job, Model *model, const MappedFile *file) {
     sources_carry(&job->context, &job->sources, str_intern_sized(&job->context, source->name, source->name_size),
                   source->text, source->size);
   }
+}
+
+Model *job_read(Job *job, const MappedFile *file) {
+  const char *path = job->sidecar ? job->sidecar : path_beside(job, job->path);
+  if (!job->sidecar && !path_exists(path)) return model_read(&job->context, file->data, file->size);
+  Model *model = model_read_marked(&job->context, file->data, file->size);
+  if (job->sidecar || expects_sidecar(model)) take_sidecar(job, path, model, file);
+  return model;
 }
 
 /* ---- split ---- */

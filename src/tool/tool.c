@@ -48,8 +48,7 @@ void fail_too_large(Job *job, const char *what, uint64_t size) {
 
 Model *job_model(Job *job, int operand) {
   const MappedFile *file = job_file(job, operand);
-  Model *model = model_read(&job->context, file->data, file->size);
-  job_take_sidecar(job, model, file);
+  Model *model = job_read(job, file);
   model_unfold(model, job->limit);
   sources_of_model(&job->context, &job->sources, &model->metadata);
   if (job->original) job_graft(job, model);

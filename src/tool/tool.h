@@ -108,9 +108,9 @@ const MappedFile *job_file(Job *job, int operand);
 void job_check_files(Job *job);
 /* Reads it, with a compact model's origins on the nodes, and those of --original. */
 Model *job_model(Job *job, int operand);
-/* Gives a model that was split the provenance of its sidecar: of --sidecar, else of one beside it. sidecar_commands.c
- */
-void job_take_sidecar(Job *job, Model *model, const MappedFile *file);
+/* Reads the file at hand; a model that was split with the provenance of its sidecar: of --sidecar, else of one beside
+ * it. sidecar_commands.c */
+Model *job_read(Job *job, const MappedFile *file);
 /* Gives a model the provenance of --original; fails when it was not made of that. graft.c */
 void job_graft(Job *job, Model *model);
 
