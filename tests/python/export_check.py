@@ -7,6 +7,7 @@ import linecache
 import os
 import re
 import sysconfig
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from jax2onnx import to_onnx
+from jax2onnx import _core, to_onnx
 from jax2onnx._compare.sessions import complex_as_pairs, run_session
 
 # Relative and absolute tolerance by element type: a few units in the last place of what a chain of operations keeps.
@@ -61,8 +62,34 @@ def check_export(
     if runs:
         session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         for values in (args, *more_args):
-            compare(reference or fn, session, values, rtol, atol, x64)
+            try:
+                compare(reference or fn, session, values, rtol, atol, x64)
+            except AssertionError as error:
+                error.add_note(described(model, str(error)))
+                raise
     return model
+
+
+def described(model: onnx.ModelProto, message: str) -> str:
+    """For a failing comparison: the line that the first output that differs came from, and the graph as text."""
+    found = re.search(r"output (\d+)", message)
+    name = model.graph.output[int(found[1]) if found else 0].name
+    made = [node for node in model.graph.node if name in node.output]
+    line = metadata(made[0]).get(KEYS[0], "?") if made else "?"
+    plain = stripped(model)
+    for tensor in plain.graph.initializer:
+        del tensor.metadata_props[:]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.onnx")
+        onnx.save(plain, path)
+        _, text, _ = _core.tool_output(["j2o", "text", path])
+    return f"the first output that differs is {name}, made by {line}\n{text.decode()}"
+
+
+def first_difference(got: np.ndarray, want: np.ndarray, close: np.ndarray) -> str:
+    """The place and the numbers of the first element that is not close."""
+    place = tuple(int(index) for index in np.argwhere(~close)[0])
+    return f"first at {list(place)}: {got[place]!r}, JAX has {want[place]!r}"
 
 
 def check_model(model: onnx.ModelProto, plain: onnx.ModelProto | None = None) -> None:
@@ -95,15 +122,16 @@ def compare(
         assert got.dtype == want.dtype, f"output {index}: type {got.dtype}, JAX has {want.dtype}"
         if want.dtype.name in TOLERANCE:
             default = TOLERANCE[want.dtype.name]
-            np.testing.assert_allclose(
-                got.astype(np.float64),
-                want.astype(np.float64),
-                rtol=default[0] if rtol is None else rtol,
-                atol=default[1] if atol is None else atol,
-                err_msg=f"output {index}",
-            )
+            relative, absolute = default[0] if rtol is None else rtol, default[1] if atol is None else atol
+            with np.errstate(invalid="ignore"):
+                close = np.isclose(
+                    got.astype(np.float64), want.astype(np.float64), rtol=relative, atol=absolute, equal_nan=True
+                )
         else:
-            np.testing.assert_array_equal(got, want, err_msg=f"output {index}")
+            close = np.asarray((got == want) | ((got != got) & (want != want)))
+        if not np.all(close):
+            where = first_difference(got, want, close)
+            raise AssertionError(f"output {index}: {np.sum(~close)} of {close.size} elements differ, {where}")
 
 
 def all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:

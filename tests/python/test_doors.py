@@ -115,3 +115,21 @@ def test_what_is_not_there_is_not_written(tmp_path):
     assert message == "j2o: the data of 'w' are not there: only its type is known\n"
     assert "no pass 'fuse_everything'" in run("passes", path, "--pass", "fuse_everything", code=1)
     assert not (tmp_path / "out.onnx").exists()
+
+
+def test_a_comparison_that_fails_shows_the_graph_the_element_and_its_line():
+    from export_check import check_export
+
+    with pytest.raises(AssertionError) as caught:
+        check_export(scaled, [np.float32([0, 1, 2])], reference=lambda x: x * np.float32([3, 3, 4]))
+    assert (
+        str(caught.value) == "output 0: 1 of 3 elements differ, first at [2]: np.float32(6.0), JAX has np.float32(8.0)"
+    )
+    (note,) = caught.value.__notes__
+    line = scaled.__code__.co_firstlineno + 1
+    assert note.startswith(f"the first output that differs is out_0, made by scaled:{line}\n")
+    assert "Mul (in_0, const_f32)" in note
+
+
+def scaled(x):
+    return x * 3
