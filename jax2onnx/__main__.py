@@ -101,6 +101,9 @@ def _parser() -> argparse.ArgumentParser:
         help="write on each node where it came from: minimal (also what --stacktrace alone means), full, compact "
         "(as full, each part stored once), or off",
     )
+    parser.add_argument(
+        "--embed-source", action="store_true", help="with full or compact: keep the text of the source files too"
+    )
     parser.add_argument("--no-sync", action="store_true", help="do not wait until the disk has the model")
     parser.add_argument(
         "--paths",
@@ -209,6 +212,7 @@ def _run(target: Target, call: dict[str, Any], options: argparse.Namespace) -> N
             export_mode="web" if options.web else "standard",
             paths=options.paths,
             path_prefix_map=options.path_prefix_map and ":".join(options.path_prefix_map),
+            embed_source=options.embed_source,
             **call,
         )
 

@@ -3,6 +3,7 @@
 
 #include "j2o.h"
 #include "onnx/file/external.h"
+#include "provenance/ledger.h"
 
 enum { IR_VERSION = 10 /* the first with metadata on nodes; older runtimes refuse newer ones */ };
 
@@ -40,11 +41,13 @@ static void refuse_deep_bodies(const Model *model, UnsupportedList *problems) {
 
 Model *convert(Program *program, const ConvertOptions *options, UnsupportedList *problems, UnsupportedList *notices) {
   if (options->calls) write_calls(program, options);
+  if (options->keep_ledger) ledger_open(program->provenance);
   program_outline_functions(program);
   program_drop_unused(program);
   Model *model = lower_program(program, &options->lower, problems, notices);
   run_passes(model, &options->passes);
   refuse_deep_bodies(model, problems);
+  settle_accounts(model);
   functions_take_constants(model);
   model_name(model);
   sign(model);

@@ -9,6 +9,7 @@
 typedef struct ConvertOptions {
   LowerOptions lower;
   PassOptions passes;
+  bool keep_ledger;     /* write down what becomes of every equation */
   const char *calls;    /* file that receives the program's text form, or NULL */
   OutputOptions output; /* of that file */
 } ConvertOptions;

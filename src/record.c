@@ -36,6 +36,7 @@ static const OptionRow rows[] = {
     {"sequential_bits", OPTION_FLAG, offsetof(Record, options.lower.sequential_bits)},
     {"external_threshold", OPTION_SIZE, offsetof(Record, write.external_threshold)},
     {"single_file", OPTION_FLAG, offsetof(Record, write.single_file)},
+    {"ledger", OPTION_FLAG, offsetof(Record, options.keep_ledger)},
 };
 enum { ROW_COUNT = sizeof rows / sizeof *rows };
 

@@ -40,7 +40,7 @@ def export_sample() -> onnx.ModelProto:
         stacktrace_metadata="full",
     )
     model.metadata_props.add(key="jax_version", value=jax.__version__)
-    for item in (*model.graph.node, *model.graph.initializer):
+    for item in (model, *model.graph.node, *model.graph.initializer):
         for entry in item.metadata_props:
             entry.value = _without_folders(entry.value)
     return model

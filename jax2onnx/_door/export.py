@@ -22,10 +22,11 @@ from jax2onnx._door.functions import calls_marked
 from jax2onnx._door.inputs import InputSpecs, check_name, checked_names
 from jax2onnx._door.inputs import input_names as names_of_inputs
 from jax2onnx._door.jax_types import InconclusiveDimension, core_types, is_users_file, jax_folders, library_folders
-from jax2onnx._door.parameters import name_parameters
+from jax2onnx._door.modules import Part, Recording
 from jax2onnx._door.plugins import lower_equation, registered_plugins
 from jax2onnx._door.progress import stage
 from jax2onnx._door.settings import (
+    LEVELS,
     check_passes,
     disabled_passes,
     dump_passes,
@@ -37,6 +38,7 @@ from jax2onnx._door.settings import (
     relative_paths,
     sync,
 )
+from jax2onnx._door.sources import read_sources
 
 OLDEST_OPSET = 17
 NORMALIZATION_MODES = {"auto": 1, "prefer_native": 2, "force_decomposed": 0}  # as the core numbers them
@@ -65,6 +67,7 @@ def to_onnx(
     path_prefix_map: str | Mapping[str, str] | None = None,
     record: str | os.PathLike[str] | None = None,
     record_shapes_only: bool = False,
+    embed_source: bool = False,
 ) -> Any:
     """Export a JAX function or model to ONNX.
 
@@ -98,6 +101,8 @@ def to_onnx(
             (``.data``); ``j2o convert`` makes the same model of it, without Python.
             None: what ``JAX2ONNX_RECORD`` says.
         record_shapes_only: record the types of weights and large constants, not their numbers.
+        embed_source: keep the text of your source files in a model with ``"full"`` or ``"compact"`` provenance, so that
+            it can be shown where the files are not: a notebook's cells, another machine.
 
     Raises:
         TypeError, ValueError: an argument is not what was expected; the message says what was.
@@ -119,12 +124,13 @@ def to_onnx(
     level = metadata_level(stacktrace_metadata)
     rules, relative = path_prefix_rules(path_prefix_map), relative_paths(paths)
     stage("tracing")
+    recording = Recording(fn)
     with _precision(enable_double_precision):
         specs = InputSpecs(np.float64 if enable_double_precision else np.float32)
         args, kwargs = specs.positional(inputs), specs.keyword(input_params)
         names = names_of_inputs(args, kwargs, input_names)
         try:
-            with calls_marked():
+            with calls_marked(), recording.around():
                 jaxpr, shapes = jax.make_jaxpr(_hashable(fn), return_shape=True)(*args, **kwargs)
         except InconclusiveDimension as error:
             name_symbolic_dimension(error, specs.places)
@@ -141,9 +147,10 @@ def to_onnx(
         content = _convert(
             enable_double_precision,
             jaxpr=jaxpr,
-            types=core_types(),
-            name_parameters=functools.partial(name_parameters, fn),
-            name_modules=lambda parts: [None for _ in parts],
+            types={**core_types(), "Part": Part},
+            name_parameters=recording.name_parameters,
+            name_modules=recording.name_modules,
+            read_sources=functools.partial(read_sources, bool(embed_source)) if level >= LEVELS["full"] else None,
             jax_folders=jax_folders(),
             library_folders=library_folders(),
             model_name=model_name,

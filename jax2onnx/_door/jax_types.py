@@ -17,8 +17,6 @@ import numpy as np
 from jax._src.source_info_util import Scope
 from jax.export import symbolic_shape
 
-from jax2onnx._door.modules import Part
-
 # What JAX raises where a symbolic size is needed as a number; before 0.10 it was found in jax.core.
 _ERRORS = jax.errors if hasattr(jax.errors, "InconclusiveDimensionOperation") else jax.core
 InconclusiveDimension: type[Exception] = _ERRORS.InconclusiveDimensionOperation
@@ -60,7 +58,6 @@ def core_types() -> dict[str, Any]:
         "contiguous": _contiguous,
         "asarray": _as_dtype,
         "Scope": Scope,
-        "Part": Part,
     }
 
 

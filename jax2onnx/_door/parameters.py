@@ -11,6 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from jax2onnx._door.jax_types import is_users_file
+
 # Attributes that hold a variable's array and would only lengthen its path.
 _HOLDERS = {"value", "_value", "raw_value", "_raw_value"}
 # Objects looked at before the search gives up: a name is a convenience, not worth minutes.
@@ -19,13 +21,16 @@ _LIMIT = 400_000
 _LEAVES = frozenset((str, bytes, int, float, complex, bool, type(None), type, types.ModuleType, types.CodeType))
 
 
-def name_parameters(fn: Any, arrays: list[Any]) -> list[str | None]:
-    """For each array the path from ``fn`` to that very array, or None when it is not reachable."""
-    found = _search(fn, {_identity(array) for array in arrays})
-    return [found.get(_identity(array)) for array in arrays]
+def name_parameters(fn: Any, arrays: list[Any]) -> tuple[list[str | None], Steps]:
+    """For each array the path from ``fn`` to that very array, or None when it is not reachable; and the steps from
+    ``fn`` to the model, which are no part of a path."""
+    found = _search(fn, {array_identity(array) for array in arrays})
+    shared = _way_to_the_model(list(found.values()), 1)
+    names = {key: ".".join(step for step, _ in steps[len(shared) :]) or "constant" for key, steps in found.items()}
+    return [names.get(array_identity(array)) for array in arrays], shared
 
 
-def _identity(array: Any) -> Hashable:
+def array_identity(array: Any) -> Hashable:
     """JAX keeps its own arrays as they are, and makes new views of NumPy's: those are known by their memory."""
     if isinstance(array, np.ndarray):
         return (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype)
@@ -34,14 +39,15 @@ def _identity(array: Any) -> Hashable:
 
 # The way to an object: the way to what holds it, the last step, and whether that is a function's variable; None at the
 # start.
-_Path = tuple[Any, str, bool] | None
+Path = tuple[Any, str, bool] | None
+Steps = tuple[tuple[str, bool], ...]
 
 
-def _search(fn: Any, wanted: set[Hashable]) -> dict[Hashable, str]:
+def _search(fn: Any, wanted: set[Hashable]) -> dict[Hashable, Steps]:
     """Breadth first, so that the shortest way gives the name; what knows its own path comes before anything else."""
-    found: dict[Hashable, _Path] = {}
+    found: dict[Hashable, Path] = {}
     seen: dict[int, Any] = {}  # by identity, and kept: containers make objects on the fly, whose identity would return
-    queue: deque[tuple[Any, _Path]] = deque([(fn, None)])
+    queue: deque[tuple[Any, Path]] = deque([(fn, None)])
     while queue and len(found) < len(wanted) and len(seen) < _LIMIT:
         item, path = queue.popleft()
         if id(item) in seen or isinstance(item, type):
@@ -49,7 +55,7 @@ def _search(fn: Any, wanted: set[Hashable]) -> dict[Hashable, str]:
         seen[id(item)] = item
         children = _reader(type(item))
         if children is None:
-            identity = _identity(item)
+            identity = array_identity(item)
             if identity in wanted:
                 found.setdefault(identity, path)
             continue
@@ -65,7 +71,7 @@ def _search(fn: Any, wanted: set[Hashable]) -> dict[Hashable, str]:
                 queue.appendleft((child, path))
             else:
                 queue.append((child, (path, key, is_variable) if key else path))
-    return _joined({key: _steps(path) for key, path in found.items()})
+    return {key: _steps(path) for key, path in found.items()}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -82,7 +88,37 @@ def _own_path(item: Any) -> str | None:
     return path if isinstance(path, str) else None
 
 
-def _steps(path: _Path) -> tuple[tuple[str, bool], ...]:
+def own_module_path(item: Any) -> str | None:
+    """The same of a module, with dots: Linen's paths are tuples; a layer of Keras' without weights has only a name."""
+    if not _may_know_its_path(type(item)):
+        return None
+    try:
+        path = item.path
+    except Exception:
+        return None
+    if isinstance(path, tuple):
+        return ".".join(map(str, path))
+    if path is None and isinstance(getattr(item, "name", None), str):
+        path = item.name
+    return path.replace("/", ".") if isinstance(path, str) else None
+
+
+def module_path(path: Path, shared: Steps) -> str:
+    """The way to a module as its parameters are named, without the steps that lead to the model."""
+    steps = _steps(path)
+    if steps[: len(shared)] == shared:
+        steps = steps[len(shared) :]
+    elif shared[: len(steps)] == steps:  # it holds the model
+        steps = ()
+    return ".".join(step for step, _ in steps)
+
+
+def way_to_the_model(paths: Iterable[Path]) -> Steps:
+    """Found from the modules alone, where there are no parameters."""
+    return _way_to_the_model([_steps(path) for path in paths], 0)
+
+
+def _steps(path: Path) -> Steps:
     steps = []
     while path is not None:
         path, step, is_variable = path
@@ -90,20 +126,86 @@ def _steps(path: _Path) -> tuple[tuple[str, bool], ...]:
     return tuple(reversed(steps))
 
 
-def _joined(found: dict[Hashable, tuple[tuple[str, bool], ...]]) -> dict[Hashable, str]:
-    """Paths as text, without what all of them share on the way to the model."""
-    paths = list(found.values())
+def _way_to_the_model(paths: list[Steps], kept: int) -> Steps:
+    """What all paths share on the way to the model; so many steps of each are left."""
     shared = 0
-    while paths and all(len(path) > shared + 1 and path[shared] == paths[0][shared] for path in paths):
+    while paths and all(len(path) > shared + kept and path[shared] == paths[0][shared] for path in paths):
         if not _leads_to_the_model(*paths[0][shared]):
             break
         shared += 1
-    return {key: ".".join(step for step, _ in path[shared:]) or "constant" for key, path in found.items()}
+    return paths[0][:shared] if paths else ()
 
 
 def _leads_to_the_model(step: str, is_variable: bool) -> bool:
     """A function's variable, a place in a tuple, something private, the one collection: not a part of the model."""
     return is_variable or step.isdigit() or step.startswith("_") or step == "params"
+
+
+def find_parts(root: Any, is_part: Callable[[type], bool], start: Path, limit: int = _LIMIT) -> list[tuple[Any, Path]]:
+    """The objects of a model, each with the shortest way to it. Objects of libraries that are no parts are not looked
+    into unless they are near: what they hold is their own affair."""
+    parts: list[tuple[Any, Path]] = []
+    seen: dict[int, Any] = {}
+    queue: deque[tuple[Any, Path, int]] = deque([(root, start, 0)])
+    while queue and len(seen) < limit:
+        item, path, strange = queue.popleft()
+        if id(item) in seen:
+            continue
+        seen[id(item)] = item
+        kind = type(item)
+        if is_part(kind):
+            parts.append((item, path))
+            strange = 0
+        elif not _is_plain_holder(kind):
+            strange += 1
+        if strange > 1 or (kind is types.FunctionType and item is not root and not _is_users_function(item)):
+            continue
+        is_variable = kind is types.FunctionType
+        for key, child in (_reader(kind) or _nothing)(item):
+            if id(child) not in seen and not _is_array_or_leaf(type(child)):
+                queue.append((child, (path, key, is_variable) if key else path, strange))
+    return parts
+
+
+def find_arrays(root: Any) -> Iterator[Hashable]:
+    """The identities of the arrays that an object holds, however deep."""
+    seen: dict[int, Any] = {}
+    queue = [root]
+    while queue and len(seen) < _LIMIT // 100:
+        item = queue.pop()
+        children = _reader(type(item))
+        if children is None:
+            yield array_identity(item)
+        elif id(item) not in seen and type(item) is not types.FunctionType:
+            seen[id(item)] = item
+            queue += [child for _, child in children(item) if type(child) not in _LEAVES]
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_array_or_leaf(kind: type) -> bool:
+    return kind in _LEAVES or issubclass(kind, (type, jax.Array, np.ndarray, np.generic)) or is_variable_class(kind)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_variable_class(kind: type) -> bool:
+    """Whether objects of this class stand for an array."""
+    return hasattr(kind, "__jax_array__") or (hasattr(kind, "shape") and hasattr(kind, "dtype"))
+
+
+_PLAIN_HOLDERS = (Mapping, list, tuple, functools.partial, types.MethodType, types.FunctionType)
+
+
+def _nothing(_: Any) -> tuple[()]:
+    return ()
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_plain_holder(kind: type) -> bool:
+    return issubclass(kind, _PLAIN_HOLDERS)
+
+
+def _is_users_function(function: types.FunctionType) -> bool:
+    return is_users_file(function.__code__.co_filename)
 
 
 _Children = Iterable[tuple[str, Any]]

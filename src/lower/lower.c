@@ -9,6 +9,7 @@
 #include "lower/random/keys.h"
 #include "onnx/facts/schema.h"
 #include "onnx/graph/definitions.h"
+#include "provenance/ledger.h"
 
 static const Plugin *const families[] = {
     call_plugins,        function_plugins,   elementwise_plugins, shape_plugins,         reduction_plugins,
@@ -145,6 +146,18 @@ void notice(Lowering *l, const char *reason) {
   array_push(l->context, l->notices, ((Unsupported){l->equation->primitive, reason, l->site}));
 }
 
+/* An equation whose result is a constant is one of the lines that the constant stands for. */
+static void owe_to_constant(Lowering *l, Value *value) {
+  const Origin *origin = origin_new(l->provenance, l->site, *emitter_at(l, ROW_HERE(l)), l->calls);
+  if (!value->origin) {
+    value->origin = origin;
+    return;
+  }
+  Value *debtor = arena_new(&l->context->arena, Value);
+  *debtor = (Value){.origin = origin, .graph = value->graph, .heir = {.value = value}};
+  array_push(l->context, &l->model->removals, ((Removal){.value = debtor, .pass = "lowering"}));
+}
+
 static void lower_equation(Lowering *l, const Equation *equation) {
   const Plugin *plugin = plugin_for(l, equation);
   require(l->context, plugin);
@@ -154,8 +167,24 @@ static void lower_equation(Lowering *l, const Equation *equation) {
   /* Where JAX recorded no traceback, the traced function itself is what can be named. */
   const Trace *trace = equation->trace || l->caller ? equation->trace : l->program->root;
   l->site = site_intern(l->provenance, trace, l->caller);
+  ledger_lowered(l->provenance, l->site);
   plugin->lower(l);
-  for (uint32_t i = 0; i < equation->output_count; i++) require(l->context, l->values[equation->outputs[i]->id]);
+  if (plugin->flags & DROPPED) ledger_removed(l->provenance, l->site, "lowering", "left out");
+  for (uint32_t i = 0; i < equation->output_count; i++) {
+    Value *value = l->values[equation->outputs[i]->id];
+    require(l->context, value);
+    if (l->provenance->ledger && value->tensor && !value->tensor->name) owe_to_constant(l, value);
+  }
+}
+
+/* Equations that were dropped before lowering are of this call too. */
+static void list_dropped(Lowering *l, const Jaxpr *jaxpr) {
+  if (!l->provenance->ledger) return;
+  for (size_t i = 0; i < jaxpr->dropped_count; i++) {
+    const Site *site = site_intern(l->provenance, jaxpr->dropped[i]->trace, l->caller);
+    ledger_lowered(l->provenance, site);
+    ledger_removed(l->provenance, site, "unused", "dead");
+  }
 }
 
 static void lower_jaxpr(Lowering *l, const Jaxpr *jaxpr, Value *const *arguments, Value **results) {
@@ -164,6 +193,7 @@ static void lower_jaxpr(Lowering *l, const Jaxpr *jaxpr, Value *const *arguments
   }
   for (uint32_t i = 0; i < jaxpr->input_count; i++) l->values[jaxpr->inputs[i]->id] = arguments[i];
   for (size_t i = 0; i < jaxpr->equation_count; i++) lower_equation(l, jaxpr->equations[i]);
+  list_dropped(l, jaxpr);
   for (uint32_t i = 0; i < jaxpr->output_count; i++) results[i] = value_of(l, jaxpr->outputs[i]);
 }
 
@@ -179,6 +209,7 @@ static void lower_nested(Lowering *l, Here here, const Site *caller, const Jaxpr
   Lowering saved = *l;
   l->calls = lower_frame(l, here);
   l->caller = caller;
+  if (caller && l->provenance->ledger) ((Site *)(uintptr_t)site_plain(l->provenance, caller))->is_call = true;
   lower_jaxpr(l, jaxpr, arguments, results);
   l->equation = saved.equation;
   l->plugin = saved.plugin;

@@ -120,6 +120,7 @@ static bool run_pass(PassRun *run, const Pass *pass) {
   if (is_disabled(options, pass->name) || pass->from > options->normalization) return false;
   bool check = options->check && run->model->provenance;
   ProvenanceSnapshot *before = check ? provenance_snapshot(run->model) : NULL;
+  run->model->pass = pass->name;
   bool changed = run_timed(run, pass);
   if (check) provenance_check(run->model, before, pass->name);
   if (options->after) options->after(run->model, pass->name, options->data);

@@ -22,6 +22,7 @@ static const SiteRope *rope_new(Rewriter *rewriter, const Origin *origin, const 
 }
 
 void rewrite_hand_over(Rewriter *rewriter, Node *receiver, Node *giver) {
+  if (receiver && receiver != giver) giver->heir = (Heir){.node = receiver};
   if (!receiver || !rewriter->model->provenance || receiver == giver || !giver->origin) return;
   const SiteRope *given = map_get_pointer(&rewriter->received, giver);
   const SiteRope *leaf = rope_new(rewriter, giver->origin, NULL, NULL);
@@ -98,6 +99,7 @@ Node *rewrite_replace(Rewriter *rewriter, Node *node, Value *replacement) {
   }
   value_replace(old, replacement);
   rewrite_hand_over(rewriter, replacement->producer, node);
+  if (replacement->tensor && replacement->origin) node->heir = (Heir){.value = replacement};
   node_remove(node);
   rewriter->changed = true;
   return replacement->producer;
@@ -161,13 +163,6 @@ Value *rewrite_constant_ints(Rewriter *rewriter, Node *before, const int64_t *va
   tensor->dims = arena_copy(arena, &length, sizeof length);
   tensor->data = arena_copy(arena, values, tensor->size);
   return rewrite_constant(rewriter, before, tensor, origin);
-}
-
-const Origin *constant_origin(Model *model, const Origin *first, const Origin *second) {
-  enum { MOST_SITES = 16 };
-  if (!first || !second) return first ? first : second;
-  if (first->site_count + second->site_count > MOST_SITES) return first;
-  return origin_unite(model->provenance, first, &second, 1);
 }
 
 static void visit_graph(Rewriter *rewriter, Graph *graph, void (*visit)(Rewriter *, Node *)) {

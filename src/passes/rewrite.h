@@ -47,9 +47,6 @@ Value *rewrite_constant(Rewriter *rewriter, Node *before, const Tensor *tensor, 
 Value *rewrite_constant_ints(Rewriter *rewriter, Node *before, const int64_t *values, size_t count,
                              const Origin *origin);
 
-/* What a constant that stands for both says about where it came from. Bounded: a long chain of folds stays linear. */
-const Origin *constant_origin(Model *model, const Origin *first, const Origin *second);
-
 /* Calls visit on each node of the functions and of the main graph in order, those of its subgraphs before a node. The
  * node visited may be removed, and any before it. */
 void rewrite_each_node(Rewriter *rewriter, void (*visit)(Rewriter *rewriter, Node *node));

@@ -79,6 +79,8 @@ struct Jaxpr {
   Var **outputs;
   Equation **equations;
   size_t equation_count;
+  Equation **dropped; /* those that program_drop_unused took out */
+  size_t dropped_count;
 };
 
 typedef struct Program {

@@ -31,15 +31,21 @@ static void visit_jaxpr(Search *search, Jaxpr *jaxpr) {
   *slot = jaxpr;
   for (uint32_t i = 0; i < jaxpr->output_count; i++) search->used[jaxpr->outputs[i]->id] = true;
   size_t first = jaxpr->equation_count;
+  ARRAY(Equation *) dropped = {0};
   for (size_t i = jaxpr->equation_count; i--;) {
     Equation *equation = jaxpr->equations[i];
-    if (!is_needed(search, equation)) continue;
+    if (!is_needed(search, equation)) {
+      array_push(search->program->context, &dropped, equation);
+      continue;
+    }
     for (uint32_t j = 0; j < equation->input_count; j++) search->used[equation->inputs[j]->id] = true;
     for (uint32_t p = 0; p < equation->param_count; p++) visit_param(search, &equation->params[p]);
     jaxpr->equations[--first] = equation;
   }
   jaxpr->equations += first;
   jaxpr->equation_count -= first;
+  jaxpr->dropped = dropped.items;
+  jaxpr->dropped_count = dropped.count;
 }
 
 void program_drop_unused(Program *program) {

@@ -121,6 +121,28 @@ const Site *site_plain(Provenance *provenance, const Site *site) {
   return plain;
 }
 
+static bool is_method_of(const Frame *frame, const Module *module) {
+  for (size_t i = 0; i < module->class_count; i++) {
+    size_t length = str_length(module->classes[i]);
+    if (strncmp(frame->function, module->classes[i], length) == 0 && frame->function[length] == '.') return true;
+  }
+  return false;
+}
+
+/* The innermost method of the module that was running. */
+static const Frame *method_frame(const Site *site) {
+  const Module *module = site->module;
+  if (!module || !module->class_count) return site->library;
+  for (const Site *at = site; at; at = at->caller) {
+    for (const Trace *trace = at->trace; trace; trace = trace->outer) {
+      if (trace->frame->kind == FRAME_LIBRARY && is_method_of(trace->frame, module)) return trace->frame;
+    }
+  }
+  return site->library;
+}
+
 const Frame *site_user_frame(const Provenance *provenance, const Site *site) {
-  return or_else(or_else(site->user, site->library), provenance->definition);
+  if (site->user || !site->library) return or_else(site->user, provenance->definition);
+  if (!site->method) ((Site *)(uintptr_t)site)->method = method_frame(site);
+  return site->method;
 }

@@ -43,8 +43,10 @@ struct Frame {
 };
 
 typedef struct Module {
-  Str path;       /* "blocks.0.attn", "" of the root; NULL: what was running is no part of the model */
-  Str class_name; /* of a part; NULL of scopes that the user named */
+  Str path;           /* "blocks.0.attn", "" of the root; NULL: what was running is no part of the model */
+  Str class_name;     /* of a part; NULL of scopes that the user named */
+  const Str *classes; /* of a part: its class and those above, whose methods are its own */
+  size_t class_count;
 } Module;
 
 typedef struct Trace Trace;
@@ -64,6 +66,8 @@ struct Site {
   const Frame *user, *library; /* as in Trace, over the joined trace */
   const Module *module;        /* likewise; NULL: none is known */
   const Site *plain;           /* found on demand: site_plain */
+  bool is_listed, is_call;     /* in the ledger; and others are inlined at it */
+  const Frame *method;         /* likewise, by site_user_frame: of the module, where no frame is the user's */
 };
 
 /* A call on the lowering stack: which plugin lowered the enclosing call equation, and where. */
@@ -90,10 +94,23 @@ typedef struct Origin {
   const LowerFrame *calls; /* innermost first */
 } Origin;
 
+typedef struct Ledger Ledger; /* ledger.h */
+
+/* A source file of the user's that a frame names. */
+typedef struct SourceFile {
+  Str path, digest;
+  Str text; /* NULL: not to be kept */
+} SourceFile;
+
 typedef struct Provenance {
   Context *context;
+  Ledger *ledger; /* NULL: what becomes of equations is not written down */
   Map frames, traces, sites, unions;
-  Map scopes;                 /* path -> Module */
+  Map scopes;                   /* path -> Module */
+  const Module *const *modules; /* parts that were running and those they are in, each path once */
+  size_t module_count;
+  const SourceFile *sources;
+  size_t source_count;
   Frame *const *entry_frames; /* the user's frames that called to_onnx, outermost first */
   size_t entry_count;
   const Frame *definition; /* of the traced function, or NULL */
@@ -114,8 +131,9 @@ const Site *site_intern(Provenance *provenance, const Trace *trace, const Site *
 /* The site of the plain traces: equal for sites that render to the same lines. */
 const Site *site_plain(Provenance *provenance, const Site *site);
 
-/* The frame that stands for the user's line: the innermost of the user's, else of a library's, else (a function of
- * JAX's own was exported) the definition of the traced function. NULL when even that is unknown. */
+/* The frame that stands for the user's line: the innermost of the user's. Where all is a library's: that of the module
+ * that was running, else the innermost; else (a function of JAX's own was exported) the definition of the traced
+ * function. NULL when even that is unknown. */
 const Frame *site_user_frame(const Provenance *provenance, const Site *site);
 
 /* Origins. origin_merge: all sites of a, then those of b that a lacks; emitter and calls as given. */

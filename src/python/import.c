@@ -253,6 +253,7 @@ static FrameKind file_kind(Importer *in, Str file) {
     }
   }
   *map_slot_pointer(in->context, &in->file_kinds, file) = (void *)((uintptr_t)kind + 1);
+  if (kind == FRAME_USER) array_push(in->context, &in->user_files, file);
   return kind;
 }
 
@@ -535,22 +536,65 @@ static void name_tensors(Importer *in) {
   disown_to(in, 0);
 }
 
-/* Parts of the model by the path on which their parameters are found, and their classes. */
+/* (path, class, (class, its bases…)) into a module; nothing when it is None: no part of this model. */
+static void read_module(Importer *in, PyObject *named, Module *module) {
+  if (!PyTuple_Check(named) || PyTuple_GET_SIZE(named) != 3 || !PyTuple_Check(PyTuple_GET_ITEM(named, 2))) return;
+  PyObject *classes = PyTuple_GET_ITEM(named, 2);
+  module->path = import_text(in, PyTuple_GET_ITEM(named, 0));
+  module->class_name = import_text(in, PyTuple_GET_ITEM(named, 1));
+  module->class_count = (size_t)PyTuple_GET_SIZE(classes);
+  Str *names = arena_new_array(&in->context->arena, module->class_count, Str);
+  for (size_t i = 0; i < module->class_count; i++) {
+    names[i] = import_text(in, PyTuple_GET_ITEM(classes, (Py_ssize_t)i));
+  }
+  module->classes = names;
+}
+
+/* Parts of the model by the path on which their parameters are found, and their classes. The answer may go on with
+ * parts that were not running, but hold those that were. */
 static void name_modules(Importer *in) {
   Py_ssize_t count = PyList_GET_SIZE(in->parts);
   if (!count) return;
   PyObject *named = own(in, PyObject_CallOneArg(in->request.name_modules, in->parts));
-  if (!PyList_Check(named) || PyList_GET_SIZE(named) != count) {
-    PyErr_SetString(PyExc_TypeError, "name_modules must return one pair per part");
+  if (!PyList_Check(named) || PyList_GET_SIZE(named) < count) {
+    PyErr_SetString(PyExc_TypeError, "name_modules must return something for each part");
     import_fail(in);
   }
-  for (Py_ssize_t i = 0; i < count; i++) {
-    PyObject *pair = PyList_GET_ITEM(named, i);
-    Module *module = map_get_pointer(&in->modules, PyList_GET_ITEM(in->parts, i));
-    if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) continue; /* no part of this model */
-    module->path = import_text(in, PyTuple_GET_ITEM(pair, 0));
-    module->class_name = import_text(in, PyTuple_GET_ITEM(pair, 1));
+  ARRAY(const Module *) modules = {0};
+  Map paths = {0};
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(named); i++) {
+    Module *module = i < count ? map_get_pointer(&in->modules, PyList_GET_ITEM(in->parts, i))
+                               : arena_new(&in->context->arena, Module);
+    read_module(in, PyList_GET_ITEM(named, i), module);
+    void **known = module->path ? map_slot_pointer(in->context, &paths, module->path) : NULL;
+    if (!known || *known) continue;
+    *known = module;
+    array_push(in->context, &modules, module);
   }
+  in->program->provenance->modules = modules.items;
+  in->program->provenance->module_count = modules.count;
+  disown_to(in, 0);
+}
+
+void importer_read_sources(Importer *in, Provenance *provenance) {
+  if (in->request.read_sources == Py_None) return;
+  PyObject *paths = own(in, PyList_New(0));
+  for (size_t i = 0; i < in->user_files.count; i++) {
+    PyObject *path = own(in, PyUnicode_FromString(in->user_files.items[i]));
+    if (PyList_Append(paths, path) != 0) import_fail(in);
+  }
+  PyObject *found = own(in, PyObject_CallOneArg(in->request.read_sources, paths));
+  ARRAY(SourceFile) sources = {0};
+  for (size_t i = 0; i < in->user_files.count && PyList_Check(found); i++) {
+    PyObject *pair = (Py_ssize_t)i < PyList_GET_SIZE(found) ? PyList_GET_ITEM(found, (Py_ssize_t)i) : Py_None;
+    if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) continue; /* it is not there any more */
+    PyObject *text = PyTuple_GET_ITEM(pair, 1);
+    SourceFile source = {.path = in->user_files.items[i], .digest = import_text(in, PyTuple_GET_ITEM(pair, 0))};
+    if (text != Py_None) source.text = import_text(in, text);
+    array_push(in->context, &sources, source);
+  }
+  provenance->sources = sources.items;
+  provenance->source_count = sources.count;
   disown_to(in, 0);
 }
 

@@ -20,6 +20,7 @@ typedef struct ImportRequest {
   PyObject *lowered;         /* the names of the primitives that have a lowering: anything with `in` */
   PyObject *custom;          /* tuple of str: the primitives that plugins of the user's lower */
   PyObject *expand;          /* a function, called with an equation of another primitive; gives a jaxpr or None */
+  PyObject *read_sources;    /* None, or called with a list of paths; gives (digest, text or None) or None for each */
   bool spans;                /* whether the columns of expressions are wanted */
 } ImportRequest;
 
@@ -28,6 +29,8 @@ Importer *importer_new(Context *context, const ImportRequest *request);
 Program *importer_run(Importer *importer, Provenance *provenance);
 /* (file, function, line) triples to frames; the first triple is the outermost call. */
 Frame *importer_frame(Importer *importer, Provenance *provenance, PyObject *triple);
+/* After all frames are known: what the user's files hold. */
+void importer_read_sources(Importer *importer, Provenance *provenance);
 void importer_release(Importer *importer);
 
 #endif

@@ -29,8 +29,9 @@ struct Importer {
   PyObject *expand_code; /* of request.expand: what it traces starts behind its frame */
   Map vars;              /* (Var object, scope) -> Var */
   Map jaxprs, dtypes, frames, traces, file_kinds, primitives, unlowered, custom, tensors, type_kinds;
-  Map modules;          /* part -> Module */
-  PyObject *last_names; /* the name stack of the last equation, and what it says */
+  ARRAY(Str) user_files; /* that frames name, in order of first sight */
+  Map modules;           /* part -> Module */
+  PyObject *last_names;  /* the name stack of the last equation, and what it says */
   const Module *last_module;
   uint64_t scope_count; /* each imported jaxpr is a scope of variables */
   int depth;

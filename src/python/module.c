@@ -1,14 +1,17 @@
 /* The extension module jax2onnx._core: one conversion per call, nothing kept between calls. */
 #include <time.h>
 
+#include "base/platform.h"
 #include "base/spelling.h"
 #include "convert.h"
 #include "j2o.h"
 #include "onnx/facts/schema.h"
 #include "onnx/facts/schema_fields.h"
+#include "onnx/file/check_ledger.h"
 #include "python/arguments.h"
 #include "python/custom.h"
 #include "python/import.h"
+#include "python/running.h"
 #include "record.h"
 #include "tool/tool.h"
 #include "types/moved.h"
@@ -36,6 +39,8 @@ typedef struct Conversion {
   Pieces pieces;
   size_t segment_count;
   uint64_t size;
+  PyObject *result;
+  MappedFile written; /* while it is checked */
 } Conversion;
 
 static Context *prepare_names(Conversion *c, PyObject *list, Str **names, uint32_t count) {
@@ -137,6 +142,7 @@ static void import_stage(void *argument) {
   c->options.lower.output_nchw = prepare_flags(c, c->output_nchw, main->output_count);
   import_frames(c, provenance);
   import_path_rules(c, provenance);
+  importer_read_sources(c->importer, provenance);
   import_passes(c);
   import_custom_plugins(c);
 }
@@ -235,8 +241,26 @@ static PyObject *collect_bytes(Conversion *c) {
   return bytes;
 }
 
+/* What was written is read back: from the file, or from the bytes that the caller gets. */
+static void check_stage(void *argument) {
+  Conversion *c = argument;
+  if (!c->path) {
+    check_ledger(&c->context, c->program->provenance, PyBytes_AS_STRING(c->result),
+                 (size_t)PyBytes_GET_SIZE(c->result));
+    return;
+  }
+  file_map(&c->context, c->path, &c->written);
+  check_ledger(&c->context, c->program->provenance, c->written.data, c->written.size);
+}
+
+static bool check_result(Conversion *c) {
+  if (!c->result || !c->options.passes.check || !c->options.keep_ledger) return true;
+  bool done = context_protect(&c->context, check_stage, c);
+  if (c->written.data) file_unmap(&c->written);
+  return done;
+}
+
 static PyObject *run_conversion(PyObject *module, Conversion *c) {
-  PyObject *result = NULL;
   context_init(&c->context);
   c->context.interrupted = is_interrupted;
   c->context.interrupted_data = c;
@@ -248,12 +272,14 @@ static PyObject *run_conversion(PyObject *module, Conversion *c) {
     c->state = NULL;
   }
   if (!done) raise_error(module, c);
-  else if (!warn(c)) result = NULL;
-  else if (c->path) result = Py_NewRef(Py_None);
-  else result = collect_bytes(c);
+  else if (warn(c)) c->result = c->path ? Py_NewRef(Py_None) : collect_bytes(c);
+  if (!check_result(c)) {
+    raise_error(module, c);
+    Py_CLEAR(c->result);
+  }
   if (c->importer) importer_release(c->importer);
   context_release(&c->context);
-  return result;
+  return c->result;
 }
 
 /* A path as os.fsencode gives it, or None. False with an exception set. */
@@ -269,6 +295,7 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
                           "types",
                           "name_parameters",
                           "name_modules",
+                          "read_sources",
                           "jax_folders",
                           "library_folders",
                           "model_name",
@@ -306,14 +333,14 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
   int normalization = NORMALIZATION_AUTO, sequential_bits = 0;
   Py_ssize_t threshold;
   if (!PyArg_ParseTupleAndKeywords(
-          arguments, keywords, "$OO!OOO!O!sLO!O!OOiOOOpnpppO!O!O!pOipOOO!OO!p", names, &c.request.jaxpr, &PyDict_Type,
-          &c.request.types, &c.request.name_parameters, &c.request.name_modules, &PyTuple_Type, &c.request.jax_folders,
-          &PyTuple_Type, &c.request.library_folders, &c.model_name, &opset, &PyList_Type, &c.input_names, &PyList_Type,
-          &c.output_names, &c.input_nchw, &c.output_nchw, &metadata, &c.paths[0], &c.paths[1], &c.paths[3],
-          &record_shapes_only, &threshold, &single_file, &skip_sync, &fixed_data_name, &PyTuple_Type, &c.root,
-          &PyList_Type, &c.entry_frames, &PyList_Type, &c.disabled_passes, &check_passes, &c.paths[2], &normalization,
-          &sequential_bits, &c.request.lowered, &c.request.expand, &PyTuple_Type, &c.request.custom, &c.custom.lower,
-          &PyList_Type, &c.path_rules, &c.relative_paths)) {
+          arguments, keywords, "$OO!OOOO!O!sLO!O!OOiOOOpnpppO!O!O!pOipOOO!OO!p", names, &c.request.jaxpr, &PyDict_Type,
+          &c.request.types, &c.request.name_parameters, &c.request.name_modules, &c.request.read_sources, &PyTuple_Type,
+          &c.request.jax_folders, &PyTuple_Type, &c.request.library_folders, &c.model_name, &opset, &PyList_Type,
+          &c.input_names, &PyList_Type, &c.output_names, &c.input_nchw, &c.output_nchw, &metadata, &c.paths[0],
+          &c.paths[1], &c.paths[3], &record_shapes_only, &threshold, &single_file, &skip_sync, &fixed_data_name,
+          &PyTuple_Type, &c.root, &PyList_Type, &c.entry_frames, &PyList_Type, &c.disabled_passes, &check_passes,
+          &c.paths[2], &normalization, &sequential_bits, &c.request.lowered, &c.request.expand, &PyTuple_Type,
+          &c.request.custom, &c.custom.lower, &PyList_Type, &c.path_rules, &c.relative_paths)) {
     return NULL;
   }
   if (!read_path(c.paths[0], &c.path) || !read_path(c.paths[1], &c.options.calls) ||
@@ -322,7 +349,7 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
   }
   c.options.lower.opset = opset;
   c.record_shapes_only = record_shapes_only;
-  c.request.spans = metadata == METADATA_FULL || metadata == METADATA_COMPACT;
+  c.request.spans = c.options.keep_ledger = metadata == METADATA_FULL || metadata == METADATA_COMPACT;
   c.options.passes.check = check_passes;
   c.options.passes.normalization = (NormalizationMode)normalization;
   c.options.lower.sequential_bits = sequential_bits;
@@ -521,6 +548,7 @@ static int module_exec(PyObject *module) {
     return -1;
   }
   Py_DECREF(error);
+  if (add_recorder_type(module) != 0) return -1;
   if (PyModule_AddIntConstant(module, "NEWEST_OPSET", SCHEMA_NEWEST_OPSET) != 0) return -1;
   return PyModule_AddStringConstant(module, "VERSION", j2o_version());
 }

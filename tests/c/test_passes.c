@@ -7,6 +7,7 @@
 #include "onnx/file/print.h"
 #include "passes/check_provenance.h"
 #include "passes/passes.h"
+#include "provenance/ledger.h"
 #include "test.h"
 
 typedef struct Bench {
@@ -289,6 +290,7 @@ static void what_a_subgraph_repeats_is_taken_from_outside(void) {
 static void constants_are_folded_with_their_origin(void) {
   Bench bench;
   make(&bench);
+  ledger_open(bench.provenance);
   const int32_t numbers[] = {INT32_MAX, -7, 0}, others[] = {1, 2, 5};
   Value *a = constant(&bench, "i32[3]", numbers), *b = constant(&bench, "i32[3]", others);
   Value *sum = emit(&bench, OP_Add, "i32[3]", a, b);    /* line 1 */
@@ -299,6 +301,7 @@ static void constants_are_folded_with_their_origin(void) {
   const Value *folded = node_input(bench.graph->first, 0);
   const int32_t *data = folded->tensor->data;
   CHECK(data[0] == 0 && data[1] == 1 && data[2] == 0); /* INT32_MIN mod 1, -5 mod 2, 5 mod 5 */
+  settle_accounts(bench.model);
   CHECK(says_line(folded->origin, 2) && says_line(folded->origin, 1));
   CHECK_TEXT(folded->origin->emitter.name, "fold_constants");
   context_release(&bench.context);

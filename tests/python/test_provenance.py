@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import onnx
 import pytest
-from export_check import all_nodes, check_model, expected_callsite, metadata, stripped
+from export_check import all_nodes, check_model, expected_callsites, metadata, stripped
 from flax import nnx
 
 import jax2onnx
@@ -195,7 +195,7 @@ def test_every_equations_trace_is_the_nodes(name):
         blocks = said[TRACEBACK].split("\n\n")
         for block in blocks:
             assert block in known, f"{node.op_type} {node.name}: a trace of no equation\n{block}"
-        assert said[CALLSITE] == expected_callsite(blocks[0])
+        assert said[CALLSITE] in expected_callsites(blocks[0])
         assert said[CALLSITE].rsplit(":", 1)[1].isdigit()
         found.update(blocks)
     lost = {trace for primitive, trace in expected if primitive in ALWAYS_A_NODE} - found
@@ -415,7 +415,7 @@ def test_installed_packages_are_named_when_nothing_is_the_users():
         (frame,) = {
             frame for frame in metadata(node)[TRACEBACK].splitlines() if frame.endswith(f":{line} ({function})")
         }
-        assert "/flax/" in frame, "the innermost frame outside JAX is Flax's"
+        assert "/flax/" in frame, "the frame of the module that was running is Flax's"
 
 
 def test_metadata_survives_onnx(tmp_path):

@@ -591,7 +591,7 @@ def test_files_that_are_no_models_are_told(tool, tmp_path):
 
 def test_a_damaged_table_is_told(tool, exports, tmp_path):
     model = onnx.load(exports / "compact.onnx")
-    model.metadata_props[0].value = model.metadata_props[0].value.replace("names", "namen")
+    model.metadata_props[-1].value = model.metadata_props[-1].value.replace("names", "namen")
     onnx.save(model, tmp_path / "bad.onnx")
     assert "table of origins is damaged" in tool("inspect", tmp_path / "bad.onnx", code=1)
     assert "table of origins is damaged" in tool("expand", tmp_path / "bad.onnx", "-o", tmp_path / "o", code=1)

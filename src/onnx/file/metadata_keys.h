@@ -9,12 +9,19 @@
 #define METADATA_TABLE METADATA_PREFIX "provenance" /* of the model: the table of origins (provenance/table.h) */
 #define METADATA_REFERENCE "j2o"                    /* of a node: its row in the table, short because many carry it */
 
-/* What Model Explorer groups nodes by: the module's path as folders. */
-#define METADATA_NAMESPACE "namespace"
+/* Of the model: a line "path<TAB>class" for each of its modules; the model itself has the empty path. */
+#define METADATA_MODULES METADATA_PREFIX "modules"
 
 #define METADATA_TRACE \
   METADATA_PREFIX "jax_traceback"                  /* of a node: traces, innermost frame first, an empty line between */
 #define METADATA_GRAFTED METADATA_PREFIX "grafted" /* of a grafted node: found by name, structure or region */
+
+/* Of the model: the equations that became nothing (provenance/ledger.h). */
+#define METADATA_REMOVED METADATA_PREFIX "removed"
+
+/* Of the model: "path<TAB>SHA-256" for each source file of the user's; and, when it was asked for, its text. */
+#define METADATA_SOURCES METADATA_PREFIX "sources"
+#define METADATA_SOURCE METADATA_PREFIX "source:" /* then the path */
 
 /* What Model Explorer groups nodes by: the module's path as folders. */
 #define METADATA_NAMESPACE "namespace"

@@ -6,6 +6,7 @@
 
 #include "onnx/facts/schema_fields.h"
 #include "onnx/file/metadata_keys.h"
+#include "provenance/ledger.h"
 
 void put_entry(Encoder *encoder, int field, const char *key, const char *value) {
   uint64_t mark = encoder->total;
@@ -169,6 +170,41 @@ static void put_table(ProvenanceWriter *writer, Encoder *encoder) {
   put_message(encoder, FIELD_MODEL_METADATA_PROPS, mark);
 }
 
+/* "path<TAB>class", a line for each. */
+static void put_modules(ProvenanceWriter *writer, Encoder *encoder) {
+  const Provenance *provenance = writer->provenance;
+  if (!provenance || !provenance->module_count) return;
+  writer->text.length = 0;
+  for (size_t i = 0; i < provenance->module_count; i++) {
+    const Module *module = provenance->modules[i];
+    builder_format(&writer->text, "%s%s\t%s", i ? "\n" : "", module->path, module->class_name);
+  }
+  put_entry(encoder, FIELD_MODEL_METADATA_PROPS, METADATA_MODULES, builder_text(&writer->text));
+}
+
+static void put_sources(ProvenanceWriter *writer, Encoder *encoder) {
+  const Provenance *provenance = writer->provenance;
+  if (!provenance || !provenance->source_count) return;
+  for (size_t i = provenance->source_count; i--;) {
+    const SourceFile *source = &provenance->sources[i];
+    const char *key =
+        arena_format(&writer->context->arena, METADATA_SOURCE "%s", written_file(writer->provenance, source->path));
+    put_optional(encoder, FIELD_MODEL_METADATA_PROPS, key, source->text);
+  }
+  writer->text.length = 0;
+  for (size_t i = 0; i < provenance->source_count; i++) {
+    const SourceFile *source = &provenance->sources[i];
+    builder_format(&writer->text, "%s%s\t%s", i ? "\n" : "", written_file(writer->provenance, source->path),
+                   source->digest);
+  }
+  put_entry(encoder, FIELD_MODEL_METADATA_PROPS, METADATA_SOURCES, builder_text(&writer->text));
+}
+
 void put_model_provenance(ProvenanceWriter *writer, Encoder *encoder) {
+  if (writer->level != METADATA_FULL && writer->level != METADATA_COMPACT) return;
   if (writer->table && !table_is_empty(writer->table)) put_table(writer, encoder);
+  put_sources(writer, encoder);
+  Str removed = writer->provenance ? render_ledger(writer->provenance) : NULL;
+  put_optional(encoder, FIELD_MODEL_METADATA_PROPS, METADATA_REMOVED, removed);
+  put_modules(writer, encoder);
 }

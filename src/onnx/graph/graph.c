@@ -37,9 +37,19 @@ static void use_unlink(Use *use) {
   use->link = NULL;
 }
 
+/* A constant whose last use moves to another value leaves its sites to that. */
+static void leave_to(Value *constant, Value *value) {
+  Model *model = constant->graph->model;
+  if (constant->uses || !constant->tensor || !constant->origin || !value || !model->provenance) return;
+  constant->heir = value->producer ? (Heir){.node = value->producer} : (Heir){.value = value};
+  array_push(model->context, &model->removals, ((Removal){.value = constant, .pass = model->pass}));
+}
+
 void use_set(Use *use, Value *value) {
+  Value *old = use->value;
   use_unlink(use);
   use_link(use, value);
+  if (old && old != value) leave_to(old, value);
 }
 
 void value_replace(Value *old, Value *replacement) {
@@ -153,12 +163,37 @@ void graph_output(Graph *graph, Value *value) {
   array_push(context, &graph->outputs, use);
 }
 
-void node_remove(Node *node) {
+static bool has_uses(const Node *node) {
   for (uint32_t i = 0; i < node->output_count; i++) {
-    require(context_of(node->graph), !node->outputs[i] || !node->outputs[i]->uses);
+    if (node->outputs[i] && node->outputs[i]->uses) return true;
   }
-  for (uint32_t i = 0; i < node->input_count; i++) use_unlink(&node->inputs[i]);
+  return false;
+}
+
+/* A value that was used for the last time goes where its user went. */
+static void bequeath(Value *value, const Node *user) {
+  Model *model = user->graph->model;
+  if (value->uses || !model->provenance) return;
+  Node *producer = value->producer;
+  if (producer && !producer->heir.node && !producer->heir.value && !has_uses(producer)) producer->heir = user->heir;
+  if (!value->tensor || !value->origin) return;
+  if (!value->heir.node && !value->heir.value) value->heir = user->heir;
+  array_push(model->context, &model->removals, ((Removal){.value = value, .pass = model->pass}));
+}
+
+void node_remove(Node *node) {
+  Model *model = node->graph->model;
+  require(model->context, !has_uses(node));
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    Value *value = node->inputs[i].value;
+    use_unlink(&node->inputs[i]);
+    if (value) bequeath(value, node);
+  }
   take_out(node);
+  node->is_gone = true;
+  if (model->provenance) {
+    array_push(model->context, &model->removals, ((Removal){.node = node, .pass = model->pass}));
+  }
 }
 
 void node_move(Node *node, Node *before) {

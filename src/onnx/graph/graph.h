@@ -32,6 +32,12 @@ struct Use {
   Use **link;   /* what points to this use */
 };
 
+/* Who has the sites of a node or an initializer that is gone; both NULL: nobody. */
+typedef struct Heir {
+  Node *node;
+  Value *value; /* an initializer */
+} Heir;
+
 struct Value {
   Str name;              /* unique in the model once names are given (names.c); NULL before, unless fixed */
   Type type;             /* dtype DTYPE_NONE: unknown */
@@ -41,6 +47,7 @@ struct Value {
   const Origin *origin;  /* of a constant that a pass folded; else NULL */
   const Origin *literal; /* of an initializer that the program holds: the equation that used it first; else NULL */
   Str made_of;           /* of an initializer that was computed from weights: their names; else NULL */
+  Heir heir;             /* of an initializer that nothing uses any more */
   Use *uses;
   uint32_t output_index; /* which output of its producer */
   bool name_fixed;       /* a graph input, output or parameter: its name is part of the interface */
@@ -88,6 +95,8 @@ struct Node {
   ARRAY(Attribute) attributes;
   const Origin *origin;  /* set for every node that we made */
   MetadataList metadata; /* of nodes that were read from a file */
+  Heir heir;             /* of a node that was removed, or lost its last reader with one */
+  bool is_gone;          /* removed */
   Graph *graph;
   Node *previous, *next;
   void *scratch; /* a pass's own, as in Value */
@@ -117,6 +126,13 @@ typedef struct OpsetImport {
   int64_t version;
 } OpsetImport;
 
+/* What went, in order: a node, or an initializer that was computed at export. */
+typedef struct Removal {
+  Node *node;
+  Value *value;
+  const char *pass;
+} Removal;
+
 struct Model {
   Context *context;
   Provenance *provenance; /* NULL for a model read from a file */
@@ -127,10 +143,12 @@ struct Model {
   ARRAY(OpsetImport) opsets;
   ARRAY(Function *) functions;
   MetadataList metadata;
-  Str no_domain;          /* "" */
-  Str op_types[OP_COUNT]; /* names of operators once they were needed */
-  Map stored;             /* of a model read from a file: where tensors without plain data have theirs (read.h) */
-  Map messages;           /* likewise: nodes, initializers and functions by where their message begins */
+  Str no_domain;           /* "" */
+  Str op_types[OP_COUNT];  /* names of operators once they were needed */
+  const char *pass;        /* that is running, or NULL */
+  ARRAY(Removal) removals; /* by passes, for the ledger */
+  Map stored;              /* of a model read from a file: where tensors without plain data have theirs (read.h) */
+  Map messages;            /* likewise: nodes, initializers and functions by where their message begins */
 };
 
 Model *model_new(Context *context, Provenance *provenance, int64_t opset);
@@ -152,7 +170,8 @@ void use_set(Use *use, Value *value);               /* moves a use to another va
 void value_replace(Value *old, Value *replacement); /* every use of old becomes a use of replacement */
 bool value_is_output(const Value *value);           /* of any graph */
 size_t value_use_count(const Value *value);
-void node_remove(Node *node);                      /* its outputs must be unused */
+/* Its outputs must be unused. What only this node used has the same heir. */
+void node_remove(Node *node);
 void node_move(Node *node, Node *before);          /* into before's graph; within its own to the end when NULL */
 Value *node_input(const Node *node, size_t index); /* NULL past the end */
 

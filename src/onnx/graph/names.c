@@ -1,5 +1,6 @@
 /* Names: stable and readable. A node is its operator and a number (Sin_0), a value its operator in lower case and
- * the same number (sin_0), an initializer its parameter's path or "const_" and its type. */
+ * the same number (sin_0), an initializer its parameter's path or "const_" and its type. What a part of the model made
+ * is called by the part's path (blocks.0/attn/MatMul), with a number from the second on. */
 #include <ctype.h>
 #include <stdio.h>
 
@@ -10,9 +11,14 @@ typedef struct Namer {
   Map taken;       /* names in use */
   Map counters;    /* per base name: the next number plus one, as a pointer-sized integer */
   Map lower_cased; /* operator -> its name in lower case */
+  Map bases;       /* (module's path, operator) -> Base */
   bool keep;       /* names that are there stay */
   Map taken_nodes; /* then: names of nodes in use */
 } Namer;
+
+typedef struct Base {
+  Str node, value; /* "blocks.0/attn/MatMul", "blocks.0/attn/matmul" */
+} Base;
 
 static bool is_named(const Namer *namer, const Value *value) {
   return value->name_fixed || (namer->keep && value->name);
@@ -92,7 +98,22 @@ static Str lower_case(Namer *namer, Str op) {
   return *slot;
 }
 
-static void name_node(Namer *namer, Node *node) {
+static Str in_folder(Namer *namer, Str folder, Str name) {
+  return str_intern(namer->context, arena_format(&namer->context->arena, "%s/%s", folder, name));
+}
+
+static const Base *base_in_module(Namer *namer, Str path, Str op) {
+  void **slot = map_slot(namer->context, &namer->bases, (uint64_t)(uintptr_t)path, (uint64_t)(uintptr_t)op);
+  if (!*slot) {
+    Base *base = arena_new(&namer->context->arena, Base);
+    *slot = base;
+    Str folder = module_namespace(namer->context, path);
+    *base = (Base){in_folder(namer, folder, op), in_folder(namer, folder, lower_case(namer, op))};
+  }
+  return *slot;
+}
+
+static Str base_without_module(Namer *namer, Node *node) {
   size_t number = next_number(namer, node->op_type);
   if (!namer->keep) {
     node->name = numbered(namer, node->op_type, number);
@@ -102,7 +123,21 @@ static void name_node(Namer *namer, Node *node) {
     }
     node->name = numbered(namer, node->op_type, number);
   }
-  Str base = numbered(namer, lower_case(namer, node->op_type), number);
+  return numbered(namer, lower_case(namer, node->op_type), number);
+}
+
+/* Sets the node's name; the name of its values follows from it. */
+static Str node_base(Namer *namer, Node *node) {
+  Str path = node->origin ? origin_module(node->origin) : NULL;
+  if (namer->keep || !path || !path[0]) return base_without_module(namer, node);
+  const Base *base = base_in_module(namer, path, node->op_type);
+  size_t number = next_number(namer, base->node);
+  node->name = number ? numbered(namer, base->node, number) : base->node;
+  return number ? numbered(namer, base->value, number) : base->value;
+}
+
+static void name_node(Namer *namer, Node *node) {
+  Str base = node_base(namer, node);
   for (uint32_t i = 0; i < node->output_count; i++) {
     Value *value = node->outputs[i];
     if (!value || is_named(namer, value)) continue;

@@ -142,7 +142,6 @@ static void merge_initializers(Merger *merger, Graph *graph) {
       }
       if (!same_tensor(first->tensor, value->tensor)) continue;
       if (value_is_output(value)) break;
-      first->origin = constant_origin(rewriter->model, first->origin, value->origin);
       value_replace(value, first);
       rewriter->changed = true;
       break;

@@ -115,12 +115,7 @@ static const Tensor *named_after_input(Rewriter *rewriter, const Node *node, con
 static const Origin *folded_origin(Rewriter *rewriter, const Node *node) {
   const Origin *origin = node->origin;
   if (!origin) return NULL;
-  origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
-  for (uint32_t i = 0; i < node->input_count; i++) {
-    const Value *value = node->inputs[i].value;
-    if (value && only_use(value)) origin = constant_origin(rewriter->model, origin, value->origin);
-  }
-  return origin;
+  return origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
 }
 
 static bool has_constant_inputs(const Node *node) {

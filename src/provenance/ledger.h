@@ -1,0 +1,42 @@
+/* The ledger: what became of every equation that was lowered.
+ *
+ * An equation is accounted for when its site is one of a node's or an initializer's, when it is a call (the equations
+ * inside it are accounted for), or when it was removed: then the model says so under pkg.jax2onnx.removed, a line for
+ * each distinct trace:
+ *
+ *   REASON<TAB>PASS<TAB>FRAME < FRAME < …
+ *
+ * REASON   dead (nobody reads it), no-op (it gives back what it was given), cancelled (undone by another), left out (an
+ *          export cannot hold it)
+ * PASS     what removed it: the name of a pass, "unused" for what went before lowering, "lowering"
+ * FRAME    "path:line (function)" outside JAX, innermost first
+ */
+#ifndef J2O_PROVENANCE_LEDGER_H
+#define J2O_PROVENANCE_LEDGER_H
+
+#include "base/array.h"
+#include "provenance/trace.h"
+
+typedef struct Removed {
+  const Site *site; /* plain */
+  const char *pass, *reason;
+} Removed;
+
+struct Ledger {
+  ARRAY(const Site *) lowered; /* the plain sites of all equations, each once */
+  ARRAY(Removed) removed;
+  Map removed_sites; /* plain site -> one more than its index in removed */
+};
+
+/* NULL for a provenance whose books are not kept. */
+void ledger_open(Provenance *provenance);
+/* An equation was lowered, or (removed by that pass, for that reason) was not. The latest removal counts. */
+void ledger_lowered(Provenance *provenance, const Site *site);
+void ledger_removed(Provenance *provenance, const Site *site, const char *pass, const char *reason);
+
+/* One line of it, without its end. */
+void render_removed(Provenance *provenance, Builder *out, const Removed *removed);
+/* All lines; NULL when nothing was removed. */
+Str render_ledger(Provenance *provenance);
+
+#endif

@@ -1,0 +1,131 @@
+"""Nothing is lost: every line that computes is on a node, on an initializer, or in the ledger of what was removed.
+
+Every export of the tests at full and compact proves it on the bytes that were written (JAX2ONNX_CHECK_PASSES); these
+tests look at what is said."""
+
+import hashlib
+import inspect
+import linecache
+import re
+
+import jax
+import jax.numpy as jnp
+import onnx
+import pytest
+from export_check import all_initializers, all_nodes, metadata
+
+from jax2onnx import _core, to_onnx
+
+REMOVED, SOURCES, TRACEBACK = (f"pkg.jax2onnx.{key}" for key in ("removed", "sources", "jax_traceback"))
+
+
+def lines_of(function, text):
+    """The lines of ``function`` that a text of traces names, counted from its ``def``."""
+    _, first = inspect.getsourcelines(function)
+    return {int(line) - first for line in re.findall(rf":(\d+) \({function.__qualname__}\)", text)}
+
+
+def places(function, level="full", shape=(2, 3)):
+    """Lines on nodes, on initializers, and removed with their reasons."""
+    model = to_onnx(function, [shape], stacktrace_metadata=level)
+    nodes = [lines_of(function, metadata(node)[TRACEBACK]) for node in all_nodes(model)]
+    constants = [lines_of(function, metadata(tensor).get(TRACEBACK, "")) for tensor in all_initializers(model)]
+    gone = {}
+    for line in metadata(model).get(REMOVED, "").splitlines():
+        reason, name, trace = line.split("\t")
+        for number in lines_of(function, trace):
+            gone.setdefault(number, set()).add((reason, name))
+    return set().union(*nodes), set().union(*constants), gone
+
+
+def of_every_kind(x):
+    unused = jnp.cos(x)
+    mask = jnp.tril(jnp.ones((3, 3)))
+    table = jnp.exp(mask) * 3
+    back = jnp.transpose(jnp.transpose(x))
+    same = back.astype(jnp.float32)
+    numbers = jnp.arange(3) * 2
+    del unused
+    return same @ table + numbers
+
+
+def test_every_line_is_somewhere():
+    nodes, constants, gone = places(of_every_kind)
+    assert {8} <= nodes
+    assert {2, 3, 6} <= constants
+    assert gone[1] == {("dead", "unused")}
+    assert {reason for reason, _ in gone[4]} <= {"no-op", "cancelled"}
+    assert nodes | constants | gone.keys() >= {1, 2, 3, 4, 6, 8}
+
+
+def causal(q, k, v):
+    scores = q @ k.swapaxes(-1, -2) / 2.0
+    mask = jnp.tril(jnp.ones((8, 8), bool))
+    scores = jnp.where(mask, scores, -jnp.inf)
+    return jax.nn.softmax(scores, axis=-1) @ v
+
+
+def test_a_mask_that_became_an_attribute_is_on_the_node():
+    model = to_onnx(causal, [(2, 3, 8, 4)] * 3, stacktrace_metadata="full")
+    (node,) = [node for node in all_nodes(model) if node.op_type == "Attention"]
+    assert lines_of(causal, metadata(node)[TRACEBACK]) == {1, 2, 3, 4}
+
+
+def test_a_constant_of_many_operations_remembers_them_all():
+    source = "def program(x):\n    t = jnp.ones((3,))\n" + "    t = t * 1.5 - 1.0\n" * 40 + "    return x + t\n"
+    space = {"jnp": jnp}
+    exec(compile(source, "long_program.py", "exec"), space)
+    model = to_onnx(space["program"], [(2, 3)], stacktrace_metadata="full")
+    (table,) = all_initializers(model)
+    found = {int(line) for line in re.findall(r"long_program.py:(\d+)", metadata(table)[TRACEBACK])}
+    assert found >= set(range(3, 43))
+
+
+@pytest.mark.parametrize("level", ["off", "minimal"])
+def test_there_is_no_ledger_without_traces(level):
+    assert not metadata(to_onnx(of_every_kind, [(2, 3)], stacktrace_metadata=level))
+
+
+def test_the_levels_agree_on_what_was_removed(tmp_path):
+    said = []
+    for level in ("full", "compact"):
+        said.append(metadata(to_onnx(of_every_kind, [(2, 3)], stacktrace_metadata=level))[REMOVED])
+    assert said[0] == said[1]
+
+
+# Sources
+
+
+def test_digests_of_source_files():
+    model = to_onnx(of_every_kind, [(2, 3)], stacktrace_metadata="full")
+    digests = dict(line.split("\t") for line in metadata(model)[SOURCES].splitlines())
+    with open(__file__, "rb") as file:
+        assert digests[__file__] == hashlib.sha256(file.read()).hexdigest()
+    assert not any(key.startswith("pkg.jax2onnx.source:") for key in metadata(model))
+
+
+def test_sources_that_are_in_no_file_can_be_kept():
+    source = "def cell(x):\n    return jnp.sin(x)\n"
+    name = "<ipython-input-7-test>"
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    space = {"jnp": jnp}
+    exec(compile(source, name, "exec"), space)
+    model = to_onnx(space["cell"], [(2, 3)], stacktrace_metadata="compact", embed_source=True)
+    assert metadata(model)[f"pkg.jax2onnx.source:{name}"] == source
+    assert hashlib.sha256(source.encode()).hexdigest() in metadata(model)[SOURCES]
+
+
+def test_stripping_leaves_nothing(tmp_path):
+    plain, full = tmp_path / "plain.onnx", tmp_path / "full.onnx"
+    to_onnx(of_every_kind, [(2, 3)], return_mode="file", output_path=plain)
+    to_onnx(
+        of_every_kind,
+        [(2, 3)],
+        stacktrace_metadata="full",
+        embed_source=True,
+        return_mode="file",
+        output_path=full,
+    )
+    assert _core.tool_output(["j2o", "strip", str(full), "-o", str(full)])[0] == 0
+    assert full.read_bytes() == plain.read_bytes()
+    onnx.checker.check_model(onnx.load(plain))

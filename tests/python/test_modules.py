@@ -1,0 +1,341 @@
+"""Which module was running: against the truth, found here by wrapping the methods of the classes of a model."""
+
+import contextlib
+import functools
+import inspect
+
+import equinox as eqx
+import flax.linen as linen
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+import pytest
+import test_equinox_layers
+import test_flax_linen_layers
+import test_flax_nnx_layers
+from export_check import all_nodes, metadata
+from flax import nnx
+from jax._src import source_info_util
+
+import jax2onnx._door.modules as modules
+from jax2onnx import to_onnx
+from jax2onnx._door.export import _hashable
+
+MODULE, CALLSITE = "pkg.jax2onnx.module", "pkg.jax2onnx.callsite"
+BASES = (nnx.Module, eqx.Module, linen.Module, keras.layers.Layer)
+
+
+# The truth
+
+
+class Truth:
+    """While this is active, methods of modules tell when they run, and equations remember what ran."""
+
+    def __init__(self, classes):
+        self.classes, self.stack, self.running = classes, [], {}
+
+    def __enter__(self):
+        self.saved = []
+        for kind in self.classes:
+            for name, method in list(vars(kind).items()):
+                if inspect.isfunction(method) and (not name.startswith("__") or name == "__call__"):
+                    with contextlib.suppress(AttributeError, TypeError):
+                        setattr(kind, name, self.wrapped(method))
+                        self.saved.append((kind, name, method))
+        self.current = source_info_util.current
+        source_info_util.current = functools.partial(remembered, truth=self)
+        return self
+
+    def __exit__(self, *error):
+        source_info_util.current = self.current
+        for kind, name, method in self.saved:
+            setattr(kind, name, method)
+
+    def wrapped(self, method):
+        @functools.wraps(method)
+        def told(*args, **options):
+            self.stack.append(args[0])
+            try:
+                return method(*args, **options)
+            finally:
+                self.stack.pop()
+
+        return told
+
+
+def remembered(truth):
+    info = truth.current()
+    truth.running[id(info)] = (info, list(truth.stack))
+    return info
+
+
+def part_of(equation):
+    found = [element for element in equation.source_info.name_stack.stack if type(element) is modules.Part]
+    return found[-1] if found else None
+
+
+def subclasses(kind):
+    for inner in type.__subclasses__(kind):
+        yield inner
+        yield from subclasses(inner)
+
+
+def compare(fn, inputs):
+    """Of the equations of the main program, how many know the module that was running; and those that do not."""
+    recording = modules.Recording(fn)
+    classes = {Plain, Pair, *(kind for base in BASES for kind in subclasses(base))}
+    with Truth(classes) as truth, recording.around():
+        jaxpr = jax.make_jaxpr(_hashable(fn))(*inputs)
+    right, wrong = 0, []
+    for equation in jaxpr.jaxpr.eqns:
+        _, stack = truth.running.get(id(equation.source_info), (None, []))
+        part = part_of(equation)
+        known = [recording.parts[id(item)] for item in stack if recording.parts.get(id(item))]
+        expected = known[-1] if known else None
+        if part is expected:
+            right += 1
+        else:
+            wrong.append((equation.primitive.name, expected and expected.classes[0], part and part.classes[0]))
+    return right, wrong
+
+
+class Attention(nnx.Module):
+    def __init__(self, rngs):
+        self.qkv, self.proj = nnx.Linear(8, 24, rngs=rngs), nnx.Linear(8, 8, rngs=rngs)
+
+    def split(self, x):
+        return jnp.split(self.qkv(x), 3, axis=-1)
+
+    def __call__(self, x):
+        q, k, v = self.split(x)
+        return self.proj(jax.nn.softmax(q @ k.swapaxes(-1, -2)) @ v)
+
+
+class Block(nnx.Module):
+    def __init__(self, rngs):
+        self.norm, self.attn = nnx.LayerNorm(8, rngs=rngs), Attention(rngs)
+        self.mlp = nnx.Sequential(nnx.Linear(8, 16, rngs=rngs), jax.nn.gelu, nnx.Linear(16, 8, rngs=rngs))
+
+    def __call__(self, x):
+        x = x + self.attn(self.norm(x))
+        return x + self.mlp(x)
+
+
+class Transformer(nnx.Module):
+    def __init__(self):
+        rngs = nnx.Rngs(0)
+        self.embed = nnx.Embed(11, 8, rngs=rngs)
+        self.blocks = nnx.List([Block(rngs) for _ in range(3)])
+        self.heads = nnx.Dict(first=nnx.Linear(8, 2, rngs=rngs))
+
+    def __call__(self, tokens):
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.embed.attend(x), self.heads["first"](x)
+
+
+class Plain:
+    """A class of the user's own that belongs to no library."""
+
+    def __init__(self, scale):
+        self.scale = np.full(3, scale, np.float32)
+
+    def __call__(self, x):
+        return self.shifted(x) * self.scale
+
+    def shifted(self, x):
+        return x + 1.0
+
+
+class Pair:
+    def __init__(self):
+        self.parts = {"first": Plain(2.0), "second": [Plain(3.0)]}
+
+    def __call__(self, x):
+        return jnp.sin(self.parts["second"][0](self.parts["first"](x)))
+
+
+def keras_network():
+    inputs = keras.Input((8, 8, 3))
+    x = keras.layers.Conv2D(4, 3, activation="relu")(inputs)
+    x = keras.layers.BatchNormalization()(x)
+    x = keras.layers.GlobalAveragePooling2D()(x)
+    return keras.Model(inputs, keras.layers.Dense(2)(x))
+
+
+def in_a_function(model):
+    return lambda tokens: model(tokens)[0] * 2.0
+
+
+MODELS = {
+    "transformer": (Transformer, [np.zeros((2, 5), np.int32)]),
+    "transformer in a function": (lambda: in_a_function(Transformer()), [np.zeros((2, 5), np.int32)]),
+    "a user's own classes": (Pair, [np.zeros((2, 3), np.float32)]),
+    "Equinox MLP": (lambda: jax.vmap(eqx.nn.MLP(3, 2, 4, 2, key=jax.random.key(0))), [np.zeros((2, 3), np.float32)]),
+    "Keras": (keras_network, [np.zeros((1, 8, 8, 3), np.float32)]),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_module_is_the_one_that_was_running(name):
+    make, inputs = MODELS[name]
+    right, wrong = compare(make(), inputs)
+    assert right and not wrong, (right, wrong[:10])
+
+
+LAYER_TESTS = {"NNX": test_flax_nnx_layers, "Equinox": test_equinox_layers, "Linen": test_flax_linen_layers}
+
+
+@pytest.mark.parametrize("library", LAYER_TESTS)
+def test_modules_of_the_layers_of(library):
+    from layer_check import numbers
+
+    right, wrong = 0, []
+    for name, case in LAYER_TESTS[library].LAYERS.items():
+        if " " in name:
+            continue
+        fn = case.build()
+        more, others = compare(fn, [numbers(text, 2) for text in case.inputs])
+        right, wrong = right + more, wrong + [(name, *other) for other in others]
+    assert len(wrong) <= 0.001 * (right + len(wrong)), (right, wrong[:20])
+
+
+# Paths
+
+
+def paths(model):
+    return {metadata(node)[MODULE] for node in all_nodes(model) if MODULE in metadata(node)}
+
+
+def test_paths_are_those_of_the_parameters():
+    model = to_onnx(Transformer(), [np.zeros((2, 5), np.int32)], stacktrace_metadata="full")
+    assert {"blocks.0.attn", "blocks.2.attn.proj", "blocks.1.norm", "blocks.1.mlp.layers.2", "embed"} <= paths(model)
+    holders = {tensor.name.rpartition(".")[0] for tensor in model.graph.initializer if "kernel" in tensor.name}
+    assert holders <= paths(model)
+
+
+def test_node_names_carry_the_path_at_every_level():
+    names = {}
+    for level in ("off", "minimal", "full", "compact"):
+        model = to_onnx(Transformer(), [np.zeros((2, 5), np.int32)], stacktrace_metadata=level)
+        names[level] = [node.name for node in all_nodes(model)]
+        assert len(set(names[level])) == len(names[level])
+    assert names["off"] == names["minimal"] == names["full"] == names["compact"]
+    assert any(name.startswith("blocks.1/attn/proj/") for name in names["off"])
+
+
+def test_classes_are_told():
+    model = to_onnx(Transformer(), [np.zeros((2, 5), np.int32)], stacktrace_metadata="full")
+    classes = dict(line.split("\t") for line in metadata(model)["pkg.jax2onnx.modules"].splitlines())
+    assert classes[""] == "Transformer"
+    assert classes["blocks.0"] == "Block"
+    assert classes["blocks.2.attn.proj"] == "Linear"
+
+
+def test_other_objects_have_paths_too():
+    found = paths(to_onnx(Pair(), [(2, 3)], stacktrace_metadata="full"))
+    assert found == {"", "parts.first", "parts.second.0"}
+
+
+# Copies that JAX and libraries make of modules
+
+
+class EqxBlock(eqx.Module):
+    linear: eqx.nn.Linear
+
+    def __init__(self, seed):
+        self.linear = eqx.nn.Linear(3, 3, key=jax.random.key(seed))
+
+    def __call__(self, x):
+        return jnp.tanh(self.linear(x))
+
+
+class EqxNet(eqx.Module):
+    blocks: list
+    stacked: EqxBlock
+
+    def __init__(self):
+        self.blocks = [EqxBlock(0), EqxBlock(1)]
+        self.stacked = eqx.filter_vmap(EqxBlock)(jnp.arange(2))
+
+
+NET = EqxNet()
+
+
+def through_filter_jit(x):
+    return eqx.filter_jit(NET.blocks[1])(eqx.filter_jit(NET.blocks[0])(x) @ jnp.ones((3, 3)))
+
+
+def through_checkpoint(x):
+    for block in NET.blocks:
+        x = eqx.filter_checkpoint(block)(x)
+    return x
+
+
+def through_the_arguments_of_jit(x):
+    return eqx.filter_jit(lambda net, y: net.blocks[1](net.blocks[0](y)))(NET, x)
+
+
+def through_scan(x):
+    arrays, rest = eqx.partition(NET.stacked, eqx.is_array)
+    return jax.lax.scan(lambda y, layer: (eqx.combine(layer, rest)(y), None), x, arrays)[0]
+
+
+def through_grad(x):
+    return jax.grad(lambda y: jnp.sum(NET.blocks[1](y)))(x)
+
+
+COPIES = {
+    through_checkpoint: {"blocks.0", "blocks.1"},
+    through_the_arguments_of_jit: {"blocks.0", "blocks.1"},
+    through_scan: {"stacked"},
+    through_grad: {"blocks.1"},
+}
+
+
+@pytest.mark.parametrize("function", COPIES, ids=lambda function: function.__name__)
+def test_copies_are_known_by_their_original(function):
+    found = paths(to_onnx(function, [(3,)], stacktrace_metadata="full"))
+    assert {path.removeprefix("NET.") for path in found if "linear" not in path} - {""} == COPIES[function]
+
+
+def test_models_put_together_inside_the_function():
+    graph, state = nnx.split(Block(nnx.Rngs(0)))
+    found = paths(to_onnx(lambda x: nnx.merge(graph, state)(x), [(2, 5, 8)], stacktrace_metadata="full"))
+    assert {"attn.proj", "attn", "mlp.layers.0", ""} <= found
+
+
+def test_linen_modules_are_called_by_the_names_linen_gives_them():
+    class Net(linen.Module):
+        @linen.compact
+        def __call__(self, x):
+            return jnp.sin(linen.Dense(2)(linen.LayerNorm()(x)))
+
+    variables = Net().init(jax.random.key(0), np.zeros((1, 3), np.float32))
+    for fn in (Net().bind(variables), lambda x: Net().apply(variables, x)):
+        assert paths(to_onnx(fn, [(2, 3)], stacktrace_metadata="full")) == {"", "Dense_0", "LayerNorm_0"}
+
+
+# The line in models of libraries
+
+
+def test_the_callsite_in_a_library_is_that_of_the_layer():
+    model = to_onnx(keras_network(), [(1, 8, 8, 3)], stacktrace_metadata="full")
+    found = {metadata(node)[CALLSITE].rpartition(":")[0] for node in all_nodes(model)}
+    assert {"BaseConv.call", "Dense.call", "GlobalAveragePooling2D.call"} <= found
+
+
+def test_an_export_leaves_jaxs_context_as_it_was():
+    before = source_info_util._source_info_context.context
+    to_onnx(Pair(), [(2, 3)])
+    assert source_info_util._source_info_context.context is before
+
+
+def test_the_program_is_the_same_with_and_without():
+    fn, inputs = Transformer(), [np.zeros((2, 5), np.int32)]
+    plain = str(jax.make_jaxpr(_hashable(fn))(*inputs))
+    jax.clear_caches()
+    with modules.Recording(fn).around():
+        assert str(jax.make_jaxpr(_hashable(fn))(*inputs)) == plain
