@@ -181,6 +181,8 @@ def read_origins(
     named = {"--original": original, "--sidecar": sidecar}
     grafted = [word for option, file in named.items() if file is not None for word in (option, os.fspath(file))]
     document = _inspected(path, *grafted, *sources.options)
+    sources.hold(document["metadata"])
+    sources.changed = document["sources_changed"]
     graph = document["graph"]
     index = _Index(document, sources)
     nodes = list(_graph_nodes(graph, (), index))
