@@ -128,13 +128,14 @@ static bool run_pass(PassRun *run, const Pass *pass) {
   return changed;
 }
 
-/* Every pass of the phase once; true when one of them changed something. */
+/* Every pass of the phase once, of layout up to the first that acts; true when one of them changed something. */
 static bool run_phase(PassRun *run, Phase phase) {
   bool changed = false;
   for (const Pass *pass = all_passes; pass->name; pass++) {
     if (pass->phase != phase || !run_pass(run, pass)) continue;
     changed = true;
     run->last = pass->name;
+    if (phase == PHASE_LAYOUT) break; /* what one of them moved another might move back before it meets its match */
   }
   return changed && ++run->steps <= MOST_STEPS;
 }

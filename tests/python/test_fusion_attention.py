@@ -346,3 +346,14 @@ def test_a_causal_mask_that_several_layers_share():
     specs = [("B", "T", heads, FEATURES) for heads in (4, 2, 2)]
     found = op_types(check_export(fn, args, specs=specs, more_args=[[value[:1, :3] for value in args]]))
     assert found.count("Attention") == 2 and not {"Where", "Range", "GreaterOrEqual"} & set(found)
+
+
+@pytest.mark.parametrize("length", [16, 64])
+def test_a_batch_of_one_under_a_causal_mask(length):
+    """Transposes and Reshapes around an axis of size 1 are moved by one pass and not moved back by another."""
+    from flax import nnx
+
+    attend = nnx.MultiHeadAttention(4, 32, decode=False, rngs=nnx.Rngs(0))
+    x = np.random.default_rng(0).normal(size=(1, length, 32)).astype(np.float32)
+    model = check_export(lambda x: attend(x, mask=nnx.make_causal_mask(jnp.ones(x.shape[:2]))), [x], rtol=1e-4)
+    assert "Attention" in op_types(model) and "Softmax" not in op_types(model)
