@@ -133,7 +133,7 @@ def test_double_precision_and_layout():
         ([], 0),
         (["--stacktrace"], 2),
         (["--stacktrace=minimal"], 2),
-        (["--stacktrace=full"], 4),
+        (["--stacktrace=full"], 5),
         (["--stacktrace=off"], 0),
     ],
 )
