@@ -3,6 +3,7 @@
 
 #include "j2o.h"
 #include "onnx/file/external.h"
+#include "onnx/graph/verify.h"
 #include "provenance/ledger.h"
 
 enum { IR_VERSION = 10 /* the first with metadata on nodes; older runtimes refuse newer ones */ };
@@ -50,6 +51,7 @@ Model *convert(Program *program, const ConvertOptions *options, UnsupportedList 
   settle_accounts(model);
   functions_take_constants(model);
   model_name(model);
+  require_verified(model, options->passes.check ? VERIFY_ALL : VERIFY_QUICKLY, NULL);
   sign(model);
   return model;
 }

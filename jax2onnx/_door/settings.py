@@ -215,7 +215,7 @@ def disabled_passes(environment: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def check_passes(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether every pass is checked to have kept all provenance."""
+    """Whether every pass is checked to have kept all provenance and left a sound graph."""
     return environment.get("JAX2ONNX_CHECK_PASSES", "").strip().lower() not in _OFF
 
 

@@ -54,8 +54,13 @@ uint64_t hash_name(uint64_t secret, const char *text, size_t length) {
   return fold(fold(first ^ secret, second ^ hash), secret ^ 0x9E3779B97F4A7C15u);
 }
 
+/* Where a key would stand if nothing stood there. */
+static size_t home_of(size_t capacity, uint64_t secret, uint64_t first, uint64_t second) {
+  return fold(first ^ secret, second ^ turned(secret)) & (capacity - 1);
+}
+
 static size_t find(const MapEntry *entries, size_t capacity, uint64_t secret, uint64_t first, uint64_t second) {
-  size_t at = fold(first ^ secret, second ^ turned(secret)) & (capacity - 1);
+  size_t at = home_of(capacity, secret, first, second);
   while (entries[at].value && !(entries[at].first == first && entries[at].second == second)) {
     at = (at + 1) & (capacity - 1);
   }
@@ -88,4 +93,20 @@ void **map_slot(Context *context, Map *map, uint64_t first, uint64_t second) {
     map->count++;
   }
   return &entry->value;
+}
+
+/* The entries behind it move up, so that no search ends early at the gap. */
+void map_remove(Map *map, uint64_t first, uint64_t second) {
+  if (!map->capacity) return;
+  size_t mask = map->capacity - 1, gap = find(map->entries, map->capacity, map->secret, first, second);
+  if (!map->entries[gap].value) return;
+  for (size_t at = (gap + 1) & mask; map->entries[at].value; at = (at + 1) & mask) {
+    const MapEntry *entry = &map->entries[at];
+    size_t home = home_of(map->capacity, map->secret, entry->first, entry->second);
+    if (((at - home) & mask) < ((at - gap) & mask)) continue; /* it may not stand before its place */
+    map->entries[gap] = *entry;
+    gap = at;
+  }
+  map->entries[gap] = (MapEntry){0};
+  map->count--;
 }

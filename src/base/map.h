@@ -23,9 +23,12 @@ typedef struct Map {
   uint64_t secret; /* the context's, since the first entry */
 } Map;
 
-/* The value slot of a key, inserted as NULL when absent. The caller stores a value before the next call. */
+/* The value slot of a key, inserted as NULL when absent. The caller stores a value before the next call: to look up,
+ * ask map_get, and to take a key out, map_remove. */
 void **map_slot(Context *context, Map *map, uint64_t first, uint64_t second);
 void *map_get(const Map *map, uint64_t first, uint64_t second);
+/* Does nothing when the key is not there. */
+void map_remove(Map *map, uint64_t first, uint64_t second);
 
 /* Of tables: by the context's secret. */
 uint64_t hash_name(uint64_t secret, const char *text, size_t length);

@@ -31,10 +31,9 @@ DType compute_dtype(Lowering *l, Op op, DType dtype) {
   return DTYPE_NONE;
 }
 
-/* ONNX Runtime's Max, Min and Clip of int64 take the lower halves for signed numbers when the upper ones are equal; its
- * comparisons do not. */
-static bool is_wrong_extreme(Op op, DType dtype) {
-  return dtype == DTYPE_INT64 && (op == OP_Max || op == OP_Min || op == OP_Clip);
+static bool is_wrong_extreme(const Lowering *l, Op op, DType dtype) {
+  bool is_extreme = dtype == DTYPE_INT64 && (op == OP_Max || op == OP_Min || op == OP_Clip);
+  return is_extreme && target_quirk(l, QUIRK_CLIP_OF_INT64_BY_HALVES);
 }
 
 static Value *chosen(Lowering *l, Here here, Op comparison, Type type, Value *a, Value *b) {
@@ -53,7 +52,7 @@ static Value *extreme_by_comparison(Lowering *l, Here here, Op op, Type type, Va
 
 Value *emit_around(Lowering *l, Here here, Op op, Type type, Value *const *inputs, size_t count) {
   DType from = inputs[0]->type.dtype;
-  if (is_wrong_extreme(op, from)) return extreme_by_comparison(l, here, op, type, inputs, count);
+  if (is_wrong_extreme(l, op, from)) return extreme_by_comparison(l, here, op, type, inputs, count);
   DType compute = compute_dtype(l, op, from);
   if (compute == DTYPE_NONE) {
     unsupported(l, "ONNX Runtime cannot compute %s on %s at opset %lld", op_name(op), dtype_name(from),

@@ -120,9 +120,11 @@ static void forget_functions(Lowering *l, size_t count) {
     const Function *function = l->model->functions.items[--l->model->functions.count];
     uint64_t domain = (uint64_t)(uintptr_t)function->domain;
     void **slot = map_slot(l->context, &l->functions, (uint64_t)(uintptr_t)function->body->name, domain);
-    *slot = (void *)((uintptr_t)*slot - 1);
+    uintptr_t left = (uintptr_t)*slot - 1;
+    if (left) *slot = (void *)left;
+    else map_remove(&l->functions, (uint64_t)(uintptr_t)function->body->name, domain);
     if (function->name == function->body->name) continue;
-    *map_slot(l->context, &l->functions, (uint64_t)(uintptr_t)function->name, domain) = NULL;
+    map_remove(&l->functions, (uint64_t)(uintptr_t)function->name, domain);
   }
 }
 

@@ -352,6 +352,7 @@ Model *lower_program(Program *program, const LowerOptions *options, UnsupportedL
   Context *context = program->context;
   const Jaxpr *jaxpr = program->main;
   Model *model = model_new(context, program->provenance, options->opset);
+  model->target = options->target;
   model->graph = graph_new(model, program->name);
   array_push(context, &model->opsets, ((OpsetImport){str_intern(context, ""), options->opset}));
   Scope scope = {.graph = model->graph};

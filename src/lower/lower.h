@@ -9,6 +9,7 @@
 
 #include "onnx/graph/graph.h"
 #include "program/program.h"
+#include "target/target.h"
 
 typedef struct Lowering Lowering;
 typedef struct Plugin Plugin;
@@ -67,6 +68,7 @@ typedef struct CustomPlugins {
 
 typedef struct LowerOptions {
   int64_t opset;
+  const Target *target; /* NULL: the newest ONNX Runtime */
   CustomPlugins custom;
   bool sequential_bits;                 /* JAX makes random bits as with jax_threefry_partitionable=False */
   const bool *input_nchw, *output_nchw; /* one per main input/output, or NULL: no input/output is */
@@ -158,6 +160,8 @@ const Tensor *tensor_scalar(Lowering *l, DType dtype, double value);
 /* The value as a double / int64 when it is a constant scalar (or all elements equal). */
 bool literal_double(const Tensor *tensor, double *value);
 bool literal_int(const Tensor *tensor, int64_t *value);
+
+static inline bool target_quirk(const Lowering *l, Quirk quirk) { return target_has(l->options->target, quirk); }
 
 /* Dimensions (sizes.c): the one way to get a size at run time. */
 Value *dimension_value(Lowering *l, Dim dim);                   /* int64[1] */

@@ -5,6 +5,7 @@
 
 #include "base/output.h"
 #include "onnx/file/print.h"
+#include "onnx/graph/verify.h"
 #include "passes/check_provenance.h"
 
 /* clang-format off */
@@ -123,6 +124,7 @@ static bool run_pass(PassRun *run, const Pass *pass) {
   run->model->pass = pass->name;
   bool changed = run_timed(run, pass);
   if (check) provenance_check(run->model, before, pass->name);
+  if (options->check) require_verified(run->model, VERIFY_ALL, pass->name);
   if (options->after) options->after(run->model, pass->name, options->data);
   if (changed) dump(run, pass->name);
   return changed;
@@ -144,6 +146,7 @@ void run_passes(Model *model, const PassOptions *options) {
   PassRun run = {.model = model, .options = options};
   check_names(model, options);
   dump(&run, "lowered");
+  if (options->check) require_verified(model, VERIFY_ALL, NULL);
   for (size_t i = 0; i < options->only_count; i++) run_pass(&run, find_pass(options->only[i]));
   if (options->only_count) return;
   do {

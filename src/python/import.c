@@ -217,8 +217,8 @@ static const Tensor *import_literal(Importer *in, PyObject *value, Type type) {
 
 static Var *import_atom(Importer *in, PyObject *atom, uint64_t scope) {
   bool literal = Py_TYPE(atom) == (PyTypeObject *)in->literal_class;
-  void **slot = map_slot(in->context, &in->vars, (uint64_t)(uintptr_t)atom, literal ? 0 : scope);
-  if (*slot) return *slot;
+  Var *known = map_get(&in->vars, (uint64_t)(uintptr_t)atom, literal ? 0 : scope);
+  if (known) return known;
   size_t mark = in->owned.count;
   Type type = import_aval(in, attribute(in, atom, in->names[NAME_aval]));
   Var *var = program_var(in->program, type);
@@ -258,8 +258,8 @@ static FrameKind file_kind(Importer *in, Str file) {
 }
 
 static Frame *import_code_frame(Importer *in, Provenance *provenance, PyObject *code, int offset) {
-  void **slot = map_slot(in->context, &in->frames, (uint64_t)(uintptr_t)code, (uint64_t)offset);
-  if (*slot) return *slot;
+  Frame *known = map_get(&in->frames, (uint64_t)(uintptr_t)code, (uint64_t)offset);
+  if (known) return known;
   Str file = import_text(in, attribute(in, code, in->names[NAME_co_filename]));
   Str function = import_text(in, attribute(in, code, in->names[NAME_co_qualname]));
   int line = PyCode_Addr2Line((PyCodeObject *)code, offset);
@@ -289,8 +289,8 @@ Frame *importer_frame(Importer *in, Provenance *provenance, PyObject *triple) {
 static const Trace *import_trace(Importer *in, PyObject *source_info) {
   PyObject *traceback = attribute(in, source_info, in->names[NAME_traceback]);
   if (traceback == Py_None) return NULL;
-  void **slot = map_slot_pointer(in->context, &in->traces, traceback);
-  if (*slot) return *slot;
+  const Trace *known = map_get_pointer(&in->traces, traceback);
+  if (known) return known;
   PyObject *pair = own(in, PyObject_CallMethodNoArgs(traceback, in->names[NAME_raw_frames]));
   if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) {
     fail(in->context, ERROR_INTERNAL, "Traceback.raw_frames() returned something else than a pair");

@@ -14,6 +14,8 @@ const char tool_help[] =
     "  diff      what changed between two exports, by source line\n"
     "  report    a page for a browser: the source, the graph and the nodes side by side\n"
     "  stats     where the bytes are: graph, tensors, metadata\n"
+    "  check     whether the model holds together: arity, attributes, element types, shapes, names, order\n"
+    "  targets   what is known of the runtimes that models are made for\n"
     "  text      the model in the ONNX text syntax, as onnx.parser reads it\n"
     "  convert   a model from a record of an export, or from a program or a graph as text\n"
     "  passes    the graph after the passes of the converter, or after some of them\n"
@@ -99,6 +101,25 @@ static const char text_help[] =
     "\n"
     "  --data     write the elements of large tensors to this file, and where they are in it into the text; the two\n"
     "             belong into one folder\n";
+
+static const char targets_help[] =
+    "usage: j2o targets [--json]\n"
+    "\n"
+    "Prints what is known of runtimes that models are made for: what they cannot do, or do otherwise than the "
+    "standard\n"
+    "says, and in which versions it was seen. Conversion asks these rows, and works around what they say.\n"
+    "\n"
+    "  --json     one JSON document, for other programs\n";
+
+static const char check_help[] =
+    "usage: j2o check MODEL.onnx [--json] [--color=auto|always|never]\n"
+    "\n"
+    "Holds the model against the standard: values are used where they are defined, nodes stand in order, names are\n"
+    "unique, every operator has the inputs, attributes and element types of its opset, shapes agree, and bodies and\n"
+    "functions take and give what their nodes do. Prints each fault with its node, and the line of the program where\n"
+    "the model says it. What is not known, such as a symbolic size or an operator of another domain, is no fault.\n"
+    "Exit code 1 when there is one.\n"
+    "\n" COMMON_HELP;
 
 static const char blame_help[] =
     "usage: j2o blame MODEL.onnx [FILE.py] [--line PLACE] [--module PATH] [--source FILE.py]...\n"
@@ -290,6 +311,8 @@ const Command tool_commands[] = {
      1},
     {"report", run_report, report_help,
      OPTION_ORIGINAL | OPTION_SIDECAR | OPTION_OUTPUT | OPTION_PAGE | OPTION_JSON | OPTION_SOURCE | OPTION_LIMIT, 1, 1},
+    {"check", run_check, check_help, OPTION_JSON | OPTION_COLOR, 1, 1},
+    {"targets", run_targets, targets_help, OPTION_JSON, 0, 0},
     {"text", run_text, text_help, OPTION_DATA, 1, 1},
     {"convert", run_convert, convert_help, OPTION_CONVERT | OPTION_OUTPUT, 1, 1},
     {"passes", run_passes_command, passes_help, OPTION_PASSES | OPTION_MAY_OUTPUT, 1, 1},

@@ -253,7 +253,7 @@ static int read_arguments(Job *job, int argc, char **argv, FILE *out, FILE *err)
   if (job->self && job->inclusive) return usage_error(err, "--self and --inclusive exclude each other", "");
   const char *wrong = door_mistake(&job->door);
   if (wrong) return usage_error(err, wrong, "");
-  if (!job->operand_count) return usage_error(err, "which model? Name an .onnx file", "");
+  if (!job->operand_count && command->least_operands) return usage_error(err, "which model? Name an .onnx file", "");
   if (job->operand_count < command->least_operands) {
     return usage_error(err, "two models are needed", "");
   }
@@ -302,7 +302,7 @@ int tool_run(int argc, char **argv, FILE *out, FILE *err, ToolCosts *costs) {
   int code = read_arguments(&job, argc, argv, out, err);
   if (code != EXIT_OK) return code;
   context_init(&job.context);
-  job.path = job.operands[0];
+  job.path = job.operand_count ? job.operands[0] : "";
   job.report.context = &job.context;
   job.report.stream = out;
   if (getcwd(job.folder, sizeof job.folder)) job.report.folder = job.folder;

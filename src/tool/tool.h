@@ -121,6 +121,8 @@ bool job_write(Job *job, const char *path, const Segment *segments, size_t count
 /* The commands. */
 void run_inspect(Job *job);
 void run_text(Job *job);
+void run_check(Job *job);
+void run_targets(Job *job);
 void run_blame(Job *job);
 void run_locate(Job *job);
 void run_diff(Job *job);

@@ -1,6 +1,8 @@
 /* Types of values and of constants. */
 #include "types/tensor.h"
 
+const Dim UNRANKED[1];
+
 Type type_make(Context *context, DType dtype, const Dim *dims, uint32_t rank) {
   Type type = {.dtype = dtype, .rank = rank};
   if (rank) type.dims = arena_copy(&context->arena, dims, rank * sizeof *dims);

@@ -13,6 +13,10 @@ typedef struct Type {
   const Dim *dims; /* rank of them */
 } Type;
 
+/* A type whose number of dimensions is not known, as files may have: rank 0 with these dims. */
+extern const Dim UNRANKED[1];
+static inline bool type_is_unranked(Type type) { return type.dims == UNRANKED; }
+
 Type type_make(Context *context, DType dtype, const Dim *dims, uint32_t rank);
 Type type_constant(Context *context, DType dtype, const int64_t *dims, uint32_t rank);
 static inline Type type_with(Type type, DType dtype) {

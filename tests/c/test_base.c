@@ -94,6 +94,26 @@ static void map_finds_what_was_stored(void) {
   context_release(&context);
 }
 
+/* Every key shares its run of entries with others; a gap in it must not end their search. */
+static void what_is_taken_out_hides_nothing(void) {
+  Context context;
+  context_init(&context);
+  Map map = {0};
+  static char values[1000];
+  for (uint64_t i = 0; i < 1000; i++) *map_slot(&context, &map, i, 0) = &values[i];
+  for (uint64_t i = 0; i < 1000; i += 3) map_remove(&map, i, 0);
+  map_remove(&map, 0, 0);
+  map_remove(&map, 5000, 0);
+  CHECK(map.count == 1000 - 334);
+  for (uint64_t i = 0; i < 1000; i++) CHECK(map_get(&map, i, 0) == (i % 3 ? &values[i] : NULL));
+  for (uint64_t i = 0; i < 1000; i += 3) *map_slot(&context, &map, i, 0) = &values[i];
+  CHECK(map.count == 1000);
+  for (uint64_t i = 0; i < 1000; i++) CHECK(map_get(&map, i, 0) == &values[i]);
+  Map none = {0};
+  map_remove(&none, 1, 2);
+  context_release(&context);
+}
+
 static void builder_grows(void) {
   Context context;
   context_init(&context);
@@ -211,6 +231,7 @@ const Test base_tests[] = {
     {"protected_calls_nest", protected_calls_nest},
     {"equal_strings_are_one_pointer", equal_strings_are_one_pointer},
     {"map_finds_what_was_stored", map_finds_what_was_stored},
+    {"what_is_taken_out_hides_nothing", what_is_taken_out_hides_nothing},
     {"builder_grows", builder_grows},
     {"texts_are_spelled_safely", texts_are_spelled_safely},
     {"a_terminal_is_shown_letters_only", a_terminal_is_shown_letters_only},

@@ -56,6 +56,8 @@ static const char *const commands[][MAX_WORDS] = {
     {"inspect", "@m", "--sidecar", "@o", "--full"},
     {"join", "@m", "--sidecar", "@o", "-o", "@r"},
     {"split", "@m", "--sidecar", "@r", "-o", "/dev/null"},
+    {"check", "@m"},
+    {"check", "@m", "--json"},
 };
 const size_t command_count = sizeof commands / sizeof *commands;
 static const char *const weights[MAX_WORDS] = {"diff", "@m", "@o", "--weights"};

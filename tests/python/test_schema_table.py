@@ -136,6 +136,7 @@ def test_operators_are_those_of_onnx() -> None:
     text = generate_operators.PATH.read_text()
     skip_unless_generated_from_installed_onnx(text)
     assert generate_operators.rows(dict(generate_operators.ROW.findall(text))) in text
+    assert generate_operators.signatures() in generate_operators.SIGNATURES.read_text()
 
 
 def test_dtype_numbers_are_those_of_onnx(library: ctypes.CDLL) -> None:

@@ -557,6 +557,7 @@ COMMANDS = (
     ("blame",),
     ("locate", "Sin_0"),
     ("stats",),
+    ("check",),
     ("text",),
     ("strip", "-o", "OUT"),
     ("compact", "-o", "OUT"),
@@ -658,6 +659,6 @@ def built_program():
 def test_colours_and_help(tool, exports):
     assert "\x1b" not in tool("inspect", exports / "full.onnx")
     assert "\x1b[36m" in tool("blame", exports / "full.onnx", "--color=always")
-    for command in ("inspect", "blame", "locate", "diff", "stats", "text", "strip", "compact", "expand"):
+    for command in ("inspect", "blame", "locate", "diff", "stats", "check", "text", "strip", "compact", "expand"):
         assert tool(command, "--help").startswith(f"usage: j2o {command} ")
         assert command in tool("--help")

@@ -6,10 +6,10 @@
  * 1104, 1541 and 1209 us; 512 steps of 8 x 128 take 3968, 4642 and 5326 us. So a scan is never unrolled, whatever JAX's
  * `unroll` says; what every step repeats is hoisted by a pass (passes/clean/loop_hoist.c).
  *
- * Loop is used where Scan cannot be: without xs, and when the length may be zero at run time (ONNX Runtime's Scan fails
- * on empty inputs). Length one is inlined, and length zero known at export needs no body at all.
+ * Loop is used where Scan cannot be: without xs, and when the length may be zero at run time and the target's Scan
+ * needs a step. Length one is inlined, and length zero known at export needs no body at all.
  */
-#include "lower/lower.h"
+#include "lower/control/scan_axis.h"
 
 typedef struct ScanLoop {
   const Jaxpr *body; /* constants, carries, slices of xs -> carries, slices of ys */
@@ -211,7 +211,7 @@ static void lower_scan(Lowering *l) {
   if (!steps) bind_outputs(l, &loop, NULL);
   else if (dim_is(loop.length, 0)) bind_empty(l, &loop);
   else if (dim_is(loop.length, 1)) inline_single(l, &loop);
-  else if (loop.x_count && is_positive(loop.length)) emit_scan(l, &loop);
+  else if (loop.x_count && scan_can_run(l, loop.length)) emit_scan(l, &loop);
   else emit_loop(l, &loop);
 }
 

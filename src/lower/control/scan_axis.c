@@ -1,15 +1,19 @@
-/* The axis of a running reduction by Scan, as ONNX Runtime can run it. */
+/* The axis of a running reduction by Scan, as the target can run it. */
 #include "lower/control/scan_axis.h"
+
+bool scan_can_run(const Lowering *l, Dim steps) {
+  return is_positive(steps) || !target_quirk(l, QUIRK_SCAN_NEEDS_A_STEP);
+}
 
 ScanAxis scan_axis(Lowering *l, Type type, int64_t axis, bool backwards) {
   require(l->context, axis >= 0 && axis < (int64_t)type.rank);
-  bool elements = true;
+  bool elements = true, any = !target_quirk(l, QUIRK_SCAN_CRASHES_ON_NOTHING);
   for (uint32_t i = 0; i < type.rank; i++) elements = elements && ((int64_t)i == axis || is_positive(type.dims[i]));
   return (ScanAxis){.type = type,
                     .axis = axis,
                     .backwards = backwards,
-                    .padded = !is_positive(type.dims[axis]),
-                    .stacked = elements ? axis : 0};
+                    .padded = !scan_can_run(l, type.dims[axis]),
+                    .stacked = elements || any ? axis : 0};
 }
 
 /* The type with the step more. */

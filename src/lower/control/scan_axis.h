@@ -1,7 +1,7 @@
-/* The axis of a running reduction by Scan, as ONNX Runtime can run it.
+/* The axis of a running reduction by Scan, as the target can run it.
  *
- * Its Scan must take a step, and crashes when it stacks elements without a number along another axis than the first.
- * So an axis that may turn out to be empty gets a step more, and what may be empty is stacked in front and moved.
+ * Where its Scan must take a step, an axis that may turn out to be empty gets a step more; where it cannot stack arrays
+ * without elements along another axis than the first, what may be empty is stacked in front and moved.
  */
 #ifndef J2O_LOWER_CONTROL_SCAN_AXIS_H
 #define J2O_LOWER_CONTROL_SCAN_AXIS_H
@@ -15,6 +15,9 @@ typedef struct ScanAxis {
   bool padded;     /* by a step before the first one */
   int64_t stacked; /* the axis that Scan stacks results along */
 } ScanAxis;
+
+/* Is it known that the target's Scan runs over so many steps? */
+bool scan_can_run(const Lowering *l, Dim steps);
 
 ScanAxis scan_axis(Lowering *l, Type type, int64_t axis, bool backwards);
 /* What Scan goes along: the array, and the scalar where there is a step more. */

@@ -120,10 +120,11 @@ static bool was_uint32(const Value *value) {
   return widened && node_input(node, 0)->type.dtype == DTYPE_UINT32;
 }
 
-/* low is not above 0. ONNX Runtime's Clip of int64 takes numbers from 2^31 to 2^32 for negative ones, which only what
- * was unsigned holds in practice: there the least is by comparison (runtime.c). */
+/* low is not above 0. Where Clip goes by halves it takes numbers from 2^31 to 2^32 for negative ones, which only what
+ * was unsigned holds in practice: there the least is by comparison (emit.c). */
 static Value *clipped_index(Lowering *l, Value *value, Value *low, Value *high) {
-  if (!was_uint32(value)) return EMIT(l, OP_Clip, value->type, value, low, high);
+  bool by_halves = target_quirk(l, QUIRK_CLIP_OF_INT64_BY_HALVES);
+  if (!by_halves || !was_uint32(value)) return EMIT(l, OP_Clip, value->type, value, low, high);
   return EMIT_AROUND(l, OP_Min, value->type, value, high);
 }
 

@@ -367,7 +367,7 @@ static Value *only_nans(Lowering *l, Value *value) {
   return choose(l, is_nan(l, value), value, constant_like(l, value->type, 0), value->type);
 }
 
-/* ONNX Runtime's least and greatest forget a NaN when a number follows; a sum of the NaNs alone does not. */
+/* Where the least and greatest forget a NaN when a number follows: a sum of the NaNs alone does not. */
 static Value *keep_nans(Lowering *l, const Scatter *s, Value *result) {
   Scatter nans = *s;
   nans.combiner = COMBINE_ADD;
@@ -425,7 +425,8 @@ static void lower_scatter(Lowering *l) {
   if (s.combiner == COMBINE_SUB) s.updates = negated(l, s.updates);
   Value *result = scatter_all(l, &s);
   bool ordered = s.combiner == COMBINE_MIN || s.combiner == COMBINE_MAX;
-  bind(l, 0, ordered && dtype_is_float(result->type.dtype) ? keep_nans(l, &s, result) : result);
+  bool forgets = ordered && target_quirk(l, QUIRK_SCATTER_FORGETS_NAN);
+  bind(l, 0, forgets && dtype_is_float(result->type.dtype) ? keep_nans(l, &s, result) : result);
 }
 
 /* clang-format off */

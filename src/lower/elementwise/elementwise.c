@@ -22,10 +22,12 @@ static void lower_neg(Lowering *l) {
   else bind(l, 0, EMIT_AROUND(l, OP_Neg, output_type(l, 0), x));
 }
 
-/* ONNX Runtime's Sign of a float16 NaN is 0. */
-static void lower_sign(Lowering *l) { bind_narrow(l, EMIT_MATH(l, OP_Sign, wide_input(l, 0))); }
+static void lower_sign(Lowering *l) {
+  Value *x = target_quirk(l, QUIRK_SIGN_OF_HALF_NAN_IS_ZERO) ? wide_input(l, 0) : native_input(l, 0);
+  bind_narrow(l, EMIT_MATH(l, OP_Sign, x));
+}
 
-/* NaN wins in ONNX Runtime's Max and Min as it does in JAX. */
+/* NaN wins in Max and Min as it does in JAX. */
 static void lower_max_min(Lowering *l) {
   bool max = l->plugin->op == OP_Max;
   Op op = output_type(l, 0).dtype == DTYPE_BOOL ? (max ? OP_Or : OP_And) : l->plugin->op;

@@ -33,10 +33,9 @@ static void lower_div(Lowering *l) {
   bind(l, 0, EMIT_WHERE(l, zero, integer_like(l, x, -1), quotient));
 }
 
-/* With fmod, ONNX Runtime computes in double, which does not hold int64. */
 static Value *remainder_of(Lowering *l, Value *x, Value *divisor) {
   if (dtype_is_unsigned(x->type.dtype)) return EMIT_MATH(l, OP_Mod, x, divisor);
-  if (x->type.dtype == DTYPE_INT64) {
+  if (x->type.dtype == DTYPE_INT64 && target_quirk(l, QUIRK_FMOD_OF_INT64_IN_DOUBLE)) {
     return EMIT_MATH(l, OP_Sub, x, EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Div, x, divisor), divisor));
   }
   Value *result = EMIT_MATH(l, OP_Mod, x, divisor);
@@ -108,14 +107,17 @@ static DType signed_of(DType dtype) {
   }
 }
 
-/* BitShift takes unsigned operands. ONNX Runtime lacks 16 bits, and gives 0 for amounts of the width or more. */
+/* BitShift takes unsigned operands, and gives 0 for amounts of the width or more. */
 static Value *bit_shift(Lowering *l, Value *x, Value *amount, const char *direction) {
   Value *shifted = EMIT_MATH(l, OP_BitShift, x, amount);
   node_set_string(shifted->producer, "direction", direction);
   return shifted;
 }
 
-static DType shift_dtype(DType dtype) { return dtype_bits(dtype) == 16 ? DTYPE_UINT32 : unsigned_of(dtype); }
+static DType shift_dtype(Lowering *l, DType dtype) {
+  DType plain = unsigned_of(dtype);
+  return schema_runs(OP_BitShift, NULL, l->options->opset, plain) ? plain : DTYPE_UINT32;
+}
 
 static Value *shift_right_by(Lowering *l, Value *x, int64_t amount) {
   return bit_shift(l, x, integer_like(l, x, amount), "RIGHT");
@@ -139,12 +141,12 @@ static void lower_shift_left(Lowering *l) {
     bind(l, 0, EMIT_AROUND(l, OP_Mul, type, x, integer_like(l, x, factor)));
     return;
   }
-  DType through = shift_dtype(type.dtype);
+  DType through = shift_dtype(l, type.dtype);
   bind_narrow(l, bit_shift(l, cast_to(l, x, through), cast_to(l, input(l, 1), through), "LEFT"));
 }
 
 static void lower_shift_right_logical(Lowering *l) {
-  DType dtype = output_type(l, 0).dtype, through = shift_dtype(dtype);
+  DType dtype = output_type(l, 0).dtype, through = shift_dtype(l, dtype);
   Value *x = cast_to(l, cast_to(l, input(l, 0), unsigned_of(dtype)), through); /* without sign bits above the width */
   bind_narrow(l, bit_shift(l, x, cast_to(l, input(l, 1), through), "RIGHT"));
 }
@@ -169,7 +171,7 @@ static void lower_shift_right_arithmetic(Lowering *l) {
     bind_narrow(l, shift_right_signed(l, x, amount));
     return;
   }
-  DType through = shift_dtype(dtype);
+  DType through = shift_dtype(l, dtype);
   unsigned width = dtype_bits(through);
   Value *last = constant_integer(l, through, (int64_t)width - 1);
   Value *by = EMIT_MATH(l, OP_Min, cast_to(l, cast_to(l, input(l, 1), unsigned_of(dtype)), through), last);

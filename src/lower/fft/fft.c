@@ -1,9 +1,8 @@
 /* Fourier transforms, one axis after the other.
  *
- * ONNX Runtime's DFT is exact and fast where the length is a power of two; at other lengths it loses digits (three of
- * seven at 1000 points in float32), and so it does in its inverse of real signals. So short transforms of other lengths
- * are a product with the matrix of the transform, and long ones are L. Bluestein's: a convolution, which transforms of
- * the next power of two compute.
+ * Where the target's DFT is exact at powers of two alone (QUIRK_DFT_LOSES_DIGITS), so in its inverse of real signals,
+ * short transforms of other lengths are a product with the matrix of the transform, and long ones are L. Bluestein's: a
+ * convolution, which transforms of the next power of two compute.
  */
 #include <math.h>
 
@@ -19,6 +18,9 @@ typedef struct Fourier {
 } Fourier;
 
 static bool is_power_of_two(int64_t n) { return (n & (n - 1)) == 0; }
+static bool dft_is_exact(const Lowering *l, int64_t n) {
+  return is_power_of_two(n) || !target_quirk(l, QUIRK_DFT_LOSES_DIGITS);
+}
 
 /* cos or sin of a turn's fraction part / whole; exact at the quarters. */
 static double cosine(int64_t part, int64_t whole) {
@@ -284,7 +286,7 @@ static Value *transform_by_factors(Lowering *l, Value *pairs, Fourier f, int64_t
 
 static Value *transform(Lowering *l, Value *pairs, Fourier f) {
   if (f.length == 1) return pairs;
-  if (is_power_of_two(f.length)) return dft(l, pairs, pairs->type, f.axis, f.inverse, 0, false);
+  if (dft_is_exact(l, f.length)) return dft(l, pairs, pairs->type, f.axis, f.inverse, 0, false);
   if (f.length <= MATRIX_LENGTH) return transform_by_matrix(l, pairs, f);
   int64_t first = divisor_of(f.length);
   return first > 1 ? transform_by_factors(l, pairs, f, first) : transform_by_chirp(l, pairs, f, f.length);
@@ -295,7 +297,7 @@ static Value *transform_of_real(Lowering *l, Value *value, int64_t n) {
   int64_t rank = value->type.rank, half = n / 2 + 1;
   Type type = with_last(l, pairs_type(l, value->type), 2);
   type = with_length(l, type, rank - 1, half);
-  if (n > 1 && n <= MATRIX_LENGTH && !is_power_of_two(n)) {
+  if (n > 1 && n <= MATRIX_LENGTH && !dft_is_exact(l, n)) {
     double *matrix = arena_new_array(&l->context->arena, (size_t)(2 * n * half), double);
     for (int64_t j = 0; j < n; j++) {
       for (int64_t k = 0; k < half; k++) {
@@ -305,7 +307,7 @@ static Value *transform_of_real(Lowering *l, Value *value, int64_t n) {
     }
     return as_pairs(l, matrix_product(l, value, matrix, n, 2 * half), half);
   }
-  if (is_power_of_two(n) && n > 1) {
+  if (dft_is_exact(l, n) && n > 1) {
     return dft(l, unsqueeze_at(l, value, &rank, 1), type, rank - 1, false, 0, true);
   }
   Value *pairs = join_parts(l, (Parts){value, number_like(l, value, 0)}, pairs_type(l, value->type));
@@ -334,7 +336,7 @@ static Value *whole_transform(Lowering *l, Value *pairs, int64_t axis, int64_t n
 /* The first half of a transform to the n real numbers; along the last axis. */
 static Value *real_from_transform(Lowering *l, Value *pairs, int64_t n) {
   int64_t half = n / 2 + 1, axis = (int64_t)pairs->type.rank - 2;
-  if (n <= MATRIX_LENGTH && !(is_power_of_two(n) && n > 1)) {
+  if (n <= MATRIX_LENGTH && !(dft_is_exact(l, n) && n > 1)) {
     double *matrix = arena_new_array(&l->context->arena, (size_t)(2 * n * half), double);
     for (int64_t k = 0; k < half; k++) {
       double weight = (k == 0 || 2 * k == n ? 1.0 : 2.0) / (double)n; /* the others stand for two */

@@ -1,5 +1,6 @@
 /* reduce: several arrays folded along axes by any computation on scalars, element after element from the front. */
 #include "lower/control/loops.h"
+#include "lower/control/scan_axis.h"
 #include "lower/reduce/scalar_body.h"
 
 typedef struct Fold {
@@ -42,7 +43,7 @@ static Graph *fold_body(Lowering *l, const Fold *fold) {
   return subgraph_end(l, outer);
 }
 
-/* ONNX Runtime's Scan must take a step. Where there may be none to take, a Loop. */
+/* Where a Scan must take a step and there may be none to take. */
 static void fold_by_loop(Lowering *l, const Fold *fold, Value *const *inputs) {
   Loop *loop = loop_begin(l, "reduce_body", fold->size, false, inputs, fold->count);
   Value *step = reshape_to(l, loop->index, NULL, 0);
@@ -81,7 +82,7 @@ static void lower_reduce(Lowering *l) {
     else inputs[fold.count + i] = folded_axis_first(l, input(l, i), &fold, types[i]);
   }
   if (dim_is(fold.size, 0)) return;
-  if (!is_positive(fold.size)) {
+  if (!scan_can_run(l, fold.size)) {
     fold_by_loop(l, &fold, inputs);
     return;
   }

@@ -1,9 +1,7 @@
 /* Reductions and arg-reductions. cumulative.c has the running ones.
  *
- * What ONNX Runtime's operators give was measured, and is worked around where JAX gives something else:
- * - ReduceMax, ReduceMin, ArgMax and ArgMin skip NaN or not, depending on where it stands; JAX never skips it.
- * - ReduceSum and ReduceProd of integers go through double precision; JAX's wrap around.
- * - ReduceMax and ReduceMin of int64 take the lower halves for signed numbers when the upper ones are equal.
+ * JAX never skips a NaN, and its sums and products of integers wrap around: what a target's operators make of it is
+ * asked (target/quirks.inc), and worked around.
  */
 #include <math.h>
 
@@ -114,13 +112,15 @@ static Value *extreme(Lowering *l, Op op, Value *value, const int64_t *axes, siz
   if (dtype == DTYPE_BFLOAT16) value = cast_to(l, value, DTYPE_FLOAT32);
   if (dtype == DTYPE_UINT32) value = cast_to(l, value, DTYPE_FLOAT64);
   value = to_ordered(l, value);
-  if (value->type.dtype == DTYPE_INT64) return from_ordered(l, extreme_by_order(l, op, value, axes, count), dtype);
+  if (value->type.dtype == DTYPE_INT64 && target_quirk(l, QUIRK_CLIP_OF_INT64_BY_HALVES)) {
+    return from_ordered(l, extreme_by_order(l, op, value, axes, count), dtype);
+  }
   Value *result = reduce_along(l, ROW_HERE(l), op, value, axes, count);
-  if (dtype_is_float(dtype)) {
+  if (dtype_is_float(dtype) && target_quirk(l, QUIRK_REDUCE_EXTREME_SKIPS_NAN)) {
     Value *magnitude = EMIT_REDUCED(l, OP_ReduceL1, value, axes, count);
     result = EMIT_AROUND(l, OP_Min, result->type, result, magnitude);
   }
-  return cast_to(l, result, dtype);
+  return cast_to(l, from_ordered(l, result, dtype), dtype);
 }
 
 /* Is the sum of that many 32-bit integers exact in double precision? Unknown sizes are taken to be small. */
@@ -181,6 +181,7 @@ static Value *integer_product(Lowering *l, Value *value, const int64_t *axes, si
 
 Value *reduce_integers(Lowering *l, Op op, Value *value, const int64_t *axes, size_t count) {
   bool sum = op == OP_ReduceSum;
+  if (!target_quirk(l, QUIRK_INTEGER_SUM_IN_DOUBLE)) return reduce_along(l, ROW_HERE(l), op, value, axes, count);
   return sum ? integer_sum(l, value, axes, count) : integer_product(l, value, axes, count);
 }
 
@@ -288,7 +289,7 @@ static void lower_arg_extreme(Lowering *l) {
   if (count != 1) unsupported(l, "the index of an extreme over %zu axes has no meaning", count);
   if (is_empty(value->type)) {
     bind(l, 0, filled(l, type, tensor_scalar(l, type.dtype, 0)));
-  } else if (dtype_is_float(value->type.dtype)) {
+  } else if (dtype_is_float(value->type.dtype) && target_quirk(l, QUIRK_ARG_EXTREME_SKIPS_NAN)) {
     bind(l, 0, cast_to(l, first_extreme_or_nan(l, l->plugin->op, value, axes[0]), type.dtype));
   } else {
     Value *place = first_extreme(l, ROW_HERE(l), l->plugin->op, to_ordered(l, value), axes[0]);

@@ -6,7 +6,12 @@
 #include "lower/window/pooling.h"
 #include "onnx/facts/schema.h"
 
-enum { MAX_POOL_SPACE = 3 /* spatial axes that ONNX Runtime pools over */, AVERAGE_DILATION = 19 };
+enum { AVERAGE_DILATION = 19 };
+
+/* Spatial axes that the target pools over. */
+static uint32_t most_pooled(const Lowering *l) {
+  return target_quirk(l, QUIRK_POOLS_OVER_THREE_AXES) ? 3 : MAX_RANK - 2;
+}
 
 /* The order of axes that puts the ones to pool over last. */
 typedef struct PoolLayout {
@@ -16,7 +21,7 @@ typedef struct PoolLayout {
 } PoolLayout;
 
 /* Axes that no window moves along may stand among the spatial ones: better than moving data. */
-static bool find_layout(const WindowAxis *axes, uint32_t rank, PoolLayout *layout) {
+static bool find_layout(const Lowering *l, const WindowAxis *axes, uint32_t rank, PoolLayout *layout) {
   size_t outer = 0, space = 0;
   for (uint32_t i = 0; i < rank; i++) {
     if (window_axis_is_trivial(&axes[i])) layout->order[outer++] = i;
@@ -24,7 +29,7 @@ static bool find_layout(const WindowAxis *axes, uint32_t rank, PoolLayout *layou
   for (uint32_t i = 0; i < rank; i++) {
     if (!window_axis_is_trivial(&axes[i])) layout->order[outer + space++] = i;
   }
-  bool fits = rank >= 3 && rank <= 2 + MAX_POOL_SPACE && window_axis_is_trivial(&axes[0]);
+  bool fits = rank >= 3 && rank <= 2 + most_pooled(l) && window_axis_is_trivial(&axes[0]);
   bool channels_first = fits && window_axis_is_trivial(&axes[1]);
   if (channels_first || (fits && window_axis_is_trivial(&axes[rank - 1]))) {
     layout->order[0] = 0;
@@ -35,7 +40,7 @@ static bool find_layout(const WindowAxis *axes, uint32_t rank, PoolLayout *layou
   }
   layout->outer = outer;
   layout->space = space;
-  return space >= 1 && space <= MAX_POOL_SPACE;
+  return space >= 1 && space <= most_pooled(l);
 }
 
 /* The element type to pool in; DTYPE_NONE: none does it exactly. */
@@ -75,7 +80,7 @@ static bool can_pool(Lowering *l, bool sum, const WindowAxis *axes, size_t space
 }
 
 static void set_pool_attributes(Node *node, const WindowAxis *axes, size_t space, AutoPad automatic) {
-  int64_t windows[MAX_POOL_SPACE], strides[MAX_POOL_SPACE], dilations[MAX_POOL_SPACE], pads[2 * MAX_POOL_SPACE];
+  int64_t windows[MAX_RANK], strides[MAX_RANK], dilations[MAX_RANK], pads[2 * MAX_RANK];
   bool dilated = false;
   for (size_t i = 0; i < space; i++) {
     windows[i] = axes[i].window.constant;
@@ -95,7 +100,7 @@ static void set_pool_attributes(Node *node, const WindowAxis *axes, size_t space
 /* value: [a, b, space…] */
 static Value *pool(Lowering *l, Op op, Value *value, const WindowAxis *axes, size_t space, AutoPad automatic) {
   bool sum = op == OP_ReduceSum, negate = op == OP_ReduceMin;
-  Dim dims[2 + MAX_POOL_SPACE] = {value->type.dims[0], value->type.dims[1]};
+  Dim dims[MAX_RANK] = {value->type.dims[0], value->type.dims[1]};
   double size = 1;
   for (size_t i = 0; i < space; i++) {
     dims[i + 2] = axes[i].count;
@@ -114,7 +119,7 @@ static Value *pool(Lowering *l, Op op, Value *value, const WindowAxis *axes, siz
 static Value *merge_outer(Lowering *l, Value *value, const PoolLayout *layout) {
   if (layout->outer == 2) return value;
   const Dim *from = value->type.dims;
-  Dim dims[2 + MAX_POOL_SPACE] = {dim_of(1), dim_of(1)};
+  Dim dims[MAX_RANK] = {dim_of(1), dim_of(1)};
   if (layout->outer == 1) dims[1] = from[0];
   if (layout->outer > 2) dims[0] = from[0];
   for (size_t i = 1; layout->outer > 2 && i < layout->outer; i++) dims[1] = dim_multiply(l->context, dims[1], from[i]);
@@ -126,8 +131,8 @@ Value *pool_windows(Lowering *l, Op op, Value *operand, const WindowAxis *axes) 
   PoolLayout layout;
   Type type = operand->type;
   DType compute = pool_dtype(l, op, type.dtype);
-  if (compute == DTYPE_NONE || !find_layout(axes, type.rank, &layout)) return NULL;
-  WindowAxis space[MAX_POOL_SPACE];
+  if (compute == DTYPE_NONE || !find_layout(l, axes, type.rank, &layout)) return NULL;
+  WindowAxis space[MAX_RANK];
   bool symbolic = false, pad_before, sum = op == OP_ReduceSum;
   for (size_t i = 0; i < layout.space; i++) {
     space[i] = axes[layout.order[layout.outer + i]];

@@ -15,8 +15,6 @@ enum {
   EXTERNAL_LOCATION = 1, /* TensorProto.DataLocation */
 };
 
-const Dim UNRANKED[1];
-
 typedef struct Scope {
   Graph *graph;
   const struct Scope *outer; /* NULL for a main graph or function body */
@@ -587,6 +585,18 @@ static void read_graph(Reader *reader, Wire message, Graph *graph, const Scope *
   link_nodes(reader, message, FIELD_GRAPH_NODE, &scope);
 }
 
+static OpsetImport read_opset(Reader *reader, Wire message) {
+  OpsetImport import = {.domain = str_intern(reader->context, "")};
+  Field field;
+  while (wire_next(&message, &field)) {
+    if (field.key == AS_BYTES(FIELD_OPSET_DOMAIN)) import.domain = text_of(reader, &field);
+    if (field.key == AS_VARINT(FIELD_OPSET_VERSION)) import.version = (int64_t)field.value;
+  }
+  return import;
+}
+
+static bool is_own_domain(Str domain) { return !*domain || str_is(domain, "ai.onnx"); }
+
 static void read_function_field(Reader *reader, Function *function, const Wire *wire, const Field *field) {
   switch (field->key) {
     case AS_BYTES(FIELD_FUNCTION_NAME): function->name = text_of(reader, field); break;
@@ -605,6 +615,11 @@ static void read_function_field(Reader *reader, Function *function, const Wire *
         if (inner.key == AS_BYTES(FIELD_ATTRIBUTE_NAME)) parts.name = text_of(reader, &inner);
       }
       array_push(reader->context, &function->attributes, parts.name);
+      break;
+    }
+    case AS_BYTES(FIELD_FUNCTION_OPSET_IMPORT): {
+      OpsetImport import = read_opset(reader, wire_inside(wire, field));
+      if (is_own_domain(import.domain)) function->opset = import.version;
       break;
     }
     case AS_BYTES(FIELD_FUNCTION_METADATA_PROPS):
@@ -638,16 +653,6 @@ static void read_function(Reader *reader, Wire message) {
 
 /* ---- the model ---- */
 
-static OpsetImport read_opset(Reader *reader, Wire message) {
-  OpsetImport import = {.domain = str_intern(reader->context, "")};
-  Field field;
-  while (wire_next(&message, &field)) {
-    if (field.key == AS_BYTES(FIELD_OPSET_DOMAIN)) import.domain = text_of(reader, &field);
-    if (field.key == AS_VARINT(FIELD_OPSET_VERSION)) import.version = (int64_t)field.value;
-  }
-  return import;
-}
-
 static void read_model_field(Reader *reader, const Wire *wire, const Field *field) {
   Model *model = reader->model;
   switch (field->key) {
@@ -656,7 +661,7 @@ static void read_model_field(Reader *reader, const Wire *wire, const Field *fiel
     case AS_BYTES(FIELD_MODEL_PRODUCER_VERSION): model->producer_version = text_of(reader, field); break;
     case AS_BYTES(FIELD_MODEL_OPSET_IMPORT): {
       OpsetImport import = read_opset(reader, wire_inside(wire, field));
-      if (!*import.domain || str_is(import.domain, "ai.onnx")) model->opset = import.version;
+      if (is_own_domain(import.domain)) model->opset = import.version;
       array_push(reader->context, &model->opsets, import);
       break;
     }

@@ -31,10 +31,6 @@ const StoredTensor *tensor_stored(const Model *model, const Tensor *tensor);
 bool stored_next_string(Context *context, const StoredTensor *stored, size_t *cursor, const char **text,
                         size_t *length);
 
-/* A type whose number of dimensions is not known: rank 0 with these dims. */
-extern const Dim UNRANKED[1];
-static inline bool type_is_unranked(Type type) { return type.dims == UNRANKED; }
-
 /* The dimension of which nothing is known prints as this. */
 #define UNKNOWN_DIMENSION "?"
 

@@ -118,6 +118,7 @@ struct Function {
   Graph *body; /* its name is the function's without the number that tells definitions apart */
   ARRAY(Str) attributes;
   MetadataList metadata;
+  int64_t opset;        /* of ONNX's own domain where a file gives the function one of its own; else 0 */
   ARRAY(Graph *) twins; /* bodies that were the same, made for other calls that share this definition */
 };
 
@@ -143,12 +144,13 @@ struct Model {
   ARRAY(OpsetImport) opsets;
   ARRAY(Function *) functions;
   MetadataList metadata;
-  Str no_domain;           /* "" */
-  Str op_types[OP_COUNT];  /* names of operators once they were needed */
-  const char *pass;        /* that is running, or NULL */
-  ARRAY(Removal) removals; /* by passes, for the ledger */
-  Map stored;              /* of a model read from a file: where tensors without plain data have theirs (read.h) */
-  Map messages;            /* likewise: nodes, initializers and functions by where their message begins */
+  const struct Target *target; /* what it is made for (target/target.h); NULL: the newest ONNX Runtime */
+  Str no_domain;               /* "" */
+  Str op_types[OP_COUNT];      /* names of operators once they were needed */
+  const char *pass;            /* that is running, or NULL */
+  ARRAY(Removal) removals;     /* by passes, for the ledger */
+  Map stored;                  /* of a model read from a file: where tensors without plain data have theirs (read.h) */
+  Map messages;                /* likewise: nodes, initializers and functions by where their message begins */
 };
 
 Model *model_new(Context *context, Provenance *provenance, int64_t opset);

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "target/target.h"
 #include "types/numbers.h"
 
 static double triangle(double distance) { return distance < 1 ? 1 - distance : 0; }
@@ -103,7 +104,8 @@ float resize_scale(int64_t from, int64_t to) {
   return floorf((float)from * scale) == (float)to ? scale : 0;
 }
 
-bool resize_runs_on(ResizeKind kind, uint32_t rank, const bool *changed, bool shrinks) {
+bool resize_runs_on(const Model *model, ResizeKind kind, uint32_t rank, const bool *changed, bool shrinks) {
+  if (!target_has(model->target, QUIRK_RESIZE_ALONG_SOME_AXES)) return true;
   if (resize_is_nearest(kind) || rank == 2) return true;
   if (rank < 2 || rank > 5 || (kind != RESIZE_LINEAR && rank != 4)) return false;
   if (kind == RESIZE_CUBIC && shrinks) return false;

@@ -24,8 +24,8 @@ ResizeKind resize_kind_of_matrix(const Tensor *matrix, bool rows_are_results);
 ResizeKind resize_kind_of_indices(const Tensor *indices, int64_t from);
 /* The scale that gives this size; 0: there is none. */
 float resize_scale(int64_t from, int64_t to);
-/* Does ONNX Runtime resize these axes of so many, also when it moves Transposes past it? It does not interpolate
+/* Does the target resize these axes of so many, also when it moves Transposes past it? It does not interpolate
  * cubically over channels last when one of them gets smaller. */
-bool resize_runs_on(ResizeKind kind, uint32_t rank, const bool *changed, bool shrinks);
+bool resize_runs_on(const Model *model, ResizeKind kind, uint32_t rank, const bool *changed, bool shrinks);
 
 #endif

@@ -1,10 +1,10 @@
 /* softmax(scale * Q Kᵀ + bias, masked) V as one operator over four axes: batch, head, position, feature.
  *
- * Measured with ONNX Runtime: a row whose scores are all masked, by false or by the lowest number or -inf added, gives
- * 0, where JAX gives NaN or the mean of the values; with any other number added it gives the mean as well. So a mask
- * becomes an input of its own only where it is known that every row keeps something; else, where JAX would put a large
- * number in place of a score, that number is added to it: what it is added to vanishes in it. A mask must have the
- * last two axes of the scores; it is broadcast over the others.
+ * QUIRK_ATTENTION_OF_MASKED_ROW_IS_ZERO: a row whose scores are all masked, by false or by the lowest number or -inf
+ * added, gives 0, where JAX gives NaN or the mean of the values; with any other number added it gives the mean as well.
+ * So a mask becomes an input of its own only where it is known that every row keeps something; else, where JAX would
+ * put a large number in place of a score, that number is added to it: what it is added to vanishes in it. A mask must
+ * have the last two axes of the scores; it is broadcast over the others.
  *
  * Only of float32: with halves, whose scores JAX computes in float32, the operator has four times the error of the
  * single steps and is no faster. */

@@ -2,15 +2,17 @@
  *
  * Programs that have their channels last get a Transpose before and one after; next to a convolution both cancel.
  *
- * ONNX Runtime has no kernel for GroupNormalization: it takes it apart into some twenty nodes, which compute the
- * variance as the mean of squares less the square of the mean. An InstanceNormalization of the groups is exact and
- * takes half the time, so that it is preferred, unless operators of their own are asked for.
+ * A target may have no kernel for GroupNormalization (QUIRK_GROUP_NORMALIZATION_HAS_NO_KERNEL) and take it apart into
+ * some twenty nodes, which compute the variance as the mean of squares less the square of the mean. An
+ * InstanceNormalization of the groups is exact and takes half the time, so that it is preferred, unless operators of
+ * their own are asked for.
  */
 #include <math.h>
 
 #include "onnx/facts/schema.h"
 #include "passes/layout/permute_axes.h"
 #include "passes/pattern.h"
+#include "target/target.h"
 #include "types/numbers.h"
 
 enum {
@@ -248,7 +250,8 @@ static bool emit_normalization(Match *match, const Normalization *n) {
   Value *x = match->values[X_SLOT];
   bool instance = n->grouping.groups == n->grouping.channels, last = n->grouping.axis != 1;
   bool by_instance = (!n->scale || constant_of(n->scale)) && (!n->bias || constant_of(n->bias));
-  bool preferred = prefers_native(match) || (!by_instance && !match->values[DIFFERENCE]);
+  bool has_kernel = !target_has(rewriter->model->target, QUIRK_GROUP_NORMALIZATION_HAS_NO_KERNEL);
+  bool preferred = prefers_native(match) || has_kernel || (!by_instance && !match->values[DIFFERENCE]);
   bool group = match_opset(match) >= GROUP_NORMALIZATION && runs(match, OP_GroupNormalization) && preferred;
   if (!(n->epsilon >= 0) || !isfinite(n->epsilon) || !match_keeps_type(match)) return false;
   if (!group && !runs(match, OP_InstanceNormalization)) return false;

@@ -3,6 +3,7 @@
  * Gemm between two Reshapes takes as long. */
 #include "onnx/facts/schema.h"
 #include "passes/pattern.h"
+#include "target/target.h"
 
 enum { LEFT, RIGHT, PRODUCT, BIAS, SPLIT };
 
@@ -83,8 +84,8 @@ static Value *cast_to(Match *match, Value *value, DType dtype) {
   return node->outputs[0];
 }
 
-/* Aᵀ v = v A, which spares the Transpose. ONNX Runtime, which would make it a part of the product, also through a Cast,
- * is wrong about a vector on the right. */
+/* Aᵀ v = v A, which spares the Transpose, and a target that would make it a part of the product its fault
+ * (QUIRK_MATMUL_MERGES_TRANSPOSE). */
 static bool fuse_transposed_times_vector(Match *match) {
   Value *left = match->values[LEFT], *vector = match->values[RIGHT];
   if (left->type.dtype == DTYPE_NONE || vector->type.dtype == DTYPE_NONE || vector->type.rank != 1) return false;
@@ -131,9 +132,9 @@ static Value *cast_first(Match *match, Value *operand) {
   return moved->outputs[0];
 }
 
-/* ONNX Runtime makes a Transpose a part of the product, also through a Cast, and crashes on one that moves the first
- * axis when the other operand is a matrix. Half precision it casts itself, so that there the Cast is written out. */
+/* Half precision is cast by the runtime itself, so that there the Cast is written out. */
 static bool fuse_cast_before_transpose(Match *match) {
+  if (!target_has(match->rewriter->model->target, QUIRK_MATMUL_MERGES_TRANSPOSE_THROUGH_CAST)) return false;
   Value *left = match->values[LEFT], *right = match->values[RIGHT];
   if (left->type.dtype == DTYPE_NONE || right->type.dtype == DTYPE_NONE) return false;
   if (!is_matrix(left) && !is_matrix(right)) return false;

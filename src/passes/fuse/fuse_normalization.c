@@ -7,6 +7,7 @@
 
 #include "onnx/facts/schema.h"
 #include "passes/pattern.h"
+#include "target/target.h"
 #include "types/numbers.h"
 
 enum { X_SLOT, MEAN, VARIANCE, EPSILON, SCALE, MEAN_OF_X, MEAN_OF_SQUARES, DIFFERENCE, INNER, BIAS };
@@ -228,7 +229,7 @@ static bool fuse_instance_bias(Match *match) {
 
 /* ---- BatchNormalization ---- */
 
-/* ONNX Runtime computes x * scale + (bias - mean * scale): as good while the mean is of the size of the deviation. */
+/* x * scale + (bias - mean * scale) is as good while the mean is of the size of the deviation. */
 static bool is_well_conditioned(const Tensor *mean, const Tensor *scale, const Tensor *bias) {
   size_t width = dtype_bytes(mean->dtype, 1);
   if (mean->size != scale->size || bias->size != mean->size) return false;
@@ -252,7 +253,9 @@ static bool fuse_batch(Match *match) {
     if (!varies_by_channel(value->type, type) || value->type.dtype != type.dtype) return false;
   }
   const Tensor *mean = constant_of(match->values[MEAN]), *scale = constant_of(match->values[SCALE]);
-  if (!prefers_native(match) && !is_well_conditioned(mean, scale, constant_of(match->values[BIAS]))) return false;
+  bool centred = !target_has(match->rewriter->model->target, QUIRK_BATCH_NORMALIZATION_IS_NOT_CENTRED);
+  if (!centred && !prefers_native(match) && !is_well_conditioned(mean, scale, constant_of(match->values[BIAS])))
+    return false;
   for (size_t i = 0; i < 3; i++) inputs[i + 1] = shaped(match, match->values[slots[i]], channel);
   inputs[4] = filled(match, channel, 1);
   if (!inputs[1] || !inputs[2] || !inputs[3] || !inputs[4]) return false;

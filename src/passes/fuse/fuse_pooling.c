@@ -7,6 +7,7 @@
 
 #include "passes/layout/permute_axes.h"
 #include "passes/pattern.h"
+#include "target/target.h"
 
 enum { SOURCE, PADDED, TURNED, POOLED, SIZE, DIVISOR };
 
@@ -100,11 +101,11 @@ static Value *turned(Match *match, const Node *transpose, const AxisOrder *order
   return node->outputs[0];
 }
 
-/* ONNX Runtime (1.31) makes a Pad with zeros a part of the MaxPool after it even where elements are negative, unless
- * the MaxPool says by auto_pad how it is padded: not at all. */
+/* Where a Pad with zeros would be made a part of the MaxPool after it, auto_pad says that that is not padded. */
 static void keep_padding_apart(const Match *match, const Pads *pads) {
   Node *pool = match->root;
   const Attribute *own = node_attribute(pool, "pads");
+  if (!target_has(match->rewriter->model->target, QUIRK_MAX_POOL_TAKES_IN_PADS)) return;
   if (!node_is(pool, OP_MaxPool) || match->values[TURNED] || pads->fill != 0 || node_attribute(pool, "auto_pad"))
     return;
   for (size_t i = 0; own && i < own->count; i++) {

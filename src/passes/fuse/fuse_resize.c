@@ -318,22 +318,22 @@ static bool sizes_can_be_said(const Plan *plan, Type source) {
 }
 
 /* Do the axes that change, in this order of all, run? */
-static bool runs_in(const Plan *plan, const AxisOrder *order) {
+static bool runs_in(const Model *model, const Plan *plan, const AxisOrder *order) {
   bool changed[MOST_PERMUTED], shrinks = false;
   for (uint32_t i = 0; i < order->rank; i++) {
     const AxisChange *change = &plan->changes[order->from[i]];
     changed[i] = change->kind != RESIZE_NONE;
     shrinks = shrinks || (changed[i] && change->to < change->from);
   }
-  return resize_runs_on(plan->kind, order->rank, changed, shrinks);
+  return resize_runs_on(model, plan->kind, order->rank, changed, shrinks);
 }
 
 /* The order with the changed axes last, where they have to be. */
-static bool find_turn(Plan *plan, uint32_t rank) {
+static bool find_turn(const Model *model, Plan *plan, uint32_t rank) {
   AxisOrder *turn = &plan->turn;
   *turn = (AxisOrder){.rank = rank};
   for (uint32_t i = 0; i < rank; i++) turn->from[i] = i;
-  if (!runs_in(plan, turn)) {
+  if (!runs_in(model, plan, turn)) {
     uint32_t at = 0;
     for (uint32_t pass = 0; pass < 2; pass++) {
       for (uint32_t i = 0; i < rank; i++) {
@@ -342,7 +342,7 @@ static bool find_turn(Plan *plan, uint32_t rank) {
     }
   }
   for (uint32_t i = 0; i < rank; i++) turn->to[turn->from[i]] = i;
-  return runs_in(plan, turn);
+  return runs_in(model, plan, turn);
 }
 
 static bool make_plan(Finder *finder, Chain *chain, Plan *plan) {
@@ -353,7 +353,7 @@ static bool make_plan(Finder *finder, Chain *chain, Plan *plan) {
   if (!schema_runs(OP_Resize, variant, opset, source.dtype)) return false;
   if (plan->kind == RESIZE_CUBIC_ANTIALIAS && opset < ANTIALIAS) return false;
   if (!sizes_can_be_said(plan, source)) return false;
-  if (!find_turn(plan, source.rank)) return false;
+  if (!find_turn(finder->rewriter.model, plan, source.rank)) return false;
   AxisOrder rest = order_then(order_inverse(plan->turn), plan->order);
   plan->chain = chain;
   plan->length = chain->count;

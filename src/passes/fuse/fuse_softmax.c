@@ -4,6 +4,7 @@
 
 #include "onnx/facts/schema.h"
 #include "passes/pattern.h"
+#include "target/target.h"
 
 enum { X_SLOT, MAXIMUM, LENGTH, SUM, SHIFT, SHIFTED, TOTAL, LARGEST, EXP, DIFFERENCE };
 #define X ANY(X_SLOT)
@@ -82,8 +83,10 @@ static bool fuse_log_sum_exp(Match *match) {
 /* jax.nn.logsumexp takes the absolute value, for its signed form. */
 #define LOG_OF(total) OP(Log, EITHER(OP(Abs, total), total))
 
-/* In double precision ONNX Runtime adds 1e-20 to the sum, and makes numbers of what is NaN. */
-static bool fuse_log_softmax(Match *match) { return match_dtype(match) != DTYPE_FLOAT64 && fuse_single_axis(match); }
+static bool fuse_log_softmax(Match *match) {
+  bool hides_nan = target_has(match->rewriter->model->target, QUIRK_LOG_SOFTMAX_OF_DOUBLE_HIDES_NAN);
+  return (match_dtype(match) != DTYPE_FLOAT64 || !hides_nan) && fuse_single_axis(match);
+}
 
 static const FusionRule rules[] = {
     {OP(Div, ANY(EXP), RESHAPED(TOTAL, TOTAL_OF(LARGEST_OF_X))), OP_Softmax, fuse_single_axis},

@@ -292,14 +292,13 @@ static ResizeKind resize_kind(const Node *node) {
   return node_int_or(node, "antialias", 0) ? RESIZE_CUBIC_ANTIALIAS : RESIZE_CUBIC;
 }
 
-/* ONNX Runtime interpolates along some axes only. */
 static bool resizes_in_order(const Node *node, const AxisOrder *order) {
   bool changed[MOST_PERMUTED];
   Type from = node_input(node, 0)->type, to = node->outputs[0]->type;
   for (uint32_t i = 0; i < order->rank; i++) {
     changed[i] = !dim_equal(from.dims[order->from[i]], to.dims[order->from[i]]);
   }
-  return resize_runs_on(resize_kind(node), order->rank, changed, false);
+  return resize_runs_on(node->graph->model, resize_kind(node), order->rank, changed, false);
 }
 
 static void permute_resize(Rewriter *rewriter, Node *node, const AxisOrder *order) {

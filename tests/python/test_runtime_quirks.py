@@ -1,0 +1,261 @@
+"""Each fact about a runtime that conversion relies on (src/target/quirks.inc), shown by the installed version.
+
+A case builds the smallest model with the fault and says whether the fault is there. A row that is open must show it;
+one that is closed must not, in versions after the last that did.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from jax2onnx import _core
+
+ROOT = Path(__file__).resolve().parents[2]
+CASES: dict[str, Callable[[], bool]] = {}
+
+
+def shows(function: Callable[[], bool]) -> Callable[[], bool]:
+    CASES[function.__name__.upper()] = function
+    return function
+
+
+def run(nodes, inputs, output=np.float32, constants=(), opset=21):
+    """The first output of the nodes, which is called y."""
+    kinds = {name: helper.np_dtype_to_tensor_dtype(value.dtype) for name, value in inputs.items()}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(name, kinds[name], value.shape) for name, value in inputs.items()],
+        [helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(np.dtype(output)), None)],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in dict(constants).items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(["y"], inputs)[0]
+
+
+def node(op: str, *inputs: str, to: str = "y", **attributes):
+    return helper.make_node(op, inputs, [to], **attributes)
+
+
+def refuses(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except Exception as error:
+        return "ONNXRuntimeError" in str(error)
+    return False
+
+
+def crashes(expression: str) -> bool:
+    """Whether a process of its own is killed by it, which names this module's functions."""
+    program = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); from test_runtime_quirks import *; "
+    return subprocess.run([sys.executable, "-c", program + expression], cwd=ROOT, capture_output=True).returncode < 0
+
+
+def with_nan(size: int, at: int) -> np.ndarray:
+    values = np.arange(size, dtype=np.float32)
+    values[at] = np.nan
+    return values
+
+
+@shows
+def arg_extreme_skips_nan():
+    found = [
+        run([node("ArgMax", "x", axis=1, keepdims=0)], {"x": with_nan(8, at)[None]}, np.int64)[0] for at in range(8)
+    ]
+    return found != list(range(8))
+
+
+@shows
+def attention_of_masked_row_is_zero():
+    q = np.ones((1, 1, 2, 4), np.float32)
+    mask = np.array([[False, False], [True, True]])
+    y = run([node("Attention", "q", "q", "q", "m")], {"q": q, "m": mask}, opset=23)
+    return (y[0, 0, 0] == 0).all()
+
+
+@shows
+def batch_normalization_is_not_centred():
+    constants = {"s": [1], "b": [0], "m": [1e4], "v": [1e-4]}
+    constants = {name: np.array(value, np.float32) for name, value in constants.items()}
+    y = run(
+        [node("BatchNormalization", "x", "s", "b", "m", "v")],
+        {"x": np.full((1, 1, 2), 1e4 + 0.5, np.float32)},
+        constants=constants,
+    )
+    return not np.allclose(y, 0.5 / np.sqrt(1.1e-4), rtol=1e-4)
+
+
+@shows
+def clip_of_int64_by_halves():
+    x = np.array([2**31 + 5, 1] * 8)
+    clipped = run([node("Clip", "x", "low", "high")], {"x": x}, np.int64, {"low": np.int64(0), "high": np.int64(2**40)})
+    rows = np.full((16, 5), 7)
+    rows[:, 0] = 2**31 + 5
+    largest = run([node("ReduceMax", "x", "a", keepdims=0)], {"x": rows}, np.int64, {"a": np.array([1])})
+    least = run([node("Max", "x", "z")], {"x": x, "z": np.full(16, 7)}, np.int64)
+    return (clipped != x).any() and (largest != 2**31 + 5).any() and (least != np.maximum(x, 7)).any()
+
+
+@shows
+def dft_loses_digits():
+    def error(length):
+        x = np.random.default_rng(0).standard_normal((1, length, 1)).astype(np.float32)
+        y = run([node("DFT", "x", axis=1)], {"x": x}, opset=17)
+        exact = np.fft.fft(x[0, :, 0].astype(np.float64))
+        return np.abs(y[0, :, 0] + 1j * y[0, :, 1] - exact).max() / np.abs(exact).max()
+
+    return error(1000) > 50 * error(1024)
+
+
+@shows
+def fmod_of_int64_in_double():
+    return run([node("Mod", "x", "d", fmod=1)], {"x": np.array([2**60 + 1]), "d": np.array([2])}, np.int64)[0] != 1
+
+
+@shows
+def group_normalization_has_no_kernel():
+    x = (1000 + np.random.default_rng(0).standard_normal((1, 2, 512))).astype(np.float32)
+    ones = {"s": np.ones(2, np.float32), "b": np.zeros(2, np.float32)}
+    y = run([node("GroupNormalization", "x", "s", "b", num_groups=1, epsilon=0.0)], {"x": x}, constants=ones)
+    wide = x.astype(np.float64)
+    return np.abs(y - (wide - wide.mean()) / wide.std()).max() > 1e-3
+
+
+@shows
+def integer_sum_in_double():
+    x = np.array([2**31 - 1, 1, 2], np.int32)
+    total = run([node("ReduceSum", "x", keepdims=0)], {"x": x}, np.int32)
+    product = run([node("ReduceProd", "x", keepdims=0)], {"x": np.array([65537, 65537], np.int32)}, np.int32)
+    return total != x.sum(dtype=np.int32) and product != np.int32(131073)
+
+
+@shows
+def log_softmax_of_double_hides_nan():
+    return not np.isnan(run([node("LogSoftmax", "x", axis=-1)], {"x": np.array([[1, np.nan]])}, np.float64)).all()
+
+
+@shows
+def matmul_merges_transpose():
+    matrix, vector = np.arange(9, dtype=np.float32).reshape(3, 3), np.arange(3, dtype=np.float32)
+    nodes = [node("Transpose", "m", to="t", perm=[1, 0]), node("MatMul", "t", "v")]
+    return not np.allclose(run(nodes, {"m": matrix, "v": vector}), matrix.T @ vector)
+
+
+def product_behind_cast():
+    nodes = [
+        node("Transpose", "x", to="t", perm=[1, 2, 0]),
+        helper.make_node("Cast", ["t"], ["c"], to=TensorProto.FLOAT),
+        node("MatMul", "c", "m"),
+    ]
+    return run(nodes, {"x": np.ones((2, 3, 4), np.float64), "m": np.ones((2, 5), np.float32)})
+
+
+@shows
+def matmul_merges_transpose_through_cast():
+    return crashes("product_behind_cast()")
+
+
+@shows
+def max_pool_skips_nan():
+    y = run([node("MaxPool", "x", kernel_shape=[2])], {"x": np.array([[[np.nan, 1, 2]]], np.float32)})
+    infinite = run([node("MaxPool", "x", kernel_shape=[2])], {"x": np.full((1, 1, 3), -np.inf, np.float32)})
+    return not np.isnan(y[0, 0, 0]) and np.isfinite(infinite).all()
+
+
+@shows
+def max_pool_takes_in_pads():
+    nodes = [node("Pad", "x", "p", to="q"), node("MaxPool", "q", kernel_shape=[2])]
+    y = run(nodes, {"x": np.array([[[-3, -2]]], np.float32)}, constants={"p": np.array([0, 0, 1, 0, 0, 1])})
+    return (y[0, 0, ::2] != 0).any()
+
+
+@shows
+def pools_over_three_axes():
+    return refuses(
+        lambda: run([node("MaxPool", "x", kernel_shape=[1, 1, 1, 2])], {"x": np.zeros((1, 1, 2, 2, 2, 2), np.float32)})
+    )
+
+
+@shows
+def reduce_extreme_skips_nan():
+    found = [run([node("ReduceMax", "x", keepdims=0)], {"x": with_nan(8, at)}) for at in range(8)]
+    return not np.isnan(found).all()
+
+
+@shows
+def resize_along_some_axes():
+    x = np.arange(2.0**5, dtype=np.float32).reshape(2, 2, 2, 2, 2)
+    sizes = np.array([2, 4, 2, 2, 2])
+    return refuses(lambda: run([node("Resize", "x", "", "", "s", mode="linear")], {"x": x}, constants={"s": sizes}))
+
+
+def scan(x: np.ndarray, axis: int) -> np.ndarray:
+    row = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "ro"]
+    body = helper.make_graph([node("Identity", "r", to="o")], "body", row[:1], row[1:])
+    axes = {"scan_input_axes": [axis], "scan_output_axes": [axis]}
+    return run([node("Scan", "x", body=body, num_scan_inputs=1, **axes)], {"x": x})
+
+
+@shows
+def scan_crashes_on_nothing():
+    return crashes("scan(np.zeros((0, 3), np.float32), 1)")
+
+
+@shows
+def scan_needs_a_step():
+    return refuses(lambda: scan(np.zeros((0, 2), np.float32), 0))
+
+
+@shows
+def scatter_forgets_nan():
+    inputs = {"x": np.zeros(2, np.float32), "i": np.array([0, 0]), "u": np.array([np.nan, 1], np.float32)}
+    return not np.isnan(run([node("ScatterElements", "x", "i", "u", reduction="max")], inputs)[0])
+
+
+@shows
+def sign_of_half_nan_is_zero():
+    return run([node("Sign", "x")], {"x": np.array([np.nan], np.float16)}, np.float16)[0] == 0
+
+
+def rows(capfd) -> list[dict]:
+    capfd.readouterr()
+    assert _core.tool(["j2o", "targets", "--json"]) == 0
+    return json.loads(capfd.readouterr().out)["quirks"]
+
+
+def version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")[:2]))
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_the_installed_runtime_still_has_it(name, capfd):
+    (row,) = [row for row in rows(capfd) if row["name"] == name]
+    installed = onnxruntime.__version__
+    expected = row["last"] is None or version(installed) <= version(row["last"])
+    assert bool(CASES[name]()) == expected, (
+        f"ONNX Runtime {installed} no longer shows {name}: write the last version that did into src/target/quirks.inc"
+        if expected
+        else f"ONNX Runtime {installed} shows {name} again: open its row in src/target/quirks.inc"
+    )
+
+
+def test_every_row_has_a_case_and_every_case_a_row(capfd):
+    assert sorted(row["name"] for row in rows(capfd)) == sorted(CASES)
+
+
+def test_the_documentation_has_the_table(capfd):
+    capfd.readouterr()
+    assert _core.tool(["j2o", "targets"]) == 0
+    assert capfd.readouterr().out in (ROOT / "docs/targets.md").read_text()
