@@ -135,6 +135,20 @@ const Tensor *unread_constant_of(const Value *value) {
   return readable(tensor) && dtype_bits(tensor->dtype) ? tensor : NULL;
 }
 
+static bool is_listed(Str list, Str name) {
+  size_t length = str_length(name);
+  for (const char *at = list; (at = strstr(at, name)) != NULL; at += length) {
+    if ((at == list || at[-1] == ',') && (at[length] == ',' || !at[length])) return true;
+  }
+  return false;
+}
+
+Str names_with(Context *context, Str names, const Tensor *tensor) {
+  Str more = !tensor ? NULL : tensor->made_of ? tensor->made_of : tensor->name;
+  if (!more || (names && is_listed(names, more))) return names;
+  return names ? str_intern(context, arena_format(&context->arena, "%s,%s", names, more)) : more;
+}
+
 static Graph *root_of(Graph *graph) {
   while (graph->owner) graph = graph->owner->graph;
   return graph;

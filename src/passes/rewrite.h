@@ -41,6 +41,9 @@ const Tensor *constant_of(const Value *value);
 /* The same for those who do not look at the elements of a large one: its data may yet have to be made (moved.h). */
 const Tensor *unread_constant_of(const Value *value);
 
+/* The names of weights in the list, and those that the tensor is or was made of; each once. NULL for none. */
+Str names_with(Context *context, Str names, const Tensor *tensor);
+
 /* A constant that graph can use: an initializer of the main graph, or inside a function a Constant node before
  * `before`. The origin is that of what the constant stands for. */
 Value *rewrite_constant(Rewriter *rewriter, Node *before, const Tensor *tensor, const Origin *origin);

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import onnx
 import pytest
 from export_check import all_initializers, all_nodes, metadata
+from flax import nnx
 
 from jax2onnx import _core, to_onnx
 
@@ -129,3 +130,33 @@ def test_stripping_leaves_nothing(tmp_path):
     assert _core.tool_output(["j2o", "strip", str(full), "-o", str(full)])[0] == 0
     assert full.read_bytes() == plain.read_bytes()
     onnx.checker.check_model(onnx.load(plain))
+
+
+# Weights that passes made out of others
+
+
+class Stem(nnx.Module):
+    def __init__(self, rngs):
+        self.conv = nnx.Conv(3, 4, (3, 3), rngs=rngs)
+        self.norm = nnx.BatchNorm(4, use_running_average=True, rngs=rngs)
+
+    def __call__(self, x):
+        return self.norm(self.conv(x))
+
+
+class Net(nnx.Module):
+    def __init__(self):
+        self.stem = Stem(nnx.Rngs(0))
+
+    def __call__(self, x):
+        return nnx.relu(self.stem(x))
+
+
+def test_a_weight_made_of_others_is_called_after_what_it_is():
+    model = to_onnx(Net(), [(1, 8, 8, 3)], stacktrace_metadata="full")
+    found = {
+        tensor.name: metadata(tensor).get("pkg.jax2onnx.made_of", "").split(",") for tensor in model.graph.initializer
+    }
+    assert {"stem.conv.kernel", "stem.conv.bias"} <= found.keys()
+    assert {"stem.conv.kernel", "stem.norm.scale"} <= set(found["stem.conv.kernel"])
+    assert {"stem.norm.mean", "stem.norm.bias"} <= set(found["stem.conv.bias"])

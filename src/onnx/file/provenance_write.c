@@ -66,7 +66,7 @@ void put_initializer_provenance(ProvenanceWriter *writer, Encoder *encoder, cons
   const Origin *origin = initializer_origin(value);
   if (!origin || writer->level == METADATA_OFF) return;
   if (writer->table) put_reference(writer, encoder, FIELD_TENSOR_METADATA_PROPS, value->scratch);
-  else put_origin(writer, encoder, FIELD_TENSOR_METADATA_PROPS, origin, value->made_of);
+  else put_origin(writer, encoder, FIELD_TENSOR_METADATA_PROPS, origin, value->tensor->made_of);
 }
 
 /* ---- the compact level ---- */
@@ -145,7 +145,7 @@ static void number_origins(ProvenanceWriter *writer, const Graph *graph) {
   for (size_t i = 0; i < graph->initializers.count; i++) {
     Value *value = graph->initializers.items[i];
     const Origin *origin = initializer_origin(value);
-    if (origin) value->scratch = (void *)(uintptr_t)reference_of(writer, origin, value->made_of);
+    if (origin) value->scratch = (void *)(uintptr_t)reference_of(writer, origin, value->tensor->made_of);
   }
 }
 

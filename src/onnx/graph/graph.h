@@ -46,7 +46,6 @@ struct Value {
   const Tensor *tensor;  /* an initializer's data, else NULL */
   const Origin *origin;  /* of a constant that a pass folded; else NULL */
   const Origin *literal; /* of an initializer that the program holds: the equation that used it first; else NULL */
-  Str made_of;           /* of an initializer that was computed from weights: their names; else NULL */
   Heir heir;             /* of an initializer that nothing uses any more */
   Use *uses;
   uint32_t output_index; /* which output of its producer */

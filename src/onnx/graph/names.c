@@ -73,9 +73,40 @@ static void take_fixed(Graph *graph, void *data) {
   }
 }
 
+static size_t first_length(Str names) { return strcspn(names, ","); }
+
+/* "stem.conv.bias" beside a weight that is, or was made of, "stem.conv.kernel". NULL when that is not known. */
+static Str bias_beside(Namer *namer, const Tensor *weight) {
+  Str names = !weight ? NULL : weight->made_of ? weight->made_of : weight->name;
+  if (!names) return NULL;
+  size_t length = first_length(names);
+  while (length && names[length - 1] != '.' && names[length - 1] != '/') length--;
+  if (!length) return NULL;
+  return str_intern(namer->context, arena_format(&namer->context->arena, "%.*sbias", (int)length, names));
+}
+
+static bool has_bias(const Node *node) {
+  return node_is(node, OP_Conv) || node_is(node, OP_ConvTranspose) || node_is(node, OP_Gemm);
+}
+
+/* What was made of weights goes by the name of the first; as the bias of a layer, by the name of the layer's. */
+static Str made_name(Namer *namer, const Value *value) {
+  Str names = value->tensor->made_of;
+  if (!names) return NULL;
+  const Use *use = value->uses;
+  bool is_bias = use && use->node && has_bias(use->node) && use == &use->node->inputs[2];
+  Str bias = is_bias && use->node->inputs[1].value ? bias_beside(namer, use->node->inputs[1].value->tensor) : NULL;
+  return bias ? bias : str_intern_sized(namer->context, names, first_length(names));
+}
+
 static void name_initializer(Namer *namer, Value *value) {
   if (is_named(namer, value)) return;
   const Tensor *tensor = value->tensor;
+  Str made = made_name(namer, value);
+  if (made) {
+    value->name = unique(namer, made);
+    return;
+  }
   if (tensor->name) {
     value->name = unique(namer, tensor->name);
     return;

@@ -98,17 +98,21 @@ static const char *how_folded(const Node *node, const Tensor *result) {
 
 /* What is made of one weight, whatever constants help, keeps a name that tells which it is. */
 static const Tensor *named_after_input(Rewriter *rewriter, const Node *node, const Tensor *result) {
-  Str name = NULL;
+  Str name = NULL, names = NULL;
+  bool several = false;
   for (uint32_t i = 0; i < node->input_count; i++) {
     const Tensor *from = unread_constant_of(node_input(node, i));
+    names = names_with(rewriter->context, names, from);
     if (!from || !from->name || from->name == name) continue;
-    if (name) return result;
+    several = several || name;
     name = from->name;
   }
-  if (!name) return result;
+  if (!names) return result;
   Arena *arena = &rewriter->context->arena;
   Tensor *named = arena_copy(arena, result, sizeof *result);
-  named->name = str_intern(rewriter->context, arena_format(arena, "%s_%s", name, how_folded(node, result)));
+  named->made_of = names;
+  if (!several && name)
+    named->name = str_intern(rewriter->context, arena_format(arena, "%s_%s", name, how_folded(node, result)));
   return named;
 }
 

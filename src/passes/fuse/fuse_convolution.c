@@ -174,6 +174,7 @@ static Value *scaled_weight(Match *match, const Node *inner, const Affine *affin
   if (!scaled) scaled = scaled_elements(match, weight, layout, affine);
   if (!scaled) return NULL;
   if (weight->name) scaled->name = str_intern(context, arena_format(&context->arena, "%s_scaled", weight->name));
+  scaled->made_of = names_with(context, names_with(context, NULL, weight), unread_constant_of(match->values[OPERAND]));
   return match_constant(match, scaled);
 }
 
@@ -207,6 +208,8 @@ static Value *shifted_bias(Match *match, const Node *inner, const Affine *affine
   bias->dims = arena_copy(&context->arena, &affine->channels, sizeof affine->channels);
   bias->data = arena_new_array(&context->arena, bias->size, char);
   bias->name = bias_name(match, constant_of(value ? value : match->values[OPERAND]), as_it_was);
+  Str names = names_with(context, NULL, unread_constant_of(value));
+  if (!as_it_was) bias->made_of = names_with(context, names, unread_constant_of(match->values[OPERAND]));
   for (int64_t i = 0; i < affine->channels; i++) {
     double number =
         (old ? old[i] : 0) * (affine->scale ? affine->scale[i] : 1) + (affine->shift ? affine->shift[i] : 0);

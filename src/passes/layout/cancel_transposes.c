@@ -286,6 +286,7 @@ static Value *reshaped_constant(Layout *layout, const Value *value, Type type) {
   tensor->dims = dims;
   if (from->name && !strstr(from->name, "_reshaped")) {
     tensor->name = str_intern(rewriter->context, arena_format(arena, "%s_reshaped", from->name));
+    tensor->made_of = names_with(rewriter->context, NULL, from);
   }
   const Node *producer = value->producer;
   return rewrite_constant(rewriter, layout->graph->first, tensor, producer ? producer->origin : value->origin);
