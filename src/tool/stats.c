@@ -228,7 +228,8 @@ static uint64_t provenance_bytes(const Stats *stats) {
   for (size_t i = 0; i < stats->keys.items.count; i++) {
     const Tally *tally = stats->keys.items.items[i];
     bool ours = str_begins(tally->key, METADATA_PREFIX) || str_is(tally->key, METADATA_REFERENCE);
-    if (ours || str_begins(tally->key, TORCH_PREFIX)) bytes += tally->bytes;
+    bool is_module = str_is(tally->key, METADATA_NAMESPACE);
+    if (ours || is_module || str_begins(tally->key, TORCH_PREFIX)) bytes += tally->bytes;
   }
   return bytes;
 }

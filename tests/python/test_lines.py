@@ -12,11 +12,8 @@ from reader_answers import READERS, Model, exported
 from jax2onnx.__main__ import main
 from jax2onnx._commands.command import OK
 
-LOST = {"causal_attention", "rotary_in_halves"}  # what a fusing pass made of a constant has no trace of it yet
-EVERY = [pytest.param(one, marks=pytest.mark.xfail if one.name in LOST else (), id=one.name) for one in PROGRAMS]
 
-
-@pytest.mark.parametrize("program", EVERY)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 @pytest.mark.parametrize("level", ["full", "compact"])
 def test_every_line_is_found_by_all_readers(program, level, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
