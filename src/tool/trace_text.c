@@ -97,8 +97,9 @@ static bool has_any(const char *path, size_t length, const char *const *parts, s
   return false;
 }
 
+/* The last: this package's own wrappers, when it is not installed but run from its source tree. */
 bool is_library_file(const char *path, size_t length) {
-  static const char *const parts[] = {"site-packages/", "dist-packages/", "/lib/python3", "<frozen"};
+  static const char *const parts[] = {"site-packages/", "dist-packages/", "/lib/python3", "<frozen", "jax2onnx/_door/"};
   return has_any(path, length, parts, sizeof parts / sizeof *parts);
 }
 
