@@ -50,13 +50,15 @@ static void release(Cleanup *cleanup) {
   if (output->main) give_up_file(output->main);
   for (OutputFile *file = output->companions; file; file = file->next) give_up_file(file);
   unlock(output);
+  close_descriptor(&output->awaited);
+  close_descriptor(&output->dead);
   close_descriptor(&output->folder);
 }
 
 Output *output_open(Context *context, const char *path, const OutputOptions *options) {
   Output *output = arena_new(&context->arena, Output);
   *output = (Output){.cleanup.run = release, .context = context, .options = *options, .path = path};
-  output->folder = output->lock = -1;
+  output->folder = output->lock = output->awaited = output->dead = -1;
   cleanup_push(context, &output->cleanup);
   output_find_target(output);
   return output;
@@ -231,18 +233,25 @@ static bool wait_for_lock(const Output *output, int descriptor) {
   return true;
 }
 
-/* The lock goes with its file: who waited for one that is gone takes the next. Without locks outputs are as whole, but
- * what they replace may stay. */
+/* The lock goes with its file: who waited for one that is gone takes the next, and so does who found one that was gone
+ * before it was open. Without locks outputs are as whole, but what they replace may stay. */
 static void take_lock(Output *output) {
   if (output->lock >= 0) return;
   output->lock_name = output_hidden_name(output, "lock");
-  for (;;) {
-    output->lock = open_lock(output);
-    if (output->lock < 0 && errno == EINTR) continue;
-    if (output->lock < 0) return;
-    bool held = wait_for_lock(output, output->lock);
-    if (held && output_still_named(output, output->lock_name, output->lock)) return;
-    close_descriptor(&output->lock);
+  for (int missed = 0; missed < MOST_TRIES;) {
+    output->awaited = open_lock(output);
+    if (output->awaited < 0 && errno != EINTR && errno != ENOENT) return;
+    if (output->awaited < 0) {
+      missed += errno == ENOENT;
+      continue;
+    }
+    bool held = wait_for_lock(output, output->awaited);
+    if (held && output_still_named(output, output->lock_name, output->awaited)) {
+      output->lock = output->awaited;
+      output->awaited = -1;
+      return;
+    }
+    close_descriptor(&output->awaited);
     if (!held) return;
   }
 }

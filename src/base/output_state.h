@@ -30,7 +30,9 @@ struct Output {
   bool exists;
   struct stat status; /* of the file that is replaced */
   OutputFile *main, *companions;
-  int lock; /* -1: not held */
+  int lock;    /* -1: not held */
+  int awaited; /* a lock that another output may hold; -1: none */
+  int dead;    /* what is left of an output, locked while it is removed; -1: none */
   const char *lock_name;
   bool swept, committed;
 };

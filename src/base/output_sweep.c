@@ -149,15 +149,17 @@ static NameList find_temporaries(const Output *output) {
   return names;
 }
 
-/* Whoever writes a temporary file holds a lock on it. */
-static bool is_dead(const Output *output, const char *name) {
+/* Whoever writes a temporary file holds a lock on it. -1: its writer lives. Else the lock is ours until the file is
+ * gone: one that was just made may have a writer who waits for it, and makes another then. */
+static int lock_dead(const Output *output, const char *name) {
   struct stat status;
   int descriptor = open_beside(output, name, &status);
-  if (descriptor < 0) return false;
+  if (descriptor < 0) return -1;
   bool dead = status.st_uid == geteuid() && flock(descriptor, LOCK_EX | LOCK_NB) == 0 &&
               output_still_named(output, name, descriptor);
+  if (dead) return descriptor;
   close(descriptor);
-  return dead;
+  return -1;
 }
 
 /* Either a killed output had named these files and not yet the main one, or it had replaced this main file and was
@@ -178,7 +180,10 @@ void output_sweep(Output *output) {
   output->swept = true;
   NameList names = find_temporaries(output);
   for (size_t i = 0; i < names.count; i++) {
-    if (!is_dead(output, names.items[i])) continue;
+    output->dead = lock_dead(output, names.items[i]);
+    if (output->dead < 0) continue;
     if (output->lock < 0 || remove_companions(output, names.items[i])) unlinkat(output->folder, names.items[i], 0);
+    close(output->dead);
+    output->dead = -1;
   }
 }

@@ -92,15 +92,28 @@ static bool is_elsewhere(const Output *output) {
          !found(output, fstat(output->folder, &own)) || !same_file(&given, &own);
 }
 
+/* The file that is made or replaced; NULL: what is there is written to as it is.
+ *
+ * A name such as /dev/fd/3 is a link whose text need not lead to what is open there, however often one looks. Other
+ * links may seem to lead elsewhere when another output replaces the file between two looks. */
+static const char *find_file(const Output *output) {
+  enum { MOST_LOOKS = 100 };
+  for (int i = 0; i < MOST_LOOKS; i++) {
+    struct stat given, own;
+    bool exists = found(output, stat(output->path, &given));
+    errno = EISDIR;
+    if (exists && S_ISDIR(given.st_mode)) output_fail(output, "write");
+    if (exists && !S_ISREG(given.st_mode)) return NULL;
+    const char *path = followed(output, output->path);
+    bool is_link = path != output->path;
+    if (!exists || !is_link || (found(output, stat(path, &own)) && same_file(&given, &own))) return path;
+  }
+  return NULL;
+}
+
 void output_find_target(Output *output) {
-  struct stat given, own;
-  bool exists = found(output, stat(output->path, &given));
-  errno = EISDIR;
-  if (exists && S_ISDIR(given.st_mode)) output_fail(output, "write");
-  if (exists && !S_ISREG(given.st_mode)) return;
-  const char *path = followed(output, output->path);
-  /* A name such as /dev/fd/3 is a link whose text need not lead to what is open there. */
-  if (exists && (!found(output, stat(path, &own)) || !same_file(&given, &own))) return;
+  const char *path = find_file(output);
+  if (!path) return;
   open_folder(output, path);
   output->exists = found(output, fstatat(output->folder, output->name, &output->status, AT_SYMLINK_NOFOLLOW));
   if (output->exists) check_writable(output);

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pathlib
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -22,6 +24,35 @@ def replay_every_export() -> None:
     _core.convert = _checked(_core.convert)
 
 
+class _Export:
+    """One that writes to a file; ``alone`` while no other of this process has written to the same one."""
+
+    def __init__(self) -> None:
+        self.alone = True
+
+
+_at_work: dict[bytes, list[_Export]] = {}
+_guard = threading.Lock()
+
+
+@contextlib.contextmanager
+def _writing(path: bytes | None) -> Iterator[_Export]:
+    this = _Export()
+    key = os.path.realpath(path) if path else b""
+    with _guard:
+        exports = _at_work.setdefault(key, [])
+        exports.append(this)
+        for export in exports:
+            export.alone = len(exports) == 1
+    try:
+        yield this
+    finally:
+        with _guard:
+            exports.remove(this)
+            if not exports:
+                del _at_work[key]
+
+
 def _checked(convert: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(convert)
     def converted(**arguments: Any) -> Any:
@@ -30,7 +61,8 @@ def _checked(convert: Callable[..., Any]) -> Callable[..., Any]:
         if _bytes_of_constants(arguments["jaxpr"]) > MOST_BYTES:
             replays["large"] += 1
             return convert(**arguments)
-        with tempfile.TemporaryDirectory(prefix="replay") as folder:
+        path = arguments["path"]
+        with tempfile.TemporaryDirectory(prefix="replay") as folder, _writing(path) as export:
             record = os.path.join(folder, "record")
             try:
                 content = convert(**{**arguments, "record": os.fsencode(record)})
@@ -39,10 +71,22 @@ def _checked(convert: Callable[..., Any]) -> Callable[..., Any]:
                     raise
                 replays["custom"] += 1
                 return convert(**arguments)
-            check_replay(record, arguments["path"], content)
+            written = _file_content(path) if path else None
+            if written is not None and not export.alone:  # it may be another's
+                own = os.path.join(folder, "own")
+                os.mkdir(own)
+                path = os.path.join(os.fsencode(own), os.path.basename(path))
+                convert(**{**arguments, "path": path})
+                written = _file_content(path)
+            check_replay(record, path, content if written is None else written)
         return content
 
     return converted
+
+
+def _file_content(path: bytes) -> bytes | None:
+    """None for a pipe or a device."""
+    return pathlib.Path(os.fsdecode(path)).read_bytes() if os.path.isfile(path) else None
 
 
 def check_replay(record: str, path: bytes | None, content: bytes | None) -> None:
@@ -54,10 +98,7 @@ def check_replay(record: str, path: bytes | None, content: bytes | None) -> None
     assert code == 0, f"the record of this export cannot be converted: {errors.decode()}"
     replays["checked"] += 1
     if content is None:
-        try:
-            content = pathlib.Path(os.fsdecode(path)).read_bytes()
-        except OSError:  # a pipe or a device
-            return
+        return
     made = again.read_bytes()
     same_files = len(list(folder.iterdir())) == 1  # else the names of second files may differ
     if same_files and made != content:

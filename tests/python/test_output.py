@@ -517,6 +517,39 @@ def test_processes_that_export_to_one_path(tmp_path, two_files):
     assert names(tmp_path) == sorted({"m.onnx", *data_name(path)})
 
 
+REPLACING = """
+    import os, sys
+    print("ready", flush=True)
+    while True:
+        for original in sys.argv[2:]:
+            os.link(original, "new")
+            os.replace("new", sys.argv[1])
+            if os.path.lexists("new"):  # it was this file already
+                os.unlink("new")
+"""
+
+
+@pytest.mark.parametrize("path", ["m.onnx", "link"])
+def test_a_file_that_is_replaced_meanwhile_is_never_written_to(tmp_path, monkeypatch, path):
+    """What is replaced may have other names, or readers: only a device is written to as it is."""
+    monkeypatch.chdir(tmp_path)
+    to_onnx(jnp.sin, [(3,)], return_mode="file", output_path="original.onnx")
+    for name in ("m.onnx", "a", "b"):
+        (tmp_path / name).write_text("mine")
+    (tmp_path / "link").symlink_to("m.onnx")
+    process = run_script(REPLACING, "m.onnx", "a", "b")
+    try:
+        assert process.stdout.readline() == "ready\n"
+        for _ in range(300):
+            code, _, errors = _core.tool_output(["j2o", "strip", "original.onnx", "-o", path])
+            assert code == 0, errors
+            assert [(tmp_path / name).read_text() for name in ("a", "b")] == ["mine", "mine"]
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()
+
+
 # Stopping
 
 
@@ -553,6 +586,38 @@ def test_ctrl_c_is_seen_while_c_writes(tmp_path, two_files):
     output, errors = script.communicate()
     assert output.startswith("interrupted"), errors
     assert names(tmp_path) == ["m.onnx"] and number_of(tmp_path / "m.onnx") == 1
+
+
+WAITING = """
+    import signal, sys
+    from test_output import export
+    def raise_as_ctrl_c_does(*_):
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGINT, raise_as_ctrl_c_does)
+    print("ready", flush=True)
+    try:
+        export(2, sys.argv[1], two_files=True)
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+def test_ctrl_c_while_an_export_waits_leaves_the_lock_to_its_holder(tmp_path):
+    import fcntl
+
+    lock = tmp_path / ".m.onnx.lock"
+    with open(lock, "w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        process = run_script(WAITING, tmp_path / "m.onnx")
+        assert process.stdout.readline() == "ready\n"
+        while not list(tmp_path.glob(".m.onnx.*.tmp")):  # the second file is written, and next the lock is waited for
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.01)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate()
+        assert output.startswith("interrupted"), errors
+        assert names(tmp_path) == [lock.name]
 
 
 def test_a_handler_of_the_users_runs_and_the_export_goes_on(tmp_path):
