@@ -182,7 +182,10 @@ static void read_source(Context *context, Sources *sources, Source *source, cons
   sources->total += size;
   split(context, source, text, size);
   find_functions(context, source);
-  digest_text(text, size, source->digest);
+  Sha256 hash;
+  sha256_init(&hash);
+  sha256_add(&hash, text, size);
+  sha256_text(&hash, source->digest);
   array_push(context, &sources->read, source->path);
 }
 
@@ -244,9 +247,9 @@ static void read_digests(Context *context, Sources *sources, Str text) {
     const char *stop = memchr(line, '\n', (size_t)(end - line));
     if (!stop) stop = end;
     const char *tab = memchr(line, '\t', (size_t)(stop - line));
-    if (tab && stop - tab - 1 == DIGEST_LETTERS) {
+    if (tab && stop - tab - 1 == SHA256_TEXT - 1) {
       Str name = str_intern_sized(context, line, (size_t)(tab - line));
-      Str digest = str_intern_sized(context, tab + 1, DIGEST_LETTERS);
+      Str digest = str_intern_sized(context, tab + 1, SHA256_TEXT - 1);
       *map_slot_pointer(context, &sources->digests, name) = (void *)(uintptr_t)digest;
       array_push(context, &sources->digested, name);
     }

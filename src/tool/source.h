@@ -4,7 +4,7 @@
 #ifndef J2O_TOOL_SOURCE_H
 #define J2O_TOOL_SOURCE_H
 
-#include "base/digest.h"
+#include "base/sha256.h"
 #include "onnx/graph/graph.h"
 
 typedef struct Job Job;
@@ -23,7 +23,7 @@ typedef struct Source {
   Str path;                        /* the first name it was opened by */
   ARRAY(SourceLine) lines;         /* from index 0; line numbers begin at 1 */
   ARRAY(SourceFunction) functions; /* in the order of their first lines */
-  char digest[DIGEST_LETTERS + 1]; /* of a file */
+  char digest[SHA256_TEXT];        /* of a file */
   bool is_held;                    /* the model holds the text */
   bool is_compared, is_changed;    /* with what was exported */
 } Source;
