@@ -10,6 +10,7 @@
 #include "onnx/file/print.h"
 #include "onnx/file/read.h"
 #include "onnx/graph/definitions.h"
+#include "onnx/graph/verify.h"
 #include "record.h"
 
 struct J2oModel {
@@ -194,6 +195,7 @@ const char *j2o_node_origin(J2oModel *handle, size_t index, const char *key) {
 static void run_named(void *argument) {
   Call *call = argument;
   PassOptions options = {.only = &call->name, .only_count = call->name ? 1 : 0, .normalization = NORMALIZATION_AUTO};
+  require_sound(call->handle->model);
   run_passes(call->handle->model, &options);
 }
 

@@ -7,6 +7,7 @@
 #include "onnx/file/print.h"
 #include "onnx/file/write.h"
 #include "onnx/graph/definitions.h"
+#include "onnx/graph/verify.h"
 #include "record.h"
 #include "tool/tool.h"
 
@@ -225,6 +226,7 @@ static void report_costs(Report *report, const PassCost *costs) {
 void run_passes_command(Job *job) {
   const MappedFile *file = job_file(job, 0);
   Model *model = read_model(job, file);
+  require_sound(model);
   bool is_bare = model_text_is_bare(file->data, file->size);
   PassOptions options = {
       .only = job->door.passes, .only_count = job->door.pass_count, .normalization = NORMALIZATION_AUTO, .check = true};

@@ -133,3 +133,11 @@ def test_a_comparison_that_fails_shows_the_graph_the_element_and_its_line():
 
 def scaled(x):
     return x * 3
+
+
+def test_passes_refuse_a_graph_that_does_not_hold_together(tmp_path):
+    """Passes take arity and types for granted: what somebody else wrote is verified first."""
+    path = tmp_path / "graph.txt"
+    path.write_text("graph (float[2] x) => (float[2] y) {\n   y = Add (x)\n}\n")
+    message = run("passes", path, code=1)
+    assert "does not hold together" in message and "Add" in message

@@ -340,6 +340,13 @@ FaultList model_verify(Model *model, VerifyDepth depth) {
   return verification->faults;
 }
 
+void require_sound(Model *model) {
+  FaultList faults = model_verify(model, VERIFY_ALL);
+  if (!faults.count) return;
+  fail(model->context, ERROR_FORMAT, "the model does not hold together: %s (j2o check lists all that is wrong)",
+       fault_text(model, &faults.items[0]));
+}
+
 void require_verified(Model *model, VerifyDepth depth, const char *pass) {
   FaultList faults = model_verify(model, depth);
   if (!faults.count) return;

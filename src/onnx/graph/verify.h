@@ -35,6 +35,10 @@ FaultList model_verify(Model *model, VerifyDepth depth);
 /* "Add 'Add_3': inputs 0 and 1 …", with the user's line where there is one. */
 const char *fault_text(const Model *model, const Fault *fault);
 
+/* Fails with ERROR_FORMAT and the first fault of a model that somebody else made: passes take a sound one for granted.
+ */
+void require_sound(Model *model);
+
 /* Fails with ERROR_INTERNAL and the first fault, naming the pass that left it, or NULL. */
 void require_verified(Model *model, VerifyDepth depth, const char *pass);
 
