@@ -102,6 +102,32 @@ static void print_options(Builder *out, const Record *record) {
   print_flags(out, "output_nchw", record->options.lower.output_nchw, main->output_count);
 }
 
+static void print_texts(Builder *out, const char *word, const Str *texts, size_t count) {
+  builder_add(out, word);
+  for (size_t i = 0; i < count; i++) {
+    builder_add(out, " ");
+    spell_text(out, SPELL_PROGRAM, texts[i], str_length(texts[i]));
+  }
+  builder_add(out, "\n");
+}
+
+/* What the model says about its source files and parts, which no equation holds: "source PATH DIGEST [TEXT]" and
+ * "module PATH CLASS [CLASS AND THOSE ABOVE…]". */
+static void print_provenance(Builder *out, const Provenance *provenance) {
+  for (size_t i = 0; i < provenance->source_count; i++) {
+    const SourceFile *source = &provenance->sources[i];
+    print_texts(out, "source", (const Str[]){source->path, source->digest, source->text}, source->text ? 3 : 2);
+  }
+  for (size_t i = 0; i < provenance->module_count; i++) {
+    const Module *module = provenance->modules[i];
+    Str *texts = arena_new_array(&out->context->arena, module->class_count + 2, Str);
+    texts[0] = module->path;
+    texts[1] = module->class_name;
+    for (size_t k = 0; k < module->class_count; k++) texts[k + 2] = module->classes[k];
+    print_texts(out, "module", texts, module->class_count + 2);
+  }
+}
+
 typedef struct CustomSearch {
   Context *context;
   Map visited;
@@ -139,6 +165,7 @@ void record_write(const Record *record, const char *path, bool shapes_only) {
   data_plan_init(&plan, context, NULL);
   builder_format(&out, "record %d\n", RECORD_VERSION);
   print_options(&out, record);
+  print_provenance(&out, record->program->provenance);
   program_print_to(&out, record->program, &plan, shapes_only);
   size_t count;
   const Segment *segments = data_segments(&plan, &count);
@@ -204,11 +231,40 @@ static void read_disabled(Scanner *scan, PassOptions *passes) {
   passes->disabled_count = names.count;
 }
 
+typedef ARRAY(Str) Texts;
+
+static Texts read_texts(Scanner *scan, size_t least) {
+  Texts texts = {0};
+  while (texts.count < least || scan_sees(scan, '"')) {
+    array_push(scan->context, &texts, scan_quoted(scan, "a text in quotes"));
+  }
+  return texts;
+}
+
+typedef struct ReadProvenance {
+  ARRAY(SourceFile) sources;
+  ARRAY(const Module *) modules;
+} ReadProvenance;
+
+static void read_source(Scanner *scan, ReadProvenance *read) {
+  Texts texts = read_texts(scan, 2);
+  SourceFile source = {texts.items[0], texts.items[1], texts.count > 2 ? texts.items[2] : NULL};
+  array_push(scan->context, &read->sources, source);
+}
+
+static void read_module(Scanner *scan, ReadProvenance *read) {
+  Texts texts = read_texts(scan, 2);
+  Module *module = arena_new(&scan->context->arena, Module);
+  *module = (Module){texts.items[0], texts.items[1], texts.items + 2, texts.count - 2};
+  array_push(scan->context, &read->modules, module);
+}
+
 Record record_read(Context *context, const char *text, size_t length, ProgramData *data) {
   Scanner scan;
   scanner_init(&scan, context, text, length, ESCAPES_OF_C);
   Record record = record_default();
   Indices nchw[2] = {{0}, {0}};
+  ReadProvenance read = {0};
   bool is_record = scan_accept_word(&scan, "record");
   const char *start = scan.at;
   if (is_record && scan_integer(&scan) != RECORD_VERSION) scan_fail(&scan, start, "a version that is not known here");
@@ -221,11 +277,18 @@ Record record_read(Context *context, const char *text, size_t length, ProgramDat
     while (row < rows + ROW_COUNT && strcmp(row->name, name) != 0) row++;
     if (row < rows + ROW_COUNT) read_option(&scan, &record, row);
     else if (strcmp(name, "disabled") == 0) read_disabled(&scan, &record.options.passes);
+    else if (strcmp(name, "source") == 0) read_source(&scan, &read);
+    else if (strcmp(name, "module") == 0) read_module(&scan, &read);
     else if (strcmp(name, "input_nchw") == 0) nchw[0] = read_indices(&scan);
     else if (strcmp(name, "output_nchw") == 0) nchw[1] = read_indices(&scan);
     else scan_fail(&scan, start, "an option that does not exist");
   }
-  record.program = program_parse_rest(&scan, provenance_new(context), data);
+  Provenance *provenance = provenance_new(context);
+  provenance->sources = read.sources.items;
+  provenance->source_count = read.sources.count;
+  provenance->modules = read.modules.items;
+  provenance->module_count = read.modules.count;
+  record.program = program_parse_rest(&scan, provenance, data);
   const Jaxpr *main = record.program->main;
   record.options.lower.input_nchw = flags_of(&scan, &nchw[0], main->input_count, text);
   record.options.lower.output_nchw = flags_of(&scan, &nchw[1], main->output_count, text);

@@ -438,12 +438,25 @@ static Frame *frame(Parser *parser) {
   return frame_with_span(parser->program->provenance, plain, span);
 }
 
+static void **module_slot(Parser *parser, Str path, Str class_name) {
+  return map_slot(parser->context, &parser->modules, (uint64_t)(uintptr_t)path, (uint64_t)(uintptr_t)class_name);
+}
+
+/* As a record names them, with all classes. */
+static void know_modules(Parser *parser) {
+  const Provenance *provenance = parser->program->provenance;
+  for (size_t i = 0; i < provenance->module_count; i++) {
+    const Module *module = provenance->modules[i];
+    *module_slot(parser, module->path, module->class_name) = (void *)(uintptr_t)module;
+  }
+}
+
 static const Module *module(Parser *parser) {
   Provenance *provenance = parser->program->provenance;
   Str path = scan_accept(parser->scan, '-') ? NULL : scan_quoted(parser->scan, "a path in quotes, or a dash");
   Str class_name = scan_accept_word(parser->scan, "of") ? scan_quoted(parser->scan, "a class in quotes") : NULL;
   if (path && !class_name) return module_of_scopes(provenance, path);
-  void **slot = map_slot(parser->context, &parser->modules, (uint64_t)(uintptr_t)path, (uint64_t)(uintptr_t)class_name);
+  void **slot = module_slot(parser, path, class_name);
   if (!*slot) {
     Module *made = arena_new(&parser->context->arena, Module);
     *made = (Module){.path = path, .class_name = class_name};
@@ -562,6 +575,7 @@ Program *program_parse_rest(Scanner *scan, Provenance *provenance, ProgramData *
   Context *context = scan->context;
   Program *program = program_new(context, provenance);
   Parser parser = {.scan = scan, .context = context, .program = program, .data = data};
+  know_modules(&parser);
   Names input_names = {0}, output_names = {0};
   ARRAY(Frame *) entries = {0};
   const Trace *root = NULL;
