@@ -46,8 +46,8 @@ Model *convert(Program *program, const ConvertOptions *options, UnsupportedList 
   program_outline_functions(program);
   program_drop_unused(program);
   Model *model = lower_program(program, &options->lower, problems, notices);
-  run_passes(model, &options->passes);
   refuse_deep_bodies(model, problems);
+  run_passes(model, &options->passes);
   settle_accounts(model);
   functions_take_constants(model);
   model_name(model);
