@@ -130,6 +130,7 @@ static Dim symbolic_dim(Importer *in, PyObject *object) {
     for (size_t f = 0; f < result[t].factor_count; f++) {
       items[f] = import_factor(in, PyTuple_GET_ITEM(factors, (Py_ssize_t)f));
     }
+    dim_sort_factors(in->context, items, result[t].factor_count);
     result[t].factors = items;
   }
   if (PyErr_Occurred()) import_fail(in);

@@ -158,6 +158,16 @@ Dim dim_add(Context *context, Dim a, Dim b) {
 
 Dim dim_subtract(Context *context, Dim a, Dim b) { return dim_add(context, a, dim_multiply(context, b, dim_of(-1))); }
 
+void dim_sort_factors(Context *context, DimFactor *factors, size_t count) {
+  for (size_t i = 1; i < count; i++) {
+    DimFactor moving = factors[i];
+    size_t at = i;
+    const char *key = factor_key(context, &moving);
+    for (; at > 0 && strcmp(factor_key(context, &factors[at - 1]), key) > 0; at--) factors[at] = factors[at - 1];
+    factors[at] = moving;
+  }
+}
+
 static DimTerm multiply_terms(Context *context, const DimTerm *a, const DimTerm *b) {
   DimFactor *factors = arena_new_array(&context->arena, a->factor_count + b->factor_count, DimFactor);
   size_t count = 0;
@@ -182,14 +192,7 @@ static DimTerm multiply_terms(Context *context, const DimTerm *a, const DimTerm 
       }
     }
   }
-  /* Symbols in one order, so that B*T and T*B are one expression. */
-  for (size_t i = 1; i < count; i++) {
-    DimFactor moving = factors[i];
-    size_t at = i;
-    const char *key = factor_key(context, &moving);
-    for (; at > 0 && strcmp(factor_key(context, &factors[at - 1]), key) > 0; at--) factors[at] = factors[at - 1];
-    factors[at] = moving;
-  }
+  dim_sort_factors(context, factors, count);
   return (DimTerm){checked_multiply(context, a->coefficient, b->coefficient), count, factors};
 }
 

@@ -47,6 +47,8 @@ static inline bool dim_is(Dim dim, int64_t value) { return !dim.expr && dim.cons
 
 Dim dim_symbol(Context *context, Str name);
 /* Interns a sum of terms; merges nothing but drops to a constant where there is no symbol left. */
+/* Factors in one order, so that B*T and T*B are one expression: those of every term are so. */
+void dim_sort_factors(Context *context, DimFactor *factors, size_t count);
 Dim dim_from_terms(Context *context, const DimTerm *terms, size_t count);
 Dim dim_binary(Context *context, DimOp op, Dim left, Dim right);
 Dim dim_add(Context *context, Dim a, Dim b);

@@ -87,7 +87,7 @@ Value **emit_loop_end(Loop *loop, Here here, Value *const *next, size_t next_cou
     for (size_t i = 0; i < result_count; i++) results[i] = i < next_count ? next[i] : loop->collected[i - next_count];
     return results;
   }
-  Value *inputs[MAX_CARRIED + 2] = {dimension_scalar(l, loop->count, DTYPE_INT64)};
+  Value *inputs[MAX_CARRIED + 2] = {NULL};
   Type types[MAX_CARRIED + MAX_COLLECTED];
   subgraph_output(l, loop->go_on ? loop->go_on : l->graph->inputs.items[1]);
   for (size_t i = 0; i < next_count; i++) {
@@ -101,6 +101,7 @@ Value **emit_loop_end(Loop *loop, Here here, Value *const *next, size_t next_cou
     subgraph_output(l, loop->collected[i]);
   }
   Graph *body = subgraph_end(l, loop->outer);
+  inputs[0] = dimension_scalar(l, loop->count, DTYPE_INT64);
   Node *node = emit_node(l, here, OP_Loop, types, result_count, inputs, next_count + 2);
   node_set_graph(node, "body", body);
   for (size_t i = 0; i < next_count; i++) results[i] = node->outputs[i];

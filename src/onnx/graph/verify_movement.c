@@ -137,7 +137,7 @@ static int64_t clamped(int64_t value, int64_t least, int64_t most) {
 
 /* How many places a slice takes of an axis. */
 static Dim sliced(Dim dim, int64_t start, int64_t end, int64_t step) {
-  if (!is_size(dim)) return ANY_SIZE;
+  if (!is_size(dim) || dim.constant == 0) return is_size(dim) ? dim : ANY_SIZE;
   int64_t size = dim.constant, reversed = step < 0;
   start = clamped(start < 0 ? start + size : start, 0, reversed ? size - 1 : size);
   end = clamped(end < 0 ? (end < -size ? -1 : end + size) : end, reversed ? -1 : 0, size);
