@@ -102,7 +102,7 @@ def check_replay(record: str, path: bytes | None, content: bytes | None) -> None
     made = again.read_bytes()
     same_files = len(list(folder.iterdir())) == 1  # else the names of second files may differ
     if same_files and made != content:
-        # A record has neither digests of sources nor the classes of modules: the graph must be the same.
+        # Whatever a record does not say about provenance, the graph must be the same.
         assert _stripped(made, folder) == _stripped(content, folder), "the record of this export makes another model"
 
 
