@@ -36,6 +36,7 @@ static void grow(Strings *strings) {
 Str str_intern_sized(Context *context, const char *text, size_t length) {
   Strings *strings = &context->strings;
   if (strings->count * 2 >= strings->capacity) grow(strings);
+  if (!length) text = ""; /* a field that a file leaves out has no address */
   uint64_t hash = hash_name(context->secret, text, length);
   size_t at = hash & (strings->capacity - 1);
   for (; strings->slots[at]; at = (at + 1) & (strings->capacity - 1)) {
@@ -45,7 +46,7 @@ Str str_intern_sized(Context *context, const char *text, size_t length) {
   Header *header = arena_alloc(&context->arena, sizeof(Header) + length + 1);
   header->hash = hash;
   header->length = length;
-  if (length) memcpy(header->text, text, length);
+  memcpy(header->text, text, length);
   strings->slots[at] = header->text;
   strings->count++;
   return header->text;

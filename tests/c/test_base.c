@@ -76,6 +76,7 @@ static void equal_strings_are_one_pointer(void) {
   }
   CHECK(str_intern_sized(&context, "a\0b", 3) != str_intern(&context, "a"));
   CHECK(str_length(str_intern(&context, "")) == 0);
+  CHECK(str_intern_sized(&context, NULL, 0) == str_intern(&context, ""));
   context_release(&context);
 }
 
