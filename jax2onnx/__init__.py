@@ -11,6 +11,7 @@ from jax2onnx._door.settings import config, stacktrace_metadata
 
 if TYPE_CHECKING:
     from jax2onnx._compare.sessions import allclose
+    from jax2onnx._compare.web import allclose_onnxruntime_web
     from jax2onnx._door.errors import UnsupportedError
     from jax2onnx._door.explore import explore
     from jax2onnx._door.export import to_onnx
@@ -23,6 +24,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "allclose",
+    "allclose_onnxruntime_web",
     "config",
     "explore",
     "keep_provenance",
@@ -38,6 +40,7 @@ _LOADED_LATER = {
     "ProvenanceWarning": "_door.keep",
     "UnsupportedError": "_door.errors",
     "allclose": "_compare.sessions",
+    "allclose_onnxruntime_web": "_compare.web",
     "explore": "_door.explore",
     "keep_provenance": "_door.keep",
     "plugin": "_door.plugins",

@@ -9,13 +9,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from jax2onnx._door.inputs import is_input_leaf
+
 _NHWC_TO_NCHW = (0, 3, 1, 2)
 _NCHW_TO_NHWC = (0, 2, 3, 1)
 
 
 def allclose(
     fn: Callable[..., Any],
-    onnx_model_path: str | os.PathLike[str],
+    onnx_model_path: Any,
     inputs: Sequence[Any],
     input_params: Mapping[str, Any] | None = None,
     rtol: float = 1e-3,
@@ -27,20 +29,17 @@ def allclose(
 ) -> tuple[bool, str]:
     """Run ``fn`` in JAX and the model in ONNX Runtime on the same inputs and compare every output.
 
-    ``inputs`` are arrays in the layout that ``fn`` takes, or shapes, for which random numbers are drawn. Returns
-    whether all outputs agree, and a message that names the first one that does not.
+    The model is a file, a ``ModelProto`` or an ``onnx_ir.Model``. ``inputs`` is whatever ``to_onnx`` takes: arrays and
+    trees of them in the layout that ``fn`` takes, keys, and shapes, for which random numbers are drawn (a named
+    dimension is 2). Returns whether all outputs agree, and a message that names the first one that does not.
     """
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise ImportError("allclose needs the package onnxruntime") from error
-    session = onnxruntime.InferenceSession(os.fspath(onnx_model_path), providers=["CPUExecutionProvider"])
+    session = open_session(onnx_model_path)
     with jax.enable_x64(True) if enable_double_precision else jax.enable_x64(jax.config.jax_enable_x64):
         dtype = np.float64 if enable_double_precision else np.float32
         args = [_concrete(value, index, dtype) for index, value in enumerate(inputs)]
-        kwargs = {name: np.asarray(jax.numpy.asarray(value)) for name, value in (input_params or {}).items()}
-        expected = [np.asarray(jax.numpy.asarray(leaf)) for leaf in jax.tree.leaves(fn(*args, **kwargs))]
-        flat = [np.asarray(jax.numpy.asarray(leaf)) for leaf in jax.tree.leaves((args, kwargs))]
+        kwargs = {name: _concrete(value, 0, dtype) for name, value in (input_params or {}).items()}
+        expected = [_as_model_has_it(leaf) for leaf in jax.tree.leaves(fn(*args, **kwargs))]
+        flat = [_as_model_has_it(leaf) for leaf in jax.tree.leaves((args, kwargs))]
     for index in inputs_as_nchw or ():
         flat[index] = flat[index].transpose(_NHWC_TO_NCHW)
     names = [value.name for value in session.get_inputs()]
@@ -52,6 +51,23 @@ def allclose(
     for index in outputs_as_nchw or ():
         actual[index] = actual[index].transpose(_NCHW_TO_NHWC)
     return compare_outputs(expected, actual, [value.name for value in session.get_outputs()], rtol, atol)
+
+
+def open_session(model: Any) -> Any:
+    """An ONNX Runtime session of a file, a ``ModelProto`` or an ``onnx_ir.Model``."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise ImportError("comparing with a model needs the package onnxruntime") from error
+    if isinstance(model, (str, os.PathLike)):
+        content: str | bytes = os.fspath(model)
+    elif hasattr(model, "SerializeToString"):
+        content = model.SerializeToString()
+    else:
+        import onnx_ir
+
+        content = onnx_ir.to_proto(model).SerializeToString()
+    return onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
 
 def run_session(session: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -104,16 +120,23 @@ def pairs_as_complex(array: np.ndarray, like: np.ndarray) -> np.ndarray:
 
 
 def compare_outputs(
-    expected: Sequence[np.ndarray], actual: Sequence[np.ndarray], names: Sequence[str], rtol: float, atol: float
+    expected: Sequence[np.ndarray],
+    actual: Sequence[np.ndarray],
+    names: Sequence[str],
+    rtol: float,
+    atol: float,
+    runners: tuple[str, str] = ("ONNX Runtime", "JAX"),
 ) -> tuple[bool, str]:
+    """``runners``: who gave ``actual``, and who ``expected``."""
+    here, there = runners
     if len(expected) != len(actual):
         return False, f"the model has {len(actual)} outputs, the function {len(expected)}"
     worst = 0.0
     for name, want, got in zip(names, expected, actual, strict=True):
         if want.shape != got.shape:
-            return False, f"{name}: shape {got.shape} in ONNX Runtime, {want.shape} in JAX"
+            return False, f"{name}: shape {got.shape} in {here}, {want.shape} in {there}"
         if want.dtype != got.dtype:
-            return False, f"{name}: type {got.dtype} in ONNX Runtime, {want.dtype} in JAX"
+            return False, f"{name}: type {got.dtype} in {here}, {want.dtype} in {there}"
         if want.dtype.kind in "biu":
             wrong = want != got
         else:
@@ -126,19 +149,35 @@ def compare_outputs(
             at = tuple(int(i) for i in np.argwhere(wrong)[0])
             return False, (
                 f"{name}: {int(wrong.sum())} of {wrong.size} elements differ; first at {at}: "
-                f"{got[at]} in ONNX Runtime, {want[at]} in JAX"
+                f"{got[at]} in {here}, {want[at]} in {there}"
             )
     return True, f"all {len(expected)} outputs agree (largest difference {worst:.3g})"
 
 
+_SIZE_OF_NAMED_DIMENSION = 2
+
+
+def _as_model_has_it(leaf: Any) -> np.ndarray:
+    """An argument or result of the function as the model takes and gives it: keys are their words."""
+    if jax.dtypes.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    return np.asarray(jax.numpy.asarray(leaf))
+
+
 def _concrete(value: Any, index: int, default_dtype: Any) -> Any:
-    """Arrays as they are; shapes and ShapeDtypeStructs become reproducible random numbers."""
+    """Arrays as they are; shapes and ShapeDtypeStructs become reproducible random numbers, in trees as well."""
+    return jax.tree.map(lambda leaf: _concrete_leaf(leaf, index, default_dtype), value, is_leaf=is_input_leaf)
+
+
+def _concrete_leaf(value: Any, index: int, default_dtype: Any) -> Any:
     if isinstance(value, (jax.Array, np.ndarray, np.generic, bool, int, float, complex)):
         return value
     shape, dtype = (value.shape, value.dtype) if hasattr(value, "shape") else (tuple(value), default_dtype)
-    if any(not isinstance(size, (int, np.integer)) for size in shape):
-        raise ValueError(f"inputs[{index}] has a symbolic shape {tuple(shape)}; give an array or a constant shape")
+    shape = tuple(size if isinstance(size, (int, np.integer)) else _SIZE_OF_NAMED_DIMENSION for size in shape)
     generator = np.random.default_rng(index)
+    if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+        key = jax.random.key(index)
+        return jax.random.split(key, shape) if shape else key
     if jax.numpy.issubdtype(dtype, jax.numpy.complexfloating):
         return (generator.standard_normal(shape) + 1j * generator.standard_normal(shape)).astype(dtype)
     if jax.numpy.issubdtype(dtype, jax.numpy.floating):

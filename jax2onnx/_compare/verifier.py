@@ -23,10 +23,11 @@ from jax2onnx._compare.equations import steps as equation_steps
 from jax2onnx._compare.feeds import runtime
 from jax2onnx._compare.observe import Observer, Scope
 from jax2onnx._compare.sessions import complex_as_pairs, run_session
-from jax2onnx._door.export import _hashable, to_onnx
+from jax2onnx._door.export import to_onnx
 from jax2onnx._door.inputs import NamedShape
 from jax2onnx._door.origins import Frame, ModelOrigins, NodeOrigin, origins_of
 from jax2onnx._door.progress import stage
+from jax2onnx._door.tracing import trace
 
 FRESH, JAX = "a fresh export in ONNX Runtime", "JAX"
 _MOST_CHANGED = 0.1  # of a fresh export's nodes may stand otherwise in the file, else the file is of another program
@@ -107,7 +108,7 @@ class Verifier:
     def _program(self) -> tuple[Any, list[Any]]:
         arguments = [jax.numpy.asarray(array) for array in self._inputs]
         params = {name: jax.numpy.asarray(array) for name, array in self._params.items()}
-        closed = jax.make_jaxpr(_hashable(self._fn))(*arguments, **params)
+        closed, _, _ = trace(self._fn, arguments, params, self._params)
         return closed, jax.tree.leaves((arguments, params))
 
     def check(self, model: onnx.ModelProto, origins: ModelOrigins | None = None) -> Verdict:

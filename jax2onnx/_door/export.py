@@ -9,8 +9,9 @@ import inspect
 import os
 import sys
 import types
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import jax
 import numpy as np
@@ -18,11 +19,10 @@ import numpy as np
 from jax2onnx import _core
 from jax2onnx._door.errors import name_symbolic_dimension, with_source
 from jax2onnx._door.expansions import expand, lowered_primitives
-from jax2onnx._door.functions import calls_marked
 from jax2onnx._door.inputs import InputSpecs, check_name, checked_names
 from jax2onnx._door.inputs import input_names as names_of_inputs
 from jax2onnx._door.jax_types import InconclusiveDimension, core_types, is_users_file, jax_folders, library_folders
-from jax2onnx._door.modules import Part, Recording
+from jax2onnx._door.modules import Part
 from jax2onnx._door.plugins import lower_equation, registered_plugins
 from jax2onnx._door.progress import stage
 from jax2onnx._door.settings import (
@@ -39,12 +39,83 @@ from jax2onnx._door.settings import (
     sync,
 )
 from jax2onnx._door.sources import read_sources
+from jax2onnx._door.tracing import trace
 
-OLDEST_OPSET = 17
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir
+
+OLDEST_OPSET = 13
+_OLDER_OPSETS = range(9, OLDEST_OPSET)  # asked for by programs of old; the nearest that there is takes their place
+_RETURN_MODES = ("proto", "ir", "file")
 NORMALIZATION_MODES = {"auto": 1, "prefer_native": 2, "force_decomposed": 0}  # as the core numbers them
 _EVERY_ONNX_KNOWS = 23  # the opset of the oldest onnx that this package installs with
 
 
+class ExportOptions(TypedDict, total=False):
+    """The options of ``to_onnx`` that do not change what it returns."""
+
+    enable_double_precision: bool
+    record_primitive_calls_file: str | os.PathLike[str] | None
+    output_path: str | os.PathLike[str] | None
+    inputs_as_nchw: Sequence[int | str] | None
+    outputs_as_nchw: Sequence[int | str] | None
+    input_names: Sequence[str] | None
+    output_names: Sequence[str] | None
+    export_mode: Literal["standard", "web"]
+    normalization_mode: Literal["auto", "prefer_native", "force_decomposed"]
+    stacktrace_metadata: bool | str | None
+    paths: Literal["absolute", "relative"] | None
+    path_prefix_map: str | Mapping[str, str] | None
+    record: str | os.PathLike[str] | None
+    record_shapes_only: bool
+    embed_source: bool
+
+
+@overload
+def to_onnx(
+    fn: Callable[..., Any],
+    inputs: Sequence[Any],
+    input_params: Mapping[str, Any] | None = ...,
+    model_name: str = ...,
+    opset: int = ...,
+    *,
+    return_mode: Literal["proto"] = ...,
+    **options: Unpack[ExportOptions],
+) -> onnx.ModelProto: ...
+@overload
+def to_onnx(
+    fn: Callable[..., Any],
+    inputs: Sequence[Any],
+    input_params: Mapping[str, Any] | None = ...,
+    model_name: str = ...,
+    opset: int = ...,
+    *,
+    return_mode: Literal["ir"],
+    **options: Unpack[ExportOptions],
+) -> onnx_ir.Model: ...
+@overload
+def to_onnx(
+    fn: Callable[..., Any],
+    inputs: Sequence[Any],
+    input_params: Mapping[str, Any] | None = ...,
+    model_name: str = ...,
+    opset: int = ...,
+    *,
+    return_mode: Literal["file"],
+    **options: Unpack[ExportOptions],
+) -> str: ...
+@overload
+def to_onnx(
+    fn: Callable[..., Any],
+    inputs: Sequence[Any],
+    input_params: Mapping[str, Any] | None = ...,
+    model_name: str = ...,
+    opset: int = ...,
+    *,
+    return_mode: str,
+    **options: Unpack[ExportOptions],
+) -> Any: ...
 def to_onnx(
     fn: Callable[..., Any],
     inputs: Sequence[Any],
@@ -54,7 +125,7 @@ def to_onnx(
     *,
     enable_double_precision: bool = False,
     record_primitive_calls_file: str | os.PathLike[str] | None = None,
-    return_mode: Literal["proto", "ir", "file"] = "proto",
+    return_mode: str = "proto",
     output_path: str | os.PathLike[str] | None = None,
     inputs_as_nchw: Sequence[int | str] | None = None,
     outputs_as_nchw: Sequence[int | str] | None = None,
@@ -75,14 +146,17 @@ def to_onnx(
         fn: any callable: a function, a Flax NNX, bound Linen or Equinox module, a jitted function.
         inputs: one entry per positional argument: a ``jax.ShapeDtypeStruct``, an array (only its shape and type
             count), or a shape such as ``("B", 128)``, where a name stands for a size known only at run time.
-        input_params: keyword arguments of ``fn`` that become graph inputs of their own name.
+        input_params: keyword arguments of ``fn`` that become graph inputs of their own name. A flag that the function
+            branches on in Python stays one: both values are traced, and the model has an ``If``. Where the other value
+            cannot be traced, the model is made for the given one, and a warning says so.
         model_name: the name of the graph.
-        opset: the ONNX operator set to use, 17 or newer.
+        opset: the ONNX operator set to use, 13 or newer; 9 to 12 give 13, with a warning.
         enable_double_precision: trace with 64-bit types; shapes without a type are then float64.
         record_primitive_calls_file: where to write the traced program, one line per primitive, for debugging.
         return_mode: ``"proto"`` returns an ``onnx.ModelProto``, ``"ir"`` an ``onnx_ir.Model``, ``"file"`` writes
-            ``output_path`` and returns it.
-        output_path: the file to write, needed with ``return_mode="file"``.
+            ``output_path`` and returns it. In capitals or not.
+        output_path: the file to write; its folder is made where it is missing. Needed with ``return_mode="file"``; with
+            the others the model is written there and returned.
         inputs_as_nchw, outputs_as_nchw: which 4-D NHWC inputs and outputs (by index or name) the model shall take
             and give as NCHW.
         input_names, output_names: names for the graph's inputs and outputs, in order.
@@ -109,10 +183,12 @@ def to_onnx(
         UnsupportedError: the function uses primitives that cannot be exported; it lists them all with their lines.
     """
     entry = _callers(sys._getframe(1))
-    _check_choice("return_mode", return_mode, ("proto", "ir", "file"))
+    return_mode = _return_mode(return_mode)
     _check_choice("export_mode", export_mode, ("standard", "web"))
     _check_choice("normalization_mode", normalization_mode, tuple(NORMALIZATION_MODES))
-    _check_callable_and_opset(fn, opset)
+    if not callable(fn):
+        raise TypeError(f"fn must be callable; got {type(fn).__name__}")
+    opset = _checked_opset(opset)
     if not isinstance(model_name, str) or not model_name:
         raise TypeError(f"model_name must be a non-empty string; got {model_name!r}")
     check_name("model_name", model_name)
@@ -124,14 +200,12 @@ def to_onnx(
     level = metadata_level(stacktrace_metadata)
     rules, relative = path_prefix_rules(path_prefix_map), relative_paths(paths)
     stage("tracing")
-    recording = Recording(fn)
     with _precision(enable_double_precision):
         specs = InputSpecs(np.float64 if enable_double_precision else np.float32)
         args, kwargs = specs.positional(inputs), specs.keyword(input_params)
         names = names_of_inputs(args, kwargs, input_names)
         try:
-            with calls_marked(), recording.around():
-                jaxpr, shapes = jax.make_jaxpr(_hashable(fn), return_shape=True)(*args, **kwargs)
+            jaxpr, shapes, recording = trace(fn, args, kwargs, input_params)
         except InconclusiveDimension as error:
             name_symbolic_dimension(error, specs.places)
             raise
@@ -146,6 +220,7 @@ def to_onnx(
     try:
         content = _convert(
             enable_double_precision,
+            path,
             jaxpr=jaxpr,
             types={**core_types(), "Part": Part},
             name_parameters=recording.name_parameters,
@@ -160,7 +235,6 @@ def to_onnx(
             input_nchw=_layout_flags("inputs_as_nchw", inputs_as_nchw, names, flat_inputs),
             output_nchw=_layout_flags("outputs_as_nchw", outputs_as_nchw, result_names, outputs),
             metadata=level,
-            path=_encoded(path),
             calls=_encoded(calls),
             record=_encoded(record_path),
             record_shapes_only=bool(record_shapes_only),
@@ -187,9 +261,9 @@ def to_onnx(
     return _result(return_mode, path, content)
 
 
-def _convert(double: bool, **arguments: Any) -> bytes | None:
-    with _precision(double), _without_collections():  # expansions are traced on the way
-        return _core.convert(**arguments)
+def _convert(double: bool, path: str | None, **arguments: Any) -> bytes | None:
+    with _precision(double), _without_collections(), _folder_made(path):  # expansions are traced on the way
+        return _core.convert(path=_encoded(path), **arguments)
 
 
 @contextlib.contextmanager
@@ -209,7 +283,7 @@ def _result(return_mode: str, path: str | None, content: bytes | None) -> Any:
         return path
     import onnx  # not needed to write a file, and slow to import
 
-    model = onnx.ModelProto.FromString(content)
+    model = onnx.load(path) if content is None else onnx.ModelProto.FromString(content)
     if return_mode == "proto":
         return model
     try:
@@ -224,14 +298,22 @@ def _check_choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{argument} must be one of {', '.join(map(repr, choices))}; got {value!r}")
 
 
-def _check_callable_and_opset(fn: Any, opset: Any) -> None:
-    if not callable(fn):
-        raise TypeError(f"fn must be callable; got {type(fn).__name__}")
-    if isinstance(opset, bool) or not isinstance(opset, int):
+def _return_mode(value: Any) -> str:
+    mode = value.lower() if isinstance(value, str) else value
+    if mode not in _RETURN_MODES:
+        raise ValueError(f"return_mode must be one of {', '.join(map(repr, _RETURN_MODES))}; got {value!r}")
+    return mode
+
+
+def _checked_opset(opset: Any) -> int:
+    if isinstance(opset, bool) or not isinstance(opset, (int, np.integer)):
         raise TypeError(f"opset must be an integer; got {opset!r}")
-    newest = _newest_opset(opset)
-    if not OLDEST_OPSET <= opset <= newest:
+    newest = _newest_opset(int(opset))
+    if not OLDEST_OPSET <= opset <= newest and opset not in _OLDER_OPSETS:
         raise ValueError(f"opset must be between {OLDEST_OPSET} and {newest}; got {opset}")
+    if opset in _OLDER_OPSETS:
+        warnings.warn(f"opset {opset} is too old; the model is made for opset {OLDEST_OPSET}", stacklevel=3)
+    return max(int(opset), OLDEST_OPSET)
 
 
 def _newest_opset(opset: int) -> int:
@@ -263,9 +345,26 @@ def _checked_path(return_mode: str, output_path: Any) -> str | None:
     path = _path_or_none("output_path", output_path)
     if return_mode == "file" and path is None:
         raise ValueError('return_mode="file" needs output_path')
-    if return_mode != "file" and path is not None:
-        raise ValueError('output_path is used with return_mode="file" only')
     return path
+
+
+@contextlib.contextmanager
+def _folder_made(path: str | None) -> Iterator[None]:
+    """The folder of the file is there; those that were made for it go again when nothing is written."""
+    made = []
+    folder = os.path.dirname(path or "") if os.path.basename(path or "") else ""
+    while folder and not os.path.lexists(folder):
+        made.append(folder)
+        folder = os.path.dirname(folder)
+    for missing in reversed(made):
+        os.makedirs(missing, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # another export uses it by now
+            for folder in made:
+                os.rmdir(folder)
+        raise
 
 
 def _output_names(given: Any, count: int) -> list[str]:
@@ -309,11 +408,6 @@ class _Nothing:
     def __enter__(self) -> None: ...
 
     def __exit__(self, *error: object) -> None: ...
-
-
-def _hashable(fn: Any) -> Any:
-    """JAX wants to hash what it traces; modules that hold arrays often cannot be. A partial can, and adds no frame."""
-    return fn if isinstance(fn, types.FunctionType) else functools.partial(fn)
 
 
 def _callers(frame: types.FrameType | None) -> list[tuple[str, str, int]]:

@@ -37,7 +37,7 @@ class InputSpecs:
 
     def _tree(self, spec: Any, where: str) -> Any:
         """Every leaf of a tree as an abstract value; containers keep their kind, and None stays, as in JAX."""
-        leaves, structure = jax.tree_util.tree_flatten_with_path(spec, is_leaf=_is_leaf)
+        leaves, structure = jax.tree_util.tree_flatten_with_path(spec, is_leaf=is_input_leaf)
         return structure.unflatten(self._leaf(leaf, where + jax.tree_util.keystr(path)) for path, leaf in leaves)
 
     def _leaf(self, spec: Any, where: str) -> jax.ShapeDtypeStruct:
@@ -87,7 +87,8 @@ class NamedShape:
         self.dtype = jnp.dtype(dtype)
 
 
-def _is_leaf(spec: Any) -> bool:
+def is_input_leaf(spec: Any) -> bool:
+    """What stands for one array: a value with a shape and a type, or a shape alone."""
     return _has_shape(spec) or _is_shape(spec)
 
 

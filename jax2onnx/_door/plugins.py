@@ -7,6 +7,7 @@ What it emits is recorded here and read by the core; no ONNX object is made in P
 from __future__ import annotations
 
 import linecache
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax2onnx import _core
-from jax2onnx._door.jax_types import is_users_file
+from jax2onnx._door.jax_types import is_users_file, jax_folders
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+_PACKAGE = jax_folders()[-1] + os.sep
 _registered: dict[str, Callable[..., Any]] = {}
 
 
@@ -54,6 +56,7 @@ class Equation:
     inputs: list[Value]
     outputs: list[Type]
     params: Mapping[str, Any]
+    source: Any = None  # JAX's own equation
 
 
 class LoweringContext:
@@ -73,7 +76,7 @@ class LoweringContext:
             for aval, content in zip(avals, constants, strict=True)
         ]
         self._outputs = [Type(atom.aval.dtype, tuple(atom.aval.shape)) for atom in equation.outvars]
-        return Equation(primitive, inputs, list(self._outputs), equation.params)
+        return Equation(primitive, inputs, list(self._outputs), equation.params, equation)
 
     def emit(
         self,
@@ -262,7 +265,8 @@ def _frames() -> tuple[tuple[str, str, int], ...]:
     frame = sys._getframe(2)
     while frame is not None and frame.f_code is not lower_equation.__code__:
         code = frame.f_code
-        frames.append((code.co_filename, code.co_qualname, frame.f_lineno))
+        if not code.co_filename.startswith(_PACKAGE):  # what carries another package's plugins over is not theirs
+            frames.append((code.co_filename, code.co_qualname, frame.f_lineno))
         frame = frame.f_back
     return tuple(reversed(frames))
 

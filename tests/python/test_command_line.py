@@ -193,7 +193,7 @@ def test_quiet_and_record(capsys):
         (["program_under_test:model", "--param", "f32[2]"], USAGE, "needs the argument's name"),
         (["program_under_test:model", "--stacktrace=loud"], USAGE, "invalid choice"),
         (["program_under_test:model", "--opset", "new"], USAGE, "invalid int value"),
-        (["program_under_test:model", "-i", "f32[2]", "--opset", "3"], FAILED, "opset must be between 17"),
+        (["program_under_test:model", "-i", "f32[2]", "--opset", "3"], FAILED, "opset must be between 13"),
         (["program_under_test:model"], FAILED, "missing 1 required positional argument"),
         (["broken_under_test:fn"], FAILED, "No module named 'no_such_module_at_all'"),
         (["syntax_under_test:fn"], FAILED, "SyntaxError"),
@@ -221,9 +221,15 @@ def test_the_users_error_comes_with_its_line(capsys):
     assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 
-def test_a_missing_folder(capsys):
-    assert main(["export", "program_under_test:model", "-i", "f32[2]", "-o", "nowhere/m.onnx"]) == FAILED
-    assert "cannot write 'nowhere/m.onnx': No such file or directory" in capsys.readouterr().err
+def test_a_missing_folder_is_made(tmp_path):
+    assert main(["export", "program_under_test:model", "-i", "f32[2]", "-o", str(tmp_path / "nowhere/m.onnx")]) == OK
+    assert (tmp_path / "nowhere" / "m.onnx").exists()
+
+
+def test_a_folder_stays_missing_when_nothing_is_written(tmp_path):
+    path = str(tmp_path / "nowhere" / "near" / "m.onnx")
+    assert main(["export", "program_under_test:unsupported", "-i", "f32[2,2]", "-o", path]) == FAILED
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_help_and_version(capfd):

@@ -79,9 +79,15 @@ def test_a_failed_export_leaves_the_old_file(tmp_path):
     assert digest(tmp_path) == before
 
 
-def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(OSError, match=r"cannot write '.*nowhere/m\.onnx': No such file or directory"):
-        export(sine, tmp_path / "nowhere" / "m.onnx")
+def test_a_folder_that_is_not_there_is_made(tmp_path):
+    export(sine, tmp_path / "nowhere" / "near" / "m.onnx")
+    assert [path.name for path in (tmp_path / "nowhere" / "near").iterdir()] == ["m.onnx"]
+
+
+def test_a_file_in_place_of_the_folder(tmp_path):
+    (tmp_path / "folder").write_text("a file")
+    with pytest.raises(OSError, match="folder"):
+        export(sine, tmp_path / "folder" / "m.onnx")
 
 
 def test_a_folder_in_place_of_the_file(tmp_path):

@@ -1,0 +1,1 @@
+"""Names that plugins written for the Python jax2onnx import."""
