@@ -2,6 +2,7 @@
 #include "convert.h"
 
 #include "j2o.h"
+#include "legalize/legalize.h"
 #include "onnx/file/external.h"
 #include "onnx/graph/verify.h"
 #include "provenance/ledger.h"
@@ -45,6 +46,7 @@ Model *convert(Program *program, const ConvertOptions *options, UnsupportedList 
   if (options->keep_ledger) ledger_open(program->provenance);
   program_outline_functions(program);
   program_drop_unused(program);
+  legalize_program(program);
   Model *model = lower_program(program, &options->lower, problems, notices);
   refuse_deep_bodies(model, problems);
   run_passes(model, &options->passes);

@@ -16,7 +16,7 @@ ninja -C "$folder" -j "${JOBS:-2}" >"$folder.log" 2>&1 || {
 }
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 "$folder/j2o_tests"
-"$folder/j2o_text_tests" tests/lower tests/passes
+"$folder/j2o_text_tests" tests/legalize tests/lower tests/passes
 
 # Every system call of an export fails once, and before every one the process is killed once.
 scratch=$(mktemp -d)

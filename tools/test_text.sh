@@ -17,6 +17,6 @@ ninja -C "$folder" -j "${JOBS:-2}" j2o_text_tests >"$folder.log" 2>&1 || {
 }
 case " $* " in
   *" tests/"* | *.txt*) ;;
-  *) set -- "$@" tests/lower tests/passes ;;
+  *) set -- "$@" tests/legalize tests/lower tests/passes ;;
 esac
 "$folder/j2o_text_tests" "$@"

@@ -35,7 +35,7 @@ static void register_plugin(const Plugin *plugin, void *data) {
 }
 
 static const Plugin *plugin_for(Lowering *l, const Equation *equation) {
-  if (l->complex && touches_complex(l, equation)) return complex_plugin_for(l, equation);
+  if (equation->on_pairs) return complex_plugin_for(l, equation);
   const Plugin *plugin = map_get_pointer(&l->plugins, equation->primitive);
   return plugin || !param_find(equation, "expansion") ? plugin : &expansion_plugin;
 }
@@ -319,26 +319,19 @@ static Type permuted(Lowering *l, Type type, const int64_t *permutation) {
   return type_make(l->context, type.dtype, dims, type.rank);
 }
 
-/* Which of the variables are keys; to be asked before keys_to_integers. */
-static const bool *keys_among(Lowering *l, Var *const *vars, uint32_t count) {
-  bool *keys = arena_new_array(&l->context->arena, count, bool);
-  for (uint32_t i = 0; i < count; i++) keys[i] = vars[i]->type.dtype == DTYPE_KEY;
-  return keys;
-}
-
-static Value *lower_input(Lowering *l, uint32_t index, bool key) {
+static Value *lower_input(Lowering *l, uint32_t index) {
   const Var *var = l->program->main->inputs[index];
   Str name = l->program->input_names[index];
   bool nchw = l->options->input_nchw && l->options->input_nchw[index];
-  if (key) return key_from_words(l, graph_input(l->graph, key_words_type(l, var->type), name));
+  if (var->form == FORM_KEY) return key_from_words(l, graph_input(l->graph, key_words_type(l, var->type), name));
   if (!nchw) return graph_input(l->graph, var->type, name);
   Value *outside = graph_input(l->graph, permuted(l, var->type, nhwc_to_nchw), name);
   return transpose_by(l, outside, nchw_to_nhwc);
 }
 
 /* An output needs a node of its own when its value is an input, a constant, or already an output. */
-static void lower_output(Lowering *l, uint32_t index, Value *value, bool key) {
-  if (key) value = words_from_key(l, value);
+static void lower_output(Lowering *l, uint32_t index, Value *value) {
+  if (l->program->main->outputs[index]->form == FORM_KEY) value = words_from_key(l, value);
   bool nchw = l->options->output_nchw && l->options->output_nchw[index];
   if (nchw) value = transpose_by(l, value, nhwc_to_nchw);
   if (!value->producer || value_is_output(value)) value = EMIT(l, OP_Identity, value->type, value);
@@ -367,20 +360,17 @@ Model *lower_program(Program *program, const LowerOptions *options, UnsupportedL
                 .notices = notices};
   each_plugin(register_plugin, &l);
   register_custom_plugins(&l);
-  complex_to_real(&l);
-  const bool *key_inputs = keys_among(&l, jaxpr->inputs, jaxpr->input_count);
-  const bool *key_outputs = keys_among(&l, jaxpr->outputs, jaxpr->output_count);
-  keys_to_integers(&l, &(Map){0}, jaxpr);
+  complex_begin(&l);
   check_supported(&l);
   const Site *root = site_intern(program->provenance, program->root, NULL);
   l.site = root;
   Value **arguments = arena_new_array(&context->arena, jaxpr->input_count, Value *);
   Value **results = arena_new_array(&context->arena, jaxpr->output_count, Value *);
-  for (uint32_t i = 0; i < jaxpr->input_count; i++) arguments[i] = lower_input(&l, i, key_inputs[i]);
+  for (uint32_t i = 0; i < jaxpr->input_count; i++) arguments[i] = lower_input(&l, i);
   lower_jaxpr(&l, jaxpr, arguments, results);
   l.site = root;
   l.plugin = NULL;
-  for (uint32_t i = 0; i < jaxpr->output_count; i++) lower_output(&l, i, results[i], key_outputs[i]);
+  for (uint32_t i = 0; i < jaxpr->output_count; i++) lower_output(&l, i, results[i]);
   unite_shared_functions(model);
   return model;
 }

@@ -18,6 +18,7 @@ Var *program_var(Program *program, Type type) {
   var->id = program->var_count++;
   var->type = type;
   if (dtype_kind(type.dtype) == KIND_COMPLEX || type.dtype == DTYPE_KEY_WORDS) program->has_complex = true;
+  if (type.dtype == DTYPE_KEY) program->has_keys = true;
   return var;
 }
 

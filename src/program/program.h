@@ -14,9 +14,13 @@
 
 typedef struct Jaxpr Jaxpr;
 
+/* What the elements stood for before legalisation (legalize/legalize.h). */
+typedef enum VarForm { FORM_PLAIN, FORM_PAIRS, FORM_KEY } VarForm;
+
 typedef struct Var {
   uint32_t id; /* unique in the program */
   Type type;
+  VarForm form;
   const Tensor *literal;             /* the value when it is known: a literal or a closed-over constant; else NULL */
   const struct Equation *definition; /* the equation that gives it, or NULL */
   const struct Equation *user;       /* the equation that uses it first, or NULL */
@@ -66,6 +70,7 @@ typedef struct Equation {
   Var **inputs; /* each once per use */
   Var **outputs;
   Param *params;
+  bool on_pairs;      /* an input or output is of FORM_PAIRS */
   bool has_effects;   /* does more than its results say: never dropped */
   const Trace *trace; /* its own frames, cut at the enclosing call as JAX cuts them; may be NULL */
   void *source;       /* what it was imported from, for a plugin of the user's; else NULL */
@@ -91,8 +96,10 @@ typedef struct Program {
   Str *input_names;  /* one per main input; NULL entries get a default */
   Str *output_names; /* one per main output; NULL entries get a default */
   uint32_t var_count;
-  bool has_complex;  /* a variable is complex, or the words of a key */
-  const Trace *root; /* the traced function's definition: for nodes that no equation made */
+  bool has_complex;       /* a variable is complex, or the words of a key */
+  bool has_keys;          /* a variable is a key of JAX's own generator */
+  uint32_t most_operands; /* inputs and outputs of one equation; legalisation counts */
+  const Trace *root;      /* the traced function's definition: for nodes that no equation made */
 } Program;
 
 /* Building. */

@@ -23,6 +23,14 @@ bool type_same_shape(Type a, Type b) {
   return true;
 }
 
+Type type_append(Context *context, Type type, int64_t size) {
+  Dim dims[MAX_RANK];
+  require(context, type.rank < MAX_RANK);
+  if (type.rank) memcpy(dims, type.dims, type.rank * sizeof *dims);
+  dims[type.rank] = dim_of(size);
+  return type_make(context, type.dtype, dims, type.rank + 1);
+}
+
 bool type_equal(Type a, Type b) { return a.dtype == b.dtype && type_same_shape(a, b); }
 
 bool type_count(Type type, int64_t *count) {

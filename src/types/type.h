@@ -23,6 +23,7 @@ static inline Type type_with(Type type, DType dtype) {
   type.dtype = dtype;
   return type;
 }
+Type type_append(Context *context, Type type, int64_t size); /* with one more axis, the last */
 static inline Type type_scalar(DType dtype) { return (Type){.dtype = dtype}; }
 bool type_equal(Type a, Type b);
 bool type_same_shape(Type a, Type b);

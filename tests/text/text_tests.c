@@ -1,4 +1,5 @@
-/* Text tests: a program and the graph it is lowered to, a graph and what passes make of it.
+/* Text tests: a program and the graph it is lowered to, or what an earlier stage makes of it; a graph and what passes
+ * make of it.
  *
  *   === what the case shows
  *   pass: fuse_softmax
@@ -6,10 +7,10 @@
  *   ---
  *   unchanged
  *
- * An input that begins with "program" is lowered, without passes; a graph goes through the named passes, each once, or
- * through all of them when none is named. Below the line stands the graph that is made, "unchanged" for one that passes
- * leave alone, or "error: " and the message. Settings between the name and the input: pass, without, opset,
- * normalization, input_nchw, output_nchw, sequential_bits.
+ * An input that begins with "program" is lowered, without passes, or only legalised with "stage: legalize"; a graph
+ * goes through the named passes, each once, or through all of them when none is named. Below the line stands what is
+ * made, "unchanged" for what a stage or the passes leave alone, or "error: " and the message. Settings between the name
+ * and the input: stage, pass, without, opset, normalization, input_nchw, output_nchw, sequential_bits.
  *
  * usage: j2o_text_tests [--write] [-k PART OF A NAME] FILE|FOLDER...
  *
@@ -20,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "legalize/legalize.h"
 #include "lower/lower.h"
 #include "onnx/file/model_text.h"
 #include "onnx/file/print.h"
@@ -37,6 +39,7 @@ typedef struct Case {
   const char *file;
   size_t line; /* of its name */
   Text name, input, expected;
+  bool legalize_only;
   LowerOptions lower;
   PassOptions passes;
   const char *names[2 * MAX_NAMES]; /* of passes: those to run, those to leave out */
@@ -115,7 +118,9 @@ static bool set(Case *c, Text line) {
   if (!colon) return false;
   Text key = {line.at, (size_t)(colon - line.at)};
   Text value = trimmed((Text){colon + 1, line.length - key.length - 1});
-  if (same(key, "pass")) {
+  if (same(key, "stage") && same(value, "legalize")) {
+    c->legalize_only = true;
+  } else if (same(key, "pass")) {
     c->passes.only = c->names;
     c->passes.only_count = split_names(c, value, c->names);
   } else if (same(key, "without")) {
@@ -163,15 +168,8 @@ static void check_round_trip(Case *c, const char *text) {
   if (strcmp(text, again) != 0) fail(&c->context, ERROR_INTERNAL, "the text reads back as\n%s", again);
 }
 
-static void lower_case(Case *c) {
-  Provenance *provenance = provenance_new(&c->context);
-  Program *program = program_parse(&c->context, provenance, c->input.at, c->input.length);
-  const char *text = program_print(program);
-  const char *again = program_print(program_parse(&c->context, provenance, text, strlen(text)));
-  if (strcmp(text, again) != 0) fail(&c->context, ERROR_INTERNAL, "the program reads back as\n%s", again);
+static void lower_case(Case *c, Program *program) {
   UnsupportedList problems = {0}, notices = {0};
-  program_outline_functions(program);
-  program_drop_unused(program);
   const char *graph = printed(c, lower_program(program, &c->lower, &problems, &notices));
   check_round_trip(c, graph);
   Builder out;
@@ -181,6 +179,21 @@ static void lower_case(Case *c) {
     builder_format(&out, "# %s is left out: %s\n", notices.items[i].primitive, notices.items[i].reason);
   }
   c->made = builder_text(&out);
+}
+
+static void program_case(Case *c) {
+  Provenance *provenance = provenance_new(&c->context);
+  Program *program = program_parse(&c->context, provenance, c->input.at, c->input.length);
+  const char *text = program_print(program);
+  const char *again = program_print(program_parse(&c->context, provenance, text, strlen(text)));
+  if (strcmp(text, again) != 0) fail(&c->context, ERROR_INTERNAL, "the program reads back as\n%s", again);
+  program_outline_functions(program);
+  program_drop_unused(program);
+  const char *before = program_print(program);
+  legalize_program(program);
+  if (c->legalize_only) c->made = program_print(program);
+  else lower_case(c, program);
+  if (strcmp(c->made, before) == 0) c->made = "unchanged\n";
 }
 
 static void pass_case(Case *c) {
@@ -202,7 +215,7 @@ static void make(void *argument) {
       break;
     }
   }
-  if (begins(c->input, "program")) lower_case(c);
+  if (begins(c->input, "program")) program_case(c);
   else pass_case(c);
 }
 

@@ -1,4 +1,4 @@
-/* Complex numbers as pairs of real ones: the program's types, the parts of a value, and the way to the real plugins. */
+/* Complex numbers as pairs of real ones: the parts of a value, and the way to the real plugins. */
 #include "lower/complex/complex.h"
 
 #include <stdlib.h>
@@ -6,81 +6,17 @@
 enum { SPLIT_BYTES = 4096 /* constants up to here are taken apart at export */ };
 
 struct ComplexProgram {
-  bool *complex;                                      /* by number of the variable */
-  Map tensors;                                        /* complex tensor -> the same data as pairs */
-  Map visited;                                        /* jaxprs */
   Map plugins;                                        /* primitive -> Plugin */
   Map parts;                                          /* (pairs, graph) -> Parts */
-  uint32_t most_operands;                             /* inputs and outputs of one equation */
   uint32_t first_scratch, next_scratch, last_scratch; /* numbers of variables that rules make */
 };
 
-static DType part_dtype(DType dtype) { return dtype == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : DTYPE_FLOAT64; }
-
 Type pairs_type(Lowering *l, Type parts) {
-  Dim dims[MAX_RANK];
   if (parts.rank >= MAX_RANK) fail(l->context, ERROR_UNSUPPORTED, "a complex array has %d dimensions", MAX_RANK);
-  if (parts.rank) memcpy(dims, parts.dims, parts.rank * sizeof *dims);
-  dims[parts.rank] = dim_of(2);
-  return type_make(l->context, parts.dtype, dims, parts.rank + 1);
+  return type_append(l->context, parts, 2);
 }
 
 Type part_type(Type pairs) { return (Type){.dtype = pairs.dtype, .rank = pairs.rank - 1, .dims = pairs.dims}; }
-
-/* The data of a complex array are pairs already. */
-static const Tensor *pairs_of_tensor(Lowering *l, ComplexProgram *complex, const Tensor *tensor) {
-  void **slot = map_slot_pointer(l->context, &complex->tensors, tensor);
-  if (*slot) return *slot;
-  int64_t *dims = arena_new_array(&l->context->arena, tensor->rank + 1, int64_t);
-  if (tensor->rank) memcpy(dims, tensor->dims, tensor->rank * sizeof *dims);
-  dims[tensor->rank] = 2;
-  Tensor *pairs = arena_new(&l->context->arena, Tensor);
-  *pairs = *tensor;
-  pairs->dtype = part_dtype(tensor->dtype);
-  pairs->rank = tensor->rank + 1;
-  pairs->dims = dims;
-  *slot = pairs;
-  return pairs;
-}
-
-static void convert_vars(Lowering *l, ComplexProgram *complex, Var *const *vars, size_t count) {
-  for (size_t i = 0; i < count; i++) {
-    Var *var = vars[i];
-    if (var->type.dtype == DTYPE_KEY_WORDS) {
-      complex->complex[var->id] = true; /* moved as complex numbers are */
-      var->type.dtype = DTYPE_UINT32;
-    }
-    if (dtype_kind(var->type.dtype) != KIND_COMPLEX) continue;
-    complex->complex[var->id] = true;
-    var->type = pairs_type(l, type_with(var->type, part_dtype(var->type.dtype)));
-    if (var->literal) var->literal = pairs_of_tensor(l, complex, var->literal);
-  }
-}
-
-static void convert_jaxpr(Lowering *l, ComplexProgram *complex, const Jaxpr *jaxpr);
-
-static void convert_param(Lowering *l, ComplexProgram *complex, const Param *param) {
-  if (param->kind == PARAM_JAXPR) convert_jaxpr(l, complex, param->jaxpr);
-  if (param->kind != PARAM_LIST && param->kind != PARAM_RECORD) return;
-  for (size_t i = 0; i < param->list.count; i++) convert_param(l, complex, &param->list.items[i]);
-}
-
-static void convert_jaxpr(Lowering *l, ComplexProgram *complex, const Jaxpr *jaxpr) {
-  void **slot = map_slot_pointer(l->context, &complex->visited, jaxpr);
-  if (*slot) return;
-  *slot = complex;
-  convert_vars(l, complex, jaxpr->consts, jaxpr->const_count);
-  convert_vars(l, complex, jaxpr->inputs, jaxpr->input_count);
-  convert_vars(l, complex, jaxpr->outputs, jaxpr->output_count);
-  for (size_t i = 0; i < jaxpr->equation_count; i++) {
-    const Equation *equation = jaxpr->equations[i];
-    convert_vars(l, complex, equation->inputs, equation->input_count);
-    convert_vars(l, complex, equation->outputs, equation->output_count);
-    uint32_t operands = equation->input_count + equation->output_count;
-    if (operands > complex->most_operands) complex->most_operands = operands;
-    for (uint32_t p = 0; p < equation->param_count; p++) convert_param(l, complex, &equation->params[p]);
-  }
-}
 
 /* Primitives that do to pairs what they do to numbers: they act along leading axes, or on elements one by one. */
 static const char *const unchanged[] = {
@@ -164,38 +100,22 @@ static void register_rows(Lowering *l, ComplexProgram *complex) {
   }
 }
 
-void complex_to_real(Lowering *l) {
+void complex_begin(Lowering *l) {
   uint32_t count = l->program->var_count;
   if (!l->program->has_complex) {
     l->values = arena_new_array(&l->context->arena, count, Value *);
     return;
   }
   ComplexProgram *complex = arena_new(&l->context->arena, ComplexProgram);
-  complex->complex = arena_new_array(&l->context->arena, count, bool);
-  convert_jaxpr(l, complex, l->program->main);
   complex->first_scratch = complex->next_scratch = count;
-  complex->last_scratch = count + 2 * complex->most_operands + 16;
+  complex->last_scratch = count + 2 * l->program->most_operands + 16;
   l->values = arena_new_array(&l->context->arena, complex->last_scratch, Value *);
   register_rows(l, complex);
   l->complex = complex;
 }
 
-static bool is_complex(const Lowering *l, const Var *var) {
-  return l->complex && var->id < l->complex->first_scratch && l->complex->complex[var->id];
-}
-
-bool touches_complex(const Lowering *l, const Equation *equation) {
-  for (uint32_t i = 0; i < equation->input_count; i++) {
-    if (is_complex(l, equation->inputs[i])) return true;
-  }
-  for (uint32_t i = 0; i < equation->output_count; i++) {
-    if (is_complex(l, equation->outputs[i])) return true;
-  }
-  return false;
-}
-
-bool input_is_complex(const Lowering *l, size_t index) { return is_complex(l, l->equation->inputs[index]); }
-bool output_is_complex(const Lowering *l, size_t index) { return is_complex(l, l->equation->outputs[index]); }
+bool input_is_complex(const Lowering *l, size_t index) { return l->equation->inputs[index]->form == FORM_PAIRS; }
+bool output_is_complex(const Lowering *l, size_t index) { return l->equation->outputs[index]->form == FORM_PAIRS; }
 
 const Plugin *complex_plugin_for(Lowering *l, const Equation *equation) {
   if (param_find(equation, "expansion")) return &expansion_plugin;

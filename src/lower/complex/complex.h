@@ -1,9 +1,9 @@
 /* Complex numbers.
  *
  * ONNX Runtime computes on real tensors only, so a complex array is a real one with a last axis of 2, (real,
- * imaginary), in the model's inputs and outputs as well as inside. Before lowering, every complex variable of the
- * program gets that real type. An equation that has one among its inputs or outputs is lowered by a row of the tables
- * here; those that only move elements edit their parameters and go on as their real namesake does.
+ * imaginary), in the model's inputs and outputs as well as inside: the program comes with that real type
+ * (legalize/legalize.h). An equation that has one among its inputs or outputs is lowered by a row of the tables here;
+ * those that only move elements edit their parameters and go on as their real namesake does.
  *
  * Formulas work on the two parts of a value. What was joined from two parts is remembered with them, so that a chain of
  * formulas never takes apart what it has just put together; joins that nobody reads are dead code.
@@ -18,10 +18,8 @@ typedef struct Parts {
   Value *re, *im;
 } Parts;
 
-/* Gives every complex variable its real type; nothing to do for a program without any. Before this, l->values is not
- * there; it is made here, with room for the operands that rules make. */
-void complex_to_real(Lowering *l);
-bool touches_complex(const Lowering *l, const Equation *equation);
+/* Makes l->values, with room for the operands that rules make where the program has complex numbers. */
+void complex_begin(Lowering *l);
 bool input_is_complex(const Lowering *l, size_t index);
 bool output_is_complex(const Lowering *l, size_t index);
 /* The row for an equation that touches complex numbers, or NULL. */

@@ -12,8 +12,6 @@
 
 #include "lower/lower.h"
 
-/* Every variable of the jaxpr, and of those nested in it, that is a key becomes a uint64. */
-void keys_to_integers(Lowering *l, Map *visited, const Jaxpr *jaxpr);
 Type key_words_type(Lowering *l, Type type); /* of the words of keys of that shape */
 Value *key_from_words(Lowering *l, Value *words);
 Value *words_from_key(Lowering *l, Value *key);
