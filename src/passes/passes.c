@@ -50,16 +50,11 @@ const Pass all_passes[] = {
 /* More steps than any program takes: passes that undo each other's work would never end. */
 enum { MOST_STEPS = 1000 };
 
-/* Layout comes to rest sooner, but for rare programs (eigenvalues of complex matrices of symbolic size) in which
- * cancel_transposes finds the same region again: there this many steps are enough. */
-enum { MOST_LAYOUTS = 12 };
-
 typedef struct PassRun {
   Model *model;
   const PassOptions *options;
   int dumped;       /* files so far */
   int steps;        /* of phases that changed something */
-  int layouts;      /* how often that phase ran */
   const char *last; /* pass that did */
 } PassRun;
 
@@ -156,7 +151,7 @@ void run_passes(Model *model, const PassOptions *options) {
   if (options->only_count) return;
   do {
     while (run_phase(&run, PHASE_CLEAN)) continue;
-  } while (run_phase(&run, PHASE_FUSE) || (run.layouts++ < MOST_LAYOUTS && run_phase(&run, PHASE_LAYOUT)));
+  } while (run_phase(&run, PHASE_FUSE) || run_phase(&run, PHASE_LAYOUT));
   if (run_phase(&run, PHASE_EXPAND)) {
     while (run_phase(&run, PHASE_CLEAN)) continue;
   }

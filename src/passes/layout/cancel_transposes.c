@@ -187,6 +187,25 @@ static bool read_by_region_alone(const Layout *layout, const Region *region, con
   return true;
 }
 
+/* Sizes that Reshape can be told: one that is known only at run time is what is left over. */
+static bool known_sizes(Type type, int64_t *sizes) {
+  uint32_t symbolic = 0;
+  for (uint32_t i = 0; i < type.rank; i++) {
+    bool constant = dim_is_constant(type.dims[i]);
+    if (constant && type.dims[i].constant == 0) return false;
+    symbolic += !constant;
+    sizes[i] = constant ? type.dims[i].constant : -1;
+  }
+  return symbolic <= 1;
+}
+
+/* Does a Reshape do, because the elements keep their places? What `permuted` makes and what it costs is decided here.
+ */
+static bool becomes_reshape(const Value *value, const AxisOrder *order) {
+  int64_t sizes[MOST_PERMUTED];
+  return order_keeps_elements(value->type, order) && known_sizes(value->type, sizes);
+}
+
 /* The Transpose at the border whose input a region in this order can read instead; or NULL. */
 static Node *entering_transpose(const Layout *layout, const Region *region, const Value *value, AxisOrder *order) {
   Node *node = value->producer;
@@ -204,10 +223,10 @@ static Cost entering_cost(const Layout *layout, const Region *region, const Valu
     if (goes && is_after_convolution(layout, transpose)) cost.after_convolutions--;
     return cost;
   }
-  bool in_place = order_keeps_elements(value->type, order);
+  bool in_place = order_keeps_elements(value->type, order), reshape = becomes_reshape(value, order);
   if (constant_of(value)) return (Cost){in_place || only_use(value) || constant_of(value)->size < 4096 ? 0 : 1, 0};
-  if (in_place && makes_shape(value->producer) && only_use(value)) return (Cost){0, 0};
-  if (value->type.rank < region->rank) return (Cost){in_place ? 1 : 2, 0};
+  if (reshape && makes_shape(value->producer) && only_use(value)) return (Cost){0, 0};
+  if (value->type.rank < region->rank) return (Cost){reshape ? 1 : 2, 0};
   const Node *there = transpose_that_is_there(layout, value, order);
   if (there) return (Cost){read_by_region_alone(layout, region, there->outputs[0]), 0}; /* it would have gone */
   return (Cost){1, is_convolution(value->producer)};
@@ -305,18 +324,6 @@ static Value *with_all_axes(Layout *layout, Region *region, Value *value, const 
   return graph_node(layout->graph, origin, OP_Unsqueeze, inputs, 2, &type, 1, before)->outputs[0];
 }
 
-/* Sizes that Reshape can be told: one that is known only at run time is what is left over. */
-static bool known_sizes(Type type, int64_t *sizes) {
-  uint32_t symbolic = 0;
-  for (uint32_t i = 0; i < type.rank; i++) {
-    bool constant = dim_is_constant(type.dims[i]);
-    if (constant && type.dims[i].constant == 0) return false;
-    symbolic += !constant;
-    sizes[i] = constant ? type.dims[i].constant : -1;
-  }
-  return symbolic <= 1;
-}
-
 /* The value with its axes in the new order: its elements stay in place. NULL: that takes a Transpose. */
 static Value *reshaped_to(Layout *layout, Value *value, Type type, const Origin *origin) {
   Rewriter *rewriter = &layout->rewriter;
@@ -349,12 +356,9 @@ static Value *permuted(Layout *layout, Region *region, Value *value, const AxisO
   if (transpose) return read_past(layout, transpose, before, order);
   const Origin *origin = value->producer ? value->producer->origin : region->nodes.items[0]->origin;
   Type type = order_type(context, full_type(context, value->type, region->rank), order);
-  bool in_place = order_keeps_elements(value->type, order);
-  if (in_place && constant_of(value)) return reshaped_constant(layout, value, type);
-  if (in_place && (value->type.rank < region->rank || makes_shape(value->producer))) {
-    Value *reshaped = reshaped_to(layout, value, type, origin);
-    if (reshaped) return reshaped;
-  }
+  if (order_keeps_elements(value->type, order) && constant_of(value)) return reshaped_constant(layout, value, type);
+  bool shapes = value->type.rank < region->rank || makes_shape(value->producer);
+  if (shapes && becomes_reshape(value, order)) return reshaped_to(layout, value, type, origin);
   Node *there = value->type.rank == region->rank ? transpose_that_is_there(layout, value, order) : NULL;
   if (there) {
     Node *place = after(layout, value->producer);
