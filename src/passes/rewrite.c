@@ -46,7 +46,19 @@ static void unite(Rewriter *rewriter, Node *node, const SiteRope *rope) {
   node->origin = origin_unite(rewriter->model->provenance, node->origin, origins.items, origins.count);
 }
 
+/* Made for a rewriting that was given up: the last initializers of their graph, for nobody else makes any. */
+static void take_back_constants(Rewriter *rewriter) {
+  for (size_t i = rewriter->made.count; i--;) {
+    Value *value = rewriter->made.items[i];
+    Graph *graph = value->graph;
+    if (value->uses) continue;
+    if (value->producer) node_remove(value->producer);
+    else if (graph->initializers.items[graph->initializers.count - 1] == value) graph->initializers.count--;
+  }
+}
+
 bool rewrite_end(Rewriter *rewriter) {
+  if (!rewriter->changed) take_back_constants(rewriter);
   for (size_t i = 0; i < rewriter->receivers.count; i++) {
     Node *node = rewriter->receivers.items[i];
     unite(rewriter, node, map_get_pointer(&rewriter->received, node));
@@ -160,11 +172,13 @@ Value *rewrite_constant(Rewriter *rewriter, Node *before, const Tensor *tensor, 
   if (root == model->graph || model->provenance) { /* functions that we made give their constants up at the end */
     Value *value = graph_initializer(root, tensor);
     value->origin = origin;
+    array_push(rewriter->context, &rewriter->made, value);
     return value;
   }
   Type type = tensor_type(rewriter->context, tensor);
   Node *node = graph_node(before->graph, origin, OP_Constant, NULL, 0, &type, 1, before);
   node_set_tensor(node, "value", tensor);
+  array_push(rewriter->context, &rewriter->made, node->outputs[0]);
   return node->outputs[0];
 }
 

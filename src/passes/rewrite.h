@@ -17,10 +17,12 @@ typedef struct Rewriter {
   bool changed;
   Map received;            /* Node -> SiteRope: what was handed to it */
   ARRAY(Node *) receivers; /* its keys, in the order of their first reception */
+  ARRAY(Value *) made;     /* constants */
 } Rewriter;
 
 void rewrite_begin(Rewriter *rewriter, Model *model, const char *pass);
-bool rewrite_end(Rewriter *rewriter); /* true when something changed */
+/* True when something changed; else the constants that were made for it go again. */
+bool rewrite_end(Rewriter *rewriter);
 
 /* The sites of giver, and all that was handed to it, belong to receiver from now on. Nothing when receiver is NULL. */
 void rewrite_hand_over(Rewriter *rewriter, Node *receiver, Node *giver);
