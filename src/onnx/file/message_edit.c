@@ -84,31 +84,31 @@ uint64_t doc_string_field(Message kind) {
   }
 }
 
-static void walk(Rewriter *rewriter, Message kind, Wire message, unsigned depth) {
+static void walk(MessageEditor *editor, Message kind, Wire message, unsigned depth) {
   if (depth > MAX_MESSAGE_DEPTH) wire_fail(&message, message.at, "messages are nested too deeply");
   Field field;
   for (Wire wire = message; wire_next(&wire, &field);) {
     Message inner = inner_message(kind, &field);
-    if (inner != MESSAGE_OTHER) walk(rewriter, inner, wire_inside(&wire, &field), depth + 1);
+    if (inner != MESSAGE_OTHER) walk(editor, inner, wire_inside(&wire, &field), depth + 1);
   }
-  rewriter->visit(rewriter, kind, message);
+  editor->visit(editor, kind, message);
 }
 
 /* The text stays where it is: it lives in the arena. */
-static void push_edit(Rewriter *rewriter, Edit edit, const Builder *text) {
+static void push_edit(MessageEditor *editor, Edit edit, const Builder *text) {
   if (text && text->length) {
     edit.text = text->text;
     edit.size = text->length;
   }
-  array_push(rewriter->context, &rewriter->edits, edit);
+  array_push(editor->context, &editor->edits, edit);
 }
 
-void add_edit(Rewriter *rewriter, const unsigned char *start, const unsigned char *end, const Builder *text) {
-  push_edit(rewriter, (Edit){.start = start, .end = end}, text);
+void add_edit(MessageEditor *editor, const unsigned char *start, const unsigned char *end, const Builder *text) {
+  push_edit(editor, (Edit){.start = start, .end = end}, text);
 }
 
-void append_edit(Rewriter *rewriter, Wire message, const Builder *text) {
-  push_edit(rewriter, (Edit){.start = message.end, .end = message.end, .end_of = message.at}, text);
+void append_edit(MessageEditor *editor, Wire message, const Builder *text) {
+  push_edit(editor, (Edit){.start = message.end, .end = message.end, .end_of = message.at}, text);
 }
 
 /* ---- entries ---- */
@@ -176,64 +176,60 @@ typedef struct FieldRange {
   uint64_t number;
 } FieldRange;
 
-static const Edit *last_edit(const Rewriter *rewriter) {
-  return rewriter->edits.count ? &rewriter->edits.items[rewriter->edits.count - 1] : NULL;
+static const Edit *last_edit(const MessageEditor *editor) {
+  return editor->edits.count ? &editor->edits.items[editor->edits.count - 1] : NULL;
 }
 
 /* Takes the last edit; returns where what is in front of it ends. */
-static const unsigned char *put_edit(Rewriter *rewriter, Encoder *encoder, const unsigned char *end) {
-  const Edit *edit = last_edit(rewriter);
+static const unsigned char *put_edit(MessageEditor *editor, Encoder *encoder, const unsigned char *end) {
+  const Edit *edit = last_edit(editor);
   put_verbatim(encoder, edit->end, (size_t)(end - edit->end));
   put_verbatim(encoder, edit->text, edit->size);
-  rewriter->edits.count--;
+  editor->edits.count--;
   return edit->start;
 }
 
 /* All edits inside the message, from its end to its beginning. */
-static void put_edited(Rewriter *rewriter, Encoder *encoder, Wire message) {
+static void put_edited(MessageEditor *editor, Encoder *encoder, Wire message) {
   const unsigned char *first = message.at, *end = message.end;
   ARRAY(FieldRange) fields = {0};
   Field field;
   while (wire_next(&message, &field)) {
     FieldRange range = {.start = field.start, .end = message.at, .data = field.data, .number = field.key >> 3};
-    array_push(rewriter->context, &fields, range);
+    array_push(editor->context, &fields, range);
   }
-  for (const Edit *edit; (edit = last_edit(rewriter)) && edit->end_of == first;) end = put_edit(rewriter, encoder, end);
+  for (const Edit *edit; (edit = last_edit(editor)) && edit->end_of == first;) end = put_edit(editor, encoder, end);
   for (size_t i = fields.count; i--;) {
     const FieldRange *range = &fields.items[i];
-    for (const Edit *edit; (edit = last_edit(rewriter)) && edit->start >= range->end && !edit->end_of;) {
-      end = put_edit(rewriter, encoder, end);
+    for (const Edit *edit; (edit = last_edit(editor)) && edit->start >= range->end && !edit->end_of;) {
+      end = put_edit(editor, encoder, end);
     }
-    const Edit *edit = last_edit(rewriter);
+    const Edit *edit = last_edit(editor);
     if (!edit || edit->start < range->start || (edit->end_of && edit->start == range->start)) continue;
     if (edit->start == range->start) {
-      end = put_edit(rewriter, encoder, end);
+      end = put_edit(editor, encoder, end);
       continue;
     }
     put_verbatim(encoder, range->end, (size_t)(end - range->end));
     uint64_t mark = encoder->total;
-    put_edited(rewriter, encoder, (Wire){message.context, message.base, range->data, range->end});
+    put_edited(editor, encoder, (Wire){message.context, message.base, range->data, range->end});
     put_message(encoder, (int)range->number, mark);
     end = range->start;
   }
-  for (const Edit *edit; (edit = last_edit(rewriter)) && edit->start >= first;) end = put_edit(rewriter, encoder, end);
+  for (const Edit *edit; (edit = last_edit(editor)) && edit->start >= first;) end = put_edit(editor, encoder, end);
   put_verbatim(encoder, first, (size_t)(end - first));
 }
 
-static Wire whole(const Rewriter *rewriter) {
-  return (Wire){rewriter->context, rewriter->bytes, rewriter->bytes, rewriter->bytes + rewriter->size};
-}
+void messages_walk(MessageEditor *editor) { walk(editor, MESSAGE_MODEL, whole_message(editor), 0); }
 
-void messages_walk(Rewriter *rewriter) { walk(rewriter, MESSAGE_MODEL, whole(rewriter), 0); }
-
-Rewritten messages_rewrite(Rewriter *rewriter) {
-  Rewritten result = {.changes = rewriter->changes};
+Rewritten messages_edit(MessageEditor *editor) {
+  Rewritten result = {.changes = editor->changes};
   Encoder encoder;
-  encoder_init(&encoder, rewriter->context);
-  if (rewriter->edits.count) {
-    qsort(rewriter->edits.items, rewriter->edits.count, sizeof *rewriter->edits.items, by_position);
+  encoder_init(&encoder, editor->context);
+  if (editor->edits.count) {
+    qsort(editor->edits.items, editor->edits.count, sizeof *editor->edits.items, by_position);
   }
-  put_edited(rewriter, &encoder, whole(rewriter));
+  put_edited(editor, &encoder, whole_message(editor));
   result.segments = encoder_finish(&encoder, &result.count);
   result.size = encoder.total;
   return result;

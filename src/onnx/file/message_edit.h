@@ -29,25 +29,29 @@ typedef struct Edit {
   const unsigned char *end_of; /* where the message begins at whose end the text stands; NULL: it is elsewhere */
 } Edit;
 
-typedef struct Rewriter Rewriter;
-struct Rewriter {
+typedef struct MessageEditor MessageEditor;
+struct MessageEditor {
   Context *context;
   const unsigned char *bytes;
   size_t size;
-  void (*visit)(Rewriter *rewriter, Message kind, Wire message); /* after the messages inside */
-  void *data;                                                    /* the visitor's own */
+  void (*visit)(MessageEditor *editor, Message kind, Wire message); /* after the messages inside */
+  void *data;                                                       /* the visitor's own */
   ARRAY(Edit) edits;
   uint64_t changes;
 };
 
-/* Calls visit on every message that can hold metadata, or holds one that can. */
-void messages_walk(Rewriter *rewriter);
-/* The bytes with all edits made. */
-Rewritten messages_rewrite(Rewriter *rewriter);
+static inline Wire whole_message(const MessageEditor *editor) {
+  return (Wire){editor->context, editor->bytes, editor->bytes, editor->bytes + editor->size};
+}
 
-void add_edit(Rewriter *rewriter, const unsigned char *start, const unsigned char *end, const Builder *text);
+/* Calls visit on every message that can hold metadata, or holds one that can. */
+void messages_walk(MessageEditor *editor);
+/* The bytes with all edits made. */
+Rewritten messages_edit(MessageEditor *editor);
+
+void add_edit(MessageEditor *editor, const unsigned char *start, const unsigned char *end, const Builder *text);
 /* At the end of a message. */
-void append_edit(Rewriter *rewriter, Wire message, const Builder *text);
+void append_edit(MessageEditor *editor, Wire message, const Builder *text);
 
 /* What kind of message a field of another holds. */
 Message inner_message(Message outer, const Field *field);

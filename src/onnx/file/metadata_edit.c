@@ -18,7 +18,7 @@ typedef struct Labelling {
   Map expanded; /* entries of the full level, by their number and the field they stand in: many nodes share them */
 } Labelling;
 
-static Labelling *labelling(const Rewriter *rewriter) { return rewriter->data; }
+static Labelling *labelling(const MessageEditor *editor) { return editor->data; }
 
 static bool begins_with(const char *key, size_t length, const char *prefix) {
   size_t size = strlen(prefix);
@@ -59,7 +59,7 @@ bool message_has_ours(Wire message, uint64_t metadata) {
   return false;
 }
 
-static void strip_message(Rewriter *rewriter, Message kind, Wire message) {
+static void strip_message(MessageEditor *editor, Message kind, Wire message) {
   Field field;
   Wire whole_message = message;
   enum { UNASKED, NO, YES } ours = UNASKED;
@@ -70,13 +70,13 @@ static void strip_message(Rewriter *rewriter, Message kind, Wire message) {
       Entry entry = read_entry(&message, &field);
       bool is_namespace = is_key(&entry, METADATA_NAMESPACE);
       if (is_namespace && ours == UNASKED) ours = message_has_ours(whole_message, metadata) ? YES : NO;
-      goes = labelling(rewriter)->what == STRIP_ALL || is_entry_of_ours(&entry) || (is_namespace && ours == YES);
+      goes = labelling(editor)->what == STRIP_ALL || is_entry_of_ours(&entry) || (is_namespace && ours == YES);
     } else if (doc_string && field.key == doc_string) {
-      goes = labelling(rewriter)->what == STRIP_ALL;
+      goes = labelling(editor)->what == STRIP_ALL;
     }
     if (!goes) continue;
-    rewriter->changes++;
-    add_edit(rewriter, field.start, message.at, NULL);
+    editor->changes++;
+    add_edit(editor, field.start, message.at, NULL);
   }
 }
 
@@ -137,10 +137,10 @@ static bool collect_entries(Wire message, uint64_t metadata, FullEntries *all) {
   return next >= NEEDED_KEYS;
 }
 
-static Str value_text(Rewriter *rewriter, const FullEntries *all, size_t which) {
+static Str value_text(MessageEditor *editor, const FullEntries *all, size_t which) {
   const Entry *entry = &all->found[which];
   if (!all->has[which]) return NULL;
-  return str_intern_sized(rewriter->context, (const char *)entry->value.data, entry->value.size);
+  return str_intern_sized(editor->context, (const char *)entry->value.data, entry->value.size);
 }
 
 static bool has_origin(Message kind) { return kind == MESSAGE_NODE || kind == MESSAGE_TENSOR; }
@@ -156,29 +156,29 @@ static bool has_reference(Wire message, uint64_t metadata) {
 }
 
 /* They become the number of a row; a node keeps its callsite, which other viewers show. */
-static void compact_message(Rewriter *rewriter, Message kind, Wire message) {
+static void compact_message(MessageEditor *editor, Message kind, Wire message) {
   FullEntries all = {.start = NULL};
-  if (has_origin(kind) && has_reference(message, metadata_field(kind))) labelling(rewriter)->is_stray = true;
+  if (has_origin(kind) && has_reference(message, metadata_field(kind))) labelling(editor)->is_stray = true;
   if (!has_origin(kind) || !collect_entries(message, metadata_field(kind), &all)) return;
-  OriginTexts texts = {.callsite = value_text(rewriter, &all, CALLSITE),
-                       .plugin = value_text(rewriter, &all, PLUGIN),
-                       .stacktrace = value_text(rewriter, &all, STACKTRACE),
-                       .traceback = value_text(rewriter, &all, TRACEBACK),
-                       .module = value_text(rewriter, &all, MODULE),
-                       .span = value_text(rewriter, &all, SPAN),
-                       .made_of = value_text(rewriter, &all, MADE_OF)};
+  OriginTexts texts = {.callsite = value_text(editor, &all, CALLSITE),
+                       .plugin = value_text(editor, &all, PLUGIN),
+                       .stacktrace = value_text(editor, &all, STACKTRACE),
+                       .traceback = value_text(editor, &all, TRACEBACK),
+                       .module = value_text(editor, &all, MODULE),
+                       .span = value_text(editor, &all, SPAN),
+                       .made_of = value_text(editor, &all, MADE_OF)};
   Str values[FULL_KEYS];
-  full_values(rewriter->context, &texts, NULL, values);
-  if (values[NAMESPACE] != value_text(rewriter, &all, NAMESPACE)) return;
+  full_values(editor->context, &texts, NULL, values);
+  if (values[NAMESPACE] != value_text(editor, &all, NAMESPACE)) return;
   char number[16];
-  int length = snprintf(number, sizeof number, "%u", table_add(labelling(rewriter)->writer, texts));
+  int length = snprintf(number, sizeof number, "%u", table_add(labelling(editor)->writer, texts));
   Builder text;
-  builder_init(&text, rewriter->context);
+  builder_init(&text, editor->context);
   int field = entry_field(kind);
   if (kind == MESSAGE_NODE) add_entry(&text, field, full_keys[CALLSITE], texts.callsite, str_length(texts.callsite));
   add_entry(&text, field, METADATA_REFERENCE, number, (size_t)length);
-  add_edit(rewriter, all.start, all.end, &text);
-  rewriter->changes++;
+  add_edit(editor, all.start, all.end, &text);
+  editor->changes++;
 }
 
 /* 0: not a number as compact_message writes it. */
@@ -192,12 +192,12 @@ static uint64_t reference_number(const char *text, size_t length) {
   return number;
 }
 
-static const Builder *expanded_entries(Rewriter *rewriter, uint64_t number, int field) {
-  Context *context = rewriter->context;
+static const Builder *expanded_entries(MessageEditor *editor, uint64_t number, int field) {
+  Context *context = editor->context;
   OriginTexts texts;
-  Builder *text = map_get(&labelling(rewriter)->expanded, number, (uint64_t)field);
+  Builder *text = map_get(&labelling(editor)->expanded, number, (uint64_t)field);
   if (text) return text;
-  if (!table_get(labelling(rewriter)->table, number, &texts)) return NULL;
+  if (!table_get(labelling(editor)->table, number, &texts)) return NULL;
   Str values[FULL_KEYS];
   full_values(context, &texts, NULL, values);
   text = arena_new(&context->arena, Builder);
@@ -205,11 +205,11 @@ static const Builder *expanded_entries(Rewriter *rewriter, uint64_t number, int 
   for (size_t i = 0; i < FULL_KEYS; i++) {
     if (values[i]) add_entry(text, field, full_keys[i], values[i], str_length(values[i]));
   }
-  *map_slot(context, &labelling(rewriter)->expanded, number, (uint64_t)field) = text;
+  *map_slot(context, &labelling(editor)->expanded, number, (uint64_t)field) = text;
   return text;
 }
 
-static void expand_message(Rewriter *rewriter, Message kind, Wire message) {
+static void expand_message(MessageEditor *editor, Message kind, Wire message) {
   if (!has_origin(kind)) return;
   Field field;
   Entry before = {.end = NULL};
@@ -218,11 +218,11 @@ static void expand_message(Rewriter *rewriter, Message kind, Wire message) {
     Entry entry = read_entry(&message, &field);
     if (is_key(&entry, METADATA_REFERENCE)) {
       uint64_t number = reference_number((const char *)entry.value.data, entry.value.size);
-      const Builder *text = expanded_entries(rewriter, number, (int)(field.key >> 3));
+      const Builder *text = expanded_entries(editor, number, (int)(field.key >> 3));
       if (!text) wire_fail(&message, field.start, "an unknown origin");
       bool doubled = before.end == entry.start && is_key(&before, full_keys[CALLSITE]);
-      add_edit(rewriter, doubled ? before.start : entry.start, entry.end, text);
-      rewriter->changes++;
+      add_edit(editor, doubled ? before.start : entry.start, entry.end, text);
+      editor->changes++;
     }
     before = entry;
   }
@@ -249,46 +249,42 @@ static TablePlace find_table(Wire model) {
   return place;
 }
 
-static Wire whole(const Rewriter *rewriter) {
-  return (Wire){rewriter->context, rewriter->bytes, rewriter->bytes, rewriter->bytes + rewriter->size};
-}
-
 Rewritten model_strip(Context *context, const void *bytes, size_t size, StripWhat what) {
   Labelling data = {.what = what};
-  Rewriter rewriter = {.context = context, .bytes = bytes, .size = size, .visit = strip_message, .data = &data};
-  messages_walk(&rewriter);
-  return messages_rewrite(&rewriter);
+  MessageEditor editor = {.context = context, .bytes = bytes, .size = size, .visit = strip_message, .data = &data};
+  messages_walk(&editor);
+  return messages_edit(&editor);
 }
 
 Rewritten model_compact(Context *context, const void *bytes, size_t size) {
   Labelling data = {.writer = table_writer_new(context)};
-  Rewriter rewriter = {.context = context, .bytes = bytes, .size = size, .visit = compact_message, .data = &data};
-  TablePlace place = find_table(whole(&rewriter));
-  if (!place.found) messages_walk(&rewriter);
+  MessageEditor editor = {.context = context, .bytes = bytes, .size = size, .visit = compact_message, .data = &data};
+  TablePlace place = find_table(whole_message(&editor));
+  if (!place.found) messages_walk(&editor);
   if (data.is_stray) { /* a number without a table would be taken for a row of ours: the model stays as it is */
-    rewriter.edits.count = 0;
-    rewriter.changes = 0;
+    editor.edits.count = 0;
+    editor.changes = 0;
   } else if (!table_is_empty(data.writer)) {
     size_t length;
     const char *table = table_text(data.writer, &length);
     Builder entry;
     builder_init(&entry, context);
     add_entry(&entry, FIELD_MODEL_METADATA_PROPS, METADATA_TABLE, table, length);
-    add_edit(&rewriter, place.insert, place.insert, &entry);
+    add_edit(&editor, place.insert, place.insert, &entry);
   }
-  return messages_rewrite(&rewriter);
+  return messages_edit(&editor);
 }
 
 Rewritten model_expand(Context *context, const void *bytes, size_t size, size_t limit) {
   Labelling data = {.what = STRIP_OURS};
-  Rewriter rewriter = {.context = context, .bytes = bytes, .size = size, .visit = expand_message, .data = &data};
-  TablePlace place = find_table(whole(&rewriter));
+  MessageEditor editor = {.context = context, .bytes = bytes, .size = size, .visit = expand_message, .data = &data};
+  TablePlace place = find_table(whole_message(&editor));
   if (place.found) {
     data.table = table_read(context, (const char *)place.entry.value.data, place.entry.value.size, limit);
-    messages_walk(&rewriter);
-    add_edit(&rewriter, place.entry.start, place.entry.end, NULL);
+    messages_walk(&editor);
+    add_edit(&editor, place.entry.start, place.entry.end, NULL);
   }
-  return messages_rewrite(&rewriter);
+  return messages_edit(&editor);
 }
 
 /* ---- relabel ---- */
@@ -310,7 +306,7 @@ static size_t full_key(const char *key) {
 
 /* What the full level writes as the number of a row, as in compact_message; false when the entries are not all there.
  */
-static bool add_reference(Rewriter *rewriter, Builder *out, Message kind, const MetadataList *list) {
+static bool add_reference(MessageEditor *editor, Builder *out, Message kind, const MetadataList *list) {
   Str found[FULL_KEYS] = {0}, values[FULL_KEYS];
   for (size_t i = 0; i < list->count; i++) {
     size_t which = full_key(list->items[i].key);
@@ -326,19 +322,19 @@ static bool add_reference(Rewriter *rewriter, Builder *out, Message kind, const 
   for (size_t i = 0; i < NEEDED_KEYS; i++) {
     if (!found[i]) return false;
   }
-  full_values(rewriter->context, &texts, NULL, values);
+  full_values(editor->context, &texts, NULL, values);
   if (values[NAMESPACE] != found[NAMESPACE]) return false;
   char number[16];
-  int length = snprintf(number, sizeof number, "%u", table_add(labelling(rewriter)->writer, texts)),
+  int length = snprintf(number, sizeof number, "%u", table_add(labelling(editor)->writer, texts)),
       field = entry_field(kind);
   if (kind == MESSAGE_NODE) add_entry(out, field, full_keys[CALLSITE], texts.callsite, str_length(texts.callsite));
   add_entry(out, field, METADATA_REFERENCE, number, (size_t)length);
   return true;
 }
 
-static void add_provenance(Rewriter *rewriter, Builder *out, Message kind, const MetadataList *list) {
+static void add_provenance(MessageEditor *editor, Builder *out, Message kind, const MetadataList *list) {
   bool ours = metadata_has_ours(list);
-  bool referred = labelling(rewriter)->writer && has_origin(kind) && add_reference(rewriter, out, kind, list);
+  bool referred = labelling(editor)->writer && has_origin(kind) && add_reference(editor, out, kind, list);
   for (size_t i = 0; i < list->count; i++) {
     const Metadata *entry = &list->items[i];
     if (!is_provenance(entry->key, str_length(entry->key), ours)) continue;
@@ -347,8 +343,8 @@ static void add_provenance(Rewriter *rewriter, Builder *out, Message kind, const
   }
 }
 
-static void relabel_message(Rewriter *rewriter, Message kind, Wire message) {
-  const MetadataList *list = message_metadata(labelling(rewriter)->model, kind, &message);
+static void relabel_message(MessageEditor *editor, Message kind, Wire message) {
+  const MetadataList *list = message_metadata(labelling(editor)->model, kind, &message);
   uint64_t metadata = metadata_field(kind);
   if (!list || !metadata) return;
   const unsigned char *start = message.at;
@@ -358,27 +354,27 @@ static void relabel_message(Rewriter *rewriter, Message kind, Wire message) {
     if (field.key != metadata) continue;
     Entry entry = read_entry(&message, &field);
     bool goes = is_provenance((const char *)entry.key.data, entry.key.size, ours);
-    if (goes) add_edit(rewriter, field.start, message.at, NULL);
+    if (goes) add_edit(editor, field.start, message.at, NULL);
   }
   Builder text;
-  builder_init(&text, rewriter->context);
-  add_provenance(rewriter, &text, kind, list);
-  if (kind == MESSAGE_MODEL && labelling(rewriter)->writer && !table_is_empty(labelling(rewriter)->writer)) {
+  builder_init(&text, editor->context);
+  add_provenance(editor, &text, kind, list);
+  if (kind == MESSAGE_MODEL && labelling(editor)->writer && !table_is_empty(labelling(editor)->writer)) {
     size_t length;
-    const char *table = table_text(labelling(rewriter)->writer, &length);
+    const char *table = table_text(labelling(editor)->writer, &length);
     add_entry(&text, FIELD_MODEL_METADATA_PROPS, METADATA_TABLE, table, length);
   }
   if (!text.length) return;
   message.at = start;
-  append_edit(rewriter, message, &text);
-  rewriter->changes += kind == MESSAGE_NODE;
+  append_edit(editor, message, &text);
+  editor->changes += kind == MESSAGE_NODE;
 }
 
 Rewritten model_relabel(Context *context, const void *bytes, size_t size, const Model *model, bool compact) {
   Labelling data = {.model = model, .writer = compact ? table_writer_new(context) : NULL};
-  Rewriter rewriter = {.context = context, .bytes = bytes, .size = size, .visit = relabel_message, .data = &data};
-  messages_walk(&rewriter);
-  return messages_rewrite(&rewriter);
+  MessageEditor editor = {.context = context, .bytes = bytes, .size = size, .visit = relabel_message, .data = &data};
+  messages_walk(&editor);
+  return messages_edit(&editor);
 }
 
 /* ---- a model that was read ---- */

@@ -74,15 +74,15 @@ typedef struct Splitting {
   uint64_t message; /* how many were visited */
 } Splitting;
 
-static void take(Rewriter *rewriter, Sidecar *sidecar, Insertion place) {
+static void take(MessageEditor *editor, Sidecar *sidecar, Insertion place) {
   Insertion *last = sidecar->insertions.count ? &sidecar->insertions.items[sidecar->insertions.count - 1] : NULL;
   bool joins = last && last->message == place.message && last->fields == place.fields;
   if (joins && last->bytes + last->size == place.bytes) last->size += place.size;
-  else array_push(rewriter->context, &sidecar->insertions, place);
+  else array_push(editor->context, &sidecar->insertions, place);
 }
 
-static void split_message(Rewriter *rewriter, Message kind, Wire message) {
-  Splitting *splitting = rewriter->data;
+static void split_message(MessageEditor *editor, Message kind, Wire message) {
+  Splitting *splitting = editor->data;
   uint64_t number = splitting->message++, metadata = metadata_field(kind), fields = 0;
   bool ours = metadata && message_has_ours(message, metadata);
   Wire whole_message = message;
@@ -99,24 +99,24 @@ static void split_message(Rewriter *rewriter, Message kind, Wire message) {
       continue;
     }
     size_t size = (size_t)(message.at - field.start);
-    take(rewriter, splitting->sidecar, (Insertion){number, fields, field.start, size});
-    add_edit(rewriter, field.start, message.at, NULL);
-    rewriter->changes++;
+    take(editor, splitting->sidecar, (Insertion){number, fields, field.start, size});
+    add_edit(editor, field.start, message.at, NULL);
+    editor->changes++;
   }
   if (kind != MESSAGE_MODEL) return;
   Builder text;
-  builder_init(&text, rewriter->context);
+  builder_init(&text, editor->context);
   const char *identity = splitting->sidecar->identity;
   add_entry(&text, entry_field(kind), METADATA_IDENTITY, identity, strlen(identity));
-  append_edit(rewriter, whole_message, &text);
+  append_edit(editor, whole_message, &text);
 }
 
 Rewritten model_split(Context *context, const void *bytes, size_t size, Sidecar *sidecar) {
   model_identity(context, bytes, size, sidecar->identity);
   Splitting splitting = {.sidecar = sidecar};
-  Rewriter rewriter = {.context = context, .bytes = bytes, .size = size, .visit = split_message, .data = &splitting};
-  messages_walk(&rewriter);
-  return messages_rewrite(&rewriter);
+  MessageEditor editor = {.context = context, .bytes = bytes, .size = size, .visit = split_message, .data = &splitting};
+  messages_walk(&editor);
+  return messages_edit(&editor);
 }
 
 /* ---- joining ---- */
@@ -128,22 +128,22 @@ typedef struct Joining {
   const Model *model; /* that was read, or NULL: the bytes are rewritten */
 } Joining;
 
-static void insert(Rewriter *rewriter, Wire message, const Insertion *insertion) {
+static void insert(MessageEditor *editor, Wire message, const Insertion *insertion) {
   Builder text;
-  builder_init(&text, rewriter->context);
+  builder_init(&text, editor->context);
   builder_add_sized(&text, (const char *)insertion->bytes, insertion->size);
   uint64_t fields = 0;
   Field field;
   for (Wire wire = message; wire_next(&wire, &field);) {
     if (fields++ != insertion->fields) continue;
-    add_edit(rewriter, field.start, field.start, &text);
+    add_edit(editor, field.start, field.start, &text);
     return;
   }
-  append_edit(rewriter, message, &text);
+  append_edit(editor, message, &text);
 }
 
 /* The identity is the last entry of its kind, as split_message writes it. */
-static void remove_identity(Rewriter *rewriter, Wire message) {
+static void remove_identity(MessageEditor *editor, Wire message) {
   Entry found = {.start = NULL};
   Field field;
   while (wire_next(&message, &field)) {
@@ -151,47 +151,47 @@ static void remove_identity(Rewriter *rewriter, Wire message) {
     Entry entry = read_entry(&message, &field);
     if (is_key(&entry, METADATA_IDENTITY)) found = entry;
   }
-  if (found.start) add_edit(rewriter, found.start, found.end, NULL);
+  if (found.start) add_edit(editor, found.start, found.end, NULL);
 }
 
-static void read_entries(Rewriter *rewriter, Message kind, MetadataList *list, const Insertion *insertion) {
-  Wire wire = {rewriter->context, insertion->bytes, insertion->bytes, insertion->bytes + insertion->size};
+static void read_entries(MessageEditor *editor, Message kind, MetadataList *list, const Insertion *insertion) {
+  Wire wire = {editor->context, insertion->bytes, insertion->bytes, insertion->bytes + insertion->size};
   Field field;
   while (wire_next(&wire, &field)) {
     if (field.key != metadata_field(kind)) continue;
     Entry entry = read_entry(&wire, &field);
-    Metadata added = {str_intern_sized(rewriter->context, (const char *)entry.key.data, entry.key.size),
-                      str_intern_sized(rewriter->context, (const char *)entry.value.data, entry.value.size)};
-    array_push(rewriter->context, list, added);
+    Metadata added = {str_intern_sized(editor->context, (const char *)entry.key.data, entry.key.size),
+                      str_intern_sized(editor->context, (const char *)entry.value.data, entry.value.size)};
+    array_push(editor->context, list, added);
   }
 }
 
-static void join_message(Rewriter *rewriter, Message kind, Wire message) {
-  Joining *joining = rewriter->data;
+static void join_message(MessageEditor *editor, Message kind, Wire message) {
+  Joining *joining = editor->data;
   uint64_t number = joining->message++;
-  if (kind == MESSAGE_MODEL && !joining->model) remove_identity(rewriter, message);
+  if (kind == MESSAGE_MODEL && !joining->model) remove_identity(editor, message);
   for (; joining->next < joining->sidecar->insertions.count; joining->next++) {
     const Insertion *insertion = &joining->sidecar->insertions.items[joining->next];
     if (insertion->message != number) return;
     MetadataList *list = joining->model ? message_metadata(joining->model, kind, &message) : NULL;
-    if (!joining->model) insert(rewriter, message, insertion);
-    else if (list) read_entries(rewriter, kind, list, insertion);
-    rewriter->changes++;
+    if (!joining->model) insert(editor, message, insertion);
+    else if (list) read_entries(editor, kind, list, insertion);
+    editor->changes++;
   }
 }
 
 Rewritten model_join(Context *context, const void *bytes, size_t size, const Sidecar *sidecar) {
   Joining joining = {.sidecar = sidecar};
-  Rewriter rewriter = {.context = context, .bytes = bytes, .size = size, .visit = join_message, .data = &joining};
-  messages_walk(&rewriter);
-  return messages_rewrite(&rewriter);
+  MessageEditor editor = {.context = context, .bytes = bytes, .size = size, .visit = join_message, .data = &joining};
+  messages_walk(&editor);
+  return messages_edit(&editor);
 }
 
 void model_take_sidecar(Model *model, const void *bytes, size_t size, const Sidecar *sidecar) {
   Joining joining = {.sidecar = sidecar, .model = model};
-  Rewriter rewriter = {
+  MessageEditor editor = {
       .context = model->context, .bytes = bytes, .size = size, .visit = join_message, .data = &joining};
-  messages_walk(&rewriter);
+  messages_walk(&editor);
 }
 
 /* ---- the file ---- */
