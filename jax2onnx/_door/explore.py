@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from jax2onnx import _core
+from jax2onnx._door.keep import model_bytes
 from jax2onnx._door.settings import sync
 
 _FRAME = (
@@ -63,7 +64,7 @@ def explore(
             return _explored(os.fspath(model), sources, source_roots, profile, height)
         name, content = os.path.basename(model), pathlib.Path(model).read_bytes() + held
     else:
-        name, content = "model.onnx", _content(model)
+        name, content = "model.onnx", model_bytes(model)
         content += _held_sources_of(content)
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / name
@@ -96,18 +97,6 @@ def _held_sources(path: str) -> bytes:
     except ModelError as error:
         raise ValueError(str(error)) from error
     return model.SerializeToString()
-
-
-def _content(model: Any) -> bytes:
-    if isinstance(model, (bytes, bytearray, memoryview)):
-        return bytes(model)
-    if type(model).__module__.startswith("onnx_ir"):
-        import onnx_ir
-
-        model = onnx_ir.to_proto(model)
-    if hasattr(model, "SerializeToString"):
-        return model.SerializeToString()
-    raise TypeError(f"explore takes a model or the path of one, not {type(model).__name__}")
 
 
 def _explored(

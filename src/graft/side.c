@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "onnx/graph/same.h"
+
 enum {
   MOST_CALLS_DEEP = 32,
   MOST_NODES = 1 << 26,
@@ -81,32 +83,10 @@ bool is_constant_node(const SideNode *node) {
   return node_is(node->node, OP_Constant) && !node->node->input_count && node->node->output_count == 1;
 }
 
-static uint64_t tensor_hash(const Tensor *tensor) {
+static uint64_t small_tensor_hash(const Tensor *tensor) {
   uint64_t hash = hash_mix((uint64_t)tensor->dtype, tensor->rank);
   for (uint32_t i = 0; i < tensor->rank; i++) hash = hash_mix(hash, (uint64_t)tensor->dims[i]);
   return tensor->data && tensor->size <= 1024 ? hash_mix(hash, hash_bytes(tensor->data, tensor->size)) : hash;
-}
-
-static uint64_t attribute_hash(const Attribute *attribute) {
-  uint64_t hash = hash_mix(str_hash(attribute->name), (uint64_t)attribute->kind);
-  switch (attribute->kind) {
-    case ATTRIBUTE_INT: return hash_mix(hash, (uint64_t)attribute->integer);
-    case ATTRIBUTE_FLOAT: return hash_mix(hash, hash_bytes(&attribute->real, sizeof attribute->real));
-    case ATTRIBUTE_STRING: return hash_mix(hash, hash_bytes(attribute->string, attribute->count));
-    case ATTRIBUTE_TENSOR: return attribute->tensor ? hash_mix(hash, tensor_hash(attribute->tensor)) : hash;
-    case ATTRIBUTE_INTS: return hash_mix(hash, hash_bytes(attribute->integers, attribute->count * sizeof(int64_t)));
-    case ATTRIBUTE_FLOATS: return hash_mix(hash, hash_bytes(attribute->reals, attribute->count * sizeof(float)));
-    case ATTRIBUTE_STRINGS:
-      for (size_t i = 0; i < attribute->count; i++) hash = hash_mix(hash, str_hash(attribute->strings[i]));
-      return hash;
-    default: return hash; /* bodies are compared node by node */
-  }
-}
-
-static uint64_t attributes_hash(const Node *node) {
-  uint64_t sum = 0; /* their order means nothing */
-  for (size_t i = 0; i < node->attributes.count; i++) sum += attribute_hash(&node->attributes.items[i]);
-  return sum;
 }
 
 /* ---- functions ---- */
@@ -188,8 +168,9 @@ static void add_node(Flattening *flattening, Node *node) {
   Arena *arena = &side->context->arena;
   if (side->nodes.count > MOST_NODES) fail(side->context, ERROR_FORMAT, "the model has too many nodes");
   Index index = (Index)side->nodes.count;
-  SideNode made = {
-      .node = node, .family = family_of(side->context, node->op_type), .attributes = attributes_hash(node)};
+  SideNode made = {.node = node,
+                   .family = family_of(side->context, node->op_type),
+                   .attributes = attributes_hash(node, small_tensor_hash)};
   made.inputs = arena_new_array(arena, node->input_count, Index);
   made.outputs = arena_new_array(arena, node->output_count, Index);
   bool constant = true;

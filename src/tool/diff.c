@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "onnx/graph/same.h"
 #include "tool/tally.h"
 
 static uint64_t mix_text(uint64_t hash, Str text) { return hash_mix(hash, text ? str_hash(text) : 0); }
@@ -17,34 +18,16 @@ static uint64_t type_hash(Context *context, Type type) {
   return hash;
 }
 
-static uint64_t tensor_hash(const Tensor *tensor) {
+static uint64_t compared_tensor_hash(const Tensor *tensor) {
   uint64_t hash = hash_mix((uint64_t)tensor->dtype, tensor->size);
   for (uint32_t i = 0; i < tensor->rank; i++) hash = hash_mix(hash, (uint64_t)tensor->dims[i]);
   if (tensor->data && tensor->size <= COMPARED_BYTES) hash = hash_mix(hash, hash_bytes(tensor->data, tensor->size));
   return hash;
 }
 
-static uint64_t attribute_hash(const Attribute *attribute) {
-  uint64_t hash = hash_mix(str_hash(attribute->name), (uint64_t)attribute->kind);
-  if (attribute->reference) return mix_text(hash, attribute->reference);
-  switch (attribute->kind) {
-    case ATTRIBUTE_INT: return hash_mix(hash, (uint64_t)attribute->integer);
-    case ATTRIBUTE_FLOAT: return hash_mix(hash, hash_bytes(&attribute->real, sizeof attribute->real));
-    case ATTRIBUTE_STRING: return hash_mix(hash, hash_bytes(attribute->string, attribute->count));
-    case ATTRIBUTE_TENSOR: return attribute->tensor ? hash_mix(hash, tensor_hash(attribute->tensor)) : hash;
-    case ATTRIBUTE_INTS: return hash_mix(hash, hash_bytes(attribute->integers, attribute->count * sizeof(int64_t)));
-    case ATTRIBUTE_FLOATS: return hash_mix(hash, hash_bytes(attribute->reals, attribute->count * sizeof(float)));
-    case ATTRIBUTE_STRINGS:
-      for (size_t i = 0; i < attribute->count; i++) hash = mix_text(hash, attribute->strings[i]);
-      return hash;
-    default: return hash; /* the nodes of a body are compared on their own */
-  }
-}
-
 static uint64_t local_hash(Context *context, const Node *node) {
-  uint64_t hash = mix_text(str_hash(node->op_type), node->domain), attributes = 0;
-  for (size_t i = 0; i < node->attributes.count; i++) attributes += attribute_hash(&node->attributes.items[i]);
-  hash = hash_mix(hash, attributes); /* their order means nothing */
+  uint64_t hash = mix_text(str_hash(node->op_type), node->domain);
+  hash = hash_mix(hash, attributes_hash(node, compared_tensor_hash));
   for (uint32_t i = 0; i < node->output_count; i++) {
     hash = hash_mix(hash, node->outputs[i] ? type_hash(context, node->outputs[i]->type) : 1);
   }
@@ -60,7 +43,7 @@ static void hash_graph(Context *context, Side *side, const Graph *graph) {
   }
   for (size_t i = 0; i < graph->initializers.count; i++) {
     Value *value = graph->initializers.items[i];
-    set_hash(value, tensor_hash(value->tensor));
+    set_hash(value, compared_tensor_hash(value->tensor));
   }
   FOR_EACH_NODE(node, graph) {
     size_t index = node_index(node);

@@ -36,6 +36,14 @@ bool job_write(Job *job, const char *path, const Segment *segments, size_t count
   return true;
 }
 
+void json_files(Job *job) {
+  Report *report = &job->report;
+  report_add(report, "{\"input\": ");
+  json_text(report, job->path, strlen(job->path));
+  json_key(report, "output");
+  json_text(report, job->output, strlen(job->output));
+}
+
 /* words: what was done to `changes` things, in the singular and in the plural. */
 static void finish_edit(Job *job, const Rewritten *result, const char *const words[2], const char *nothing) {
   Report *report = &job->report;
@@ -44,10 +52,7 @@ static void finish_edit(Job *job, const Rewritten *result, const char *const wor
   }
   if (!job_write(job, job->output, result->segments, result->count)) return;
   if (job->json) {
-    report_add(report, "{\"input\": ");
-    json_text(report, job->path, strlen(job->path));
-    json_key(report, "output");
-    json_text(report, job->output, strlen(job->output));
+    json_files(job);
     json_count(report, "bytes_before", job->files[0].size);
     json_count(report, "bytes_after", result->size);
     json_count(report, "changes", result->changes);

@@ -106,10 +106,7 @@ static void require_round_trip(Job *job, const MappedFile *file, const Rewritten
 static void say_split(Job *job, const Rewritten *small, size_t sidecar_size, const Sidecar *sidecar) {
   Report *report = &job->report;
   if (job->json) {
-    report_add(report, "{\"input\": ");
-    json_text(report, job->path, strlen(job->path));
-    json_key(report, "output");
-    json_text(report, job->output, strlen(job->output));
+    json_files(job);
     json_key(report, "sidecar");
     json_text(report, job->sidecar, strlen(job->sidecar));
     json_key(report, "identity");
@@ -170,10 +167,7 @@ void run_join(Job *job) {
   if (!job_write(job, job->output, result.segments, result.count)) return;
   Report *report = &job->report;
   if (job->json) {
-    report_add(report, "{\"input\": ");
-    json_text(report, job->path, strlen(job->path));
-    json_key(report, "output");
-    json_text(report, job->output, strlen(job->output));
+    json_files(job);
     json_count(report, "bytes_before", file->size);
     json_count(report, "bytes_after", result.size);
     report_add(report, "}\n");

@@ -117,6 +117,8 @@ void job_graft(Job *job, Model *model);
 /* Writes a file, as -o names it. False: that is standard output, to which nothing else may be said.
  * metadata_commands.c */
 bool job_write(Job *job, const char *path, const Segment *segments, size_t count);
+/* Begins the object that says what was written: the files' names. metadata_commands.c */
+void json_files(Job *job);
 
 /* The commands. */
 void run_inspect(Job *job);

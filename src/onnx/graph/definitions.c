@@ -97,7 +97,7 @@ uint64_t graph_hash(const Graph *graph) {
     for (size_t i = 0; i < node->attributes.count; i++) {
       const Attribute *attribute = &node->attributes.items[i];
       bool is_graph = attribute->kind == ATTRIBUTE_GRAPH;
-      hash = hash_mix(hash, is_graph ? graph_hash(attribute->graph) : attribute_hash(attribute));
+      hash = hash_mix(hash, is_graph ? graph_hash(attribute->graph) : attribute_hash(attribute, tensor_hash));
     }
   }
   return hash;

@@ -26,21 +26,29 @@ uint64_t tensor_hash(const Tensor *tensor) {
   return hash_mix(hash, data_hash(tensor->data, tensor->size));
 }
 
-uint64_t attribute_hash(const Attribute *attribute) {
-  uint64_t hash = hash_mix((uint64_t)(uintptr_t)attribute->name, (uint64_t)attribute->kind);
-  hash = hash_mix(hash, (uint64_t)(uintptr_t)attribute->reference);
-  if (attribute->reference) return hash;
+static uint64_t mix_text(uint64_t hash, Str text) { return hash_mix(hash, text ? str_hash(text) : 0); }
+
+uint64_t attribute_hash(const Attribute *attribute, TensorHash *hash_tensor) {
+  uint64_t hash = hash_mix(str_hash(attribute->name), (uint64_t)attribute->kind);
+  if (attribute->reference) return mix_text(hash, attribute->reference);
   switch (attribute->kind) {
     case ATTRIBUTE_INT: return hash_mix(hash, (uint64_t)attribute->integer);
     case ATTRIBUTE_FLOAT: return hash_mix(hash, hash_bytes(&attribute->real, sizeof attribute->real));
     case ATTRIBUTE_STRING: return hash_mix(hash, hash_bytes(attribute->string, attribute->count));
-    case ATTRIBUTE_TENSOR: return hash_mix(hash, tensor_hash(attribute->tensor));
-    case ATTRIBUTE_INTS:
-      return hash_mix(hash, hash_bytes(attribute->integers, attribute->count * sizeof *attribute->integers));
-    case ATTRIBUTE_FLOATS:
-      return hash_mix(hash, hash_bytes(attribute->reals, attribute->count * sizeof *attribute->reals));
-    default: return hash_mix(hash, attribute->count);
+    case ATTRIBUTE_TENSOR: return attribute->tensor ? hash_mix(hash, hash_tensor(attribute->tensor)) : hash;
+    case ATTRIBUTE_INTS: return hash_mix(hash, hash_bytes(attribute->integers, attribute->count * sizeof(int64_t)));
+    case ATTRIBUTE_FLOATS: return hash_mix(hash, hash_bytes(attribute->reals, attribute->count * sizeof(float)));
+    case ATTRIBUTE_STRINGS:
+      for (size_t i = 0; i < attribute->count; i++) hash = mix_text(hash, attribute->strings[i]);
+      return hash;
+    default: return hash;
   }
+}
+
+uint64_t attributes_hash(const Node *node, TensorHash *hash_tensor) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < node->attributes.count; i++) sum += attribute_hash(&node->attributes.items[i], hash_tensor);
+  return sum;
 }
 
 static bool same_bytes(const void *a, const void *b, size_t size) { return size == 0 || memcmp(a, b, size) == 0; }

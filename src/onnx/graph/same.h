@@ -9,8 +9,13 @@ enum { LARGEST_COMPARED = 1 << 20 };
 bool same_tensor(const Tensor *a, const Tensor *b);
 uint64_t tensor_hash(const Tensor *tensor);
 
-/* Graphs are never the same here. */
+/* Graphs are never the same here, and count for nothing in a hash: who compares them does so node by node. */
 bool same_attribute(const Attribute *a, const Attribute *b);
-uint64_t attribute_hash(const Attribute *attribute);
+
+/* Of what a tensor counts for: tensor_hash, or one's own. Names count by their text, so that models of two contexts
+ * can be compared. */
+typedef uint64_t TensorHash(const Tensor *tensor);
+uint64_t attribute_hash(const Attribute *attribute, TensorHash *hash_tensor);
+uint64_t attributes_hash(const Node *node, TensorHash *hash_tensor); /* in whatever order they stand */
 
 #endif

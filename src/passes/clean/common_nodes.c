@@ -40,10 +40,8 @@ static bool can_merge(const Node *node) {
 static uint64_t node_hash(const Node *node) {
   uint64_t hash = hash_mix((uint64_t)node->op, node->output_count);
   uint64_t unordered = 0;
-  for (size_t i = 0; i < node->attributes.count; i++) unordered += attribute_hash(&node->attributes.items[i]);
-  hash = hash_mix(hash, unordered);
+  hash = hash_mix(hash, attributes_hash(node, tensor_hash));
   bool any_order = commutes(node);
-  unordered = 0;
   for (uint32_t i = 0; i < node->input_count; i++) {
     uint64_t input = (uint64_t)(uintptr_t)node->inputs[i].value;
     if (any_order) unordered += hash_mix(input, 1);

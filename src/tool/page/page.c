@@ -27,10 +27,7 @@ static const char *without_tags(Context *context, const Builder *json, size_t *l
 static void say_done(Job *job, const PageData *data, uint64_t size) {
   Report *report = &job->report;
   if (job->json) {
-    report_add(report, "{\"input\": ");
-    json_text(report, job->path, strlen(job->path));
-    json_key(report, "output");
-    json_text(report, job->output, strlen(job->output));
+    json_files(job);
     json_count(report, "nodes", data->node_count);
     json_count(report, "nodes_with_origin", data->placed_count);
     json_count(report, "nodes_with_time", data->timed_count);
