@@ -8,7 +8,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 C_SOURCES := $(shell git ls-files 'src/*.c' 'src/*.h' 'tests/*.c' 'tests/*.h' 'include/*.h' 2>/dev/null)
 
-.PHONY: help demo test test-c test-text test-python test-programs test-full test-matrix test-matrix-short bench format lint sanitize graft-tools test-graft graft-sample fuzz fuzz-short fuzz-programs fuzz-programs-checker fuzz-programs-readers build release goldens sample coverage coverage-count accessibility clean
+.PHONY: help demo test test-c test-text test-python test-programs test-forms forms test-full test-matrix test-matrix-short bench format lint sanitize graft-tools test-graft graft-sample fuzz fuzz-short fuzz-programs fuzz-programs-checker fuzz-programs-readers build release goldens sample coverage coverage-count accessibility clean
 
 help:
 	@echo "make demo          export a small model, print each node with its provenance, check it against JAX"
@@ -20,6 +20,7 @@ help:
 	@echo "make sanitize      the Python suite with the extension under AddressSanitizer and UBSan"
 	@echo "make fuzz          ten minutes (SECONDS=) of fuzzing every command that reads a file"
 	@echo "make fuzz-programs COUNT=10000   random JAX programs: exported, checked line by line, run against JAX"
+	@echo "make forms         2000 (COUNT=) programs of every family of forms; what is not fused is listed"
 	@echo "make test-graft    provenance put back after a dozen tools of others, which are installed first; prints a table"
 	@echo "make coverage      what becomes of every primitive of the installed JAX; writes docs/primitives.md"
 	@echo "make goldens       write the expected graphs anew and show what changed"
@@ -44,7 +45,7 @@ release: $(VENV)/ready
 demo: build
 	@$(PY) examples/demo.py
 
-test: lint test-c fuzz-short test-python test-programs test-matrix-short
+test: lint test-c fuzz-short test-python test-programs test-forms test-matrix-short
 
 test-c: $(VENV)/ready
 	@tools/test_c.sh $(PY) build/sanitized
@@ -60,6 +61,13 @@ test-python: build
 test-programs: build
 	@$(PY) tests/fuzz/programs/run.py --count 200 --of-tree
 	@$(PY) tests/fuzz/programs/run.py --count 40 --of-tree --readers
+
+# Programs that say the same in other ways become the same operators: a few of every family, others for every change.
+test-forms: build
+	@$(PY) tests/forms/run.py --of-tree
+
+forms: build
+	@$(PY) tests/forms/run.py --count $(or $(COUNT),2000)
 
 fuzz-programs: build
 	@$(PY) tests/fuzz/programs/run.py --count $(or $(COUNT),10000)

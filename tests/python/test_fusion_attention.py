@@ -128,7 +128,7 @@ def masked_at_run_time(fill=LOWEST, inverted=False, shape=None):
     return fn
 
 
-@pytest.mark.parametrize("fill", [LOWEST, 0.7 * LOWEST, -1e30])
+@pytest.mark.parametrize("fill", [LOWEST, 0.7 * LOWEST, -1e30, -1e9])
 @pytest.mark.parametrize("inverted", [False, True])
 def test_a_mask_known_only_at_run_time_is_added(fill, inverted):
     mask = RNG.random((3, HEADS, LENGTH, LENGTH)) > 0.5
@@ -144,7 +144,7 @@ def test_rows_of_a_mask_are_shared():
     assert one == ["Where", "Attention"]
 
 
-@pytest.mark.parametrize("fill", [-jnp.inf, -1e9, -1.0])
+@pytest.mark.parametrize("fill", [-jnp.inf, -1e8, -1.0])
 def test_a_run_time_mask_with_another_number_stays_outside(fill):
     fn = masked_at_run_time(fill)
     assert "Attention" not in op_types(check_export(fn, [Q, K, V, CAUSAL], more_args=[[Q, K, V, NOTHING]]))
@@ -357,3 +357,53 @@ def test_a_batch_of_one_under_a_causal_mask(length):
     x = np.random.default_rng(0).normal(size=(1, length, 32)).astype(np.float32)
     model = check_export(lambda x: attend(x, mask=nnx.make_causal_mask(jnp.ones(x.shape[:2]))), [x], rtol=1e-4)
     assert "Attention" in op_types(model) and "Softmax" not in op_types(model)
+
+
+@pytest.mark.parametrize("length", [10, 80])
+@pytest.mark.parametrize("how", ["where", "added", "product", "window"])
+def test_masks_are_known_by_the_positions_they_compare(length, how):
+    def fn(x):
+        positions = jnp.arange(length)
+        mask = positions[:, None] >= positions
+        if how == "window":
+            mask &= positions[:, None] - positions < 3
+        scores = x @ x.T
+        if how == "added":
+            scores += jnp.where(mask, 0.0, -jnp.inf)
+        elif how == "product":
+            scores += (1 - mask.astype(jnp.float32)) * LOWEST
+        else:
+            scores = jnp.where(mask, scores, -jnp.inf)
+        return jax.nn.softmax(scores, axis=-1) @ x
+
+    model = check_export(fn, [RNG.standard_normal((length, FEATURES)).astype(np.float32)])
+    found = op_types(model)
+    node = next(node for node in model.graph.node if node.op_type == "Attention")
+    assert "Softmax" not in found and len(node.input) == (4 if how == "window" else 3)
+
+
+@pytest.mark.parametrize("shape", [(LENGTH, FEATURES), (LENGTH, HEADS, FEATURES), (HEADS, LENGTH, FEATURES)])
+def test_fewer_axes(shape):
+    order = (1, 0, 2) if shape == (LENGTH, HEADS, FEATURES) else tuple(range(len(shape)))
+
+    def fn(q, k, v):
+        q, k, v = (part.transpose(order) for part in (q, k, v))
+        return (jax.nn.softmax(q @ jnp.swapaxes(k, -1, -2) / 2.0, axis=-1) @ v).transpose(order)
+
+    q, k, v = (RNG.standard_normal(shape).astype(np.float32) for _ in range(3))
+    found = op_types(check_export(fn, [q, k, v]))
+    assert "Attention" in found and not {"Softmax", "MatMul", "Transpose"} & set(found)
+
+
+def test_a_strict_mask_leaves_the_first_row_nothing():
+    def fn(x):
+        positions = jnp.arange(80)
+        scores = jnp.where(positions[:, None] > positions, x @ x.T, -jnp.inf)
+        return jax.nn.softmax(scores, axis=-1) @ x
+
+    assert "Attention" not in op_types(check_export(fn, [RNG.standard_normal((80, FEATURES)).astype(np.float32)]))
+
+
+def test_halves():
+    q, k, v = (value.astype(np.float16) for value in (Q, K, V))
+    assert op_types(check_export(attention(CAUSAL), [q, k, v])) == ["Attention"]

@@ -26,17 +26,23 @@ typedef struct Scores {
   bool inverted;
   double fill; /* what stands in place of a score that is put out */
   Value *bias; /* added to the scores, or NULL */
-  Type type;   /* of the scores: batch, head, query, key */
+  Type type;   /* of the scores: batch and head as far as there are such axes, then query, key */
 } Scores;
 
-/* The mask that Attention gets, made where it must be, or NULL for none; false when no mask gives the same. */
-bool attention_mask(Match *match, const Scores *scores, Value **mask, bool *causal);
+/* How Attention masks, and what it is then given. */
+typedef enum MaskUse { MASK_NONE, MASK_CAUSAL, MASK_KEPT, MASK_ADDED, MASK_UNFIT } MaskUse;
+
+/* What to make of masks and biases. attention_masks.c */
+MaskUse mask_use(const Scores *scores);
+/* The mask that Attention gets, made where it must be: boolean, or of float32 to be added; NULL for none. False when
+ * none gives the same. */
+bool attention_mask(Match *match, const Scores *scores, MaskUse use, Value **mask);
 void set_attention(Node *node, const Scores *scores, bool causal);
-/* batch, head, features, position as batch, head, position, features: the transposition that is there is taken back or
- * turned into another one. */
+/* Features and position, the last two axes, in the other order: the transposition that is there is taken back or turned
+ * into another one. */
 Value *features_last(Match *match, Value *value);
 
-/* softmax(Q Kᵀ) V over four axes. attention_scores.c */
+/* softmax(Q Kᵀ) V over two to four axes. attention_scores.c */
 bool fuse_attention_scores(Match *match);
 bool fuse_causal_mask(Match *match);
 /* Fewer heads of keys and values than of queries. attention_groups.c */

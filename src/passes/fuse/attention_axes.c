@@ -374,7 +374,6 @@ static bool emit(Grouped *grouped, Value *mask, bool causal) {
 bool fuse_grouped_heads(Match *match) {
   Grouped grouped = {.match = match};
   Value *mask;
-  bool causal;
   Type type = match_type(match);
   if (type.dtype != DTYPE_FLOAT32 || type.rank < 3 || type.rank > 5) return false;
   walk_back(match, match->root->outputs[0], &grouped.of_result);
@@ -384,5 +383,6 @@ bool fuse_grouped_heads(Match *match) {
   const Dim dims[] = {sizes[BATCH], dim_of(sizes[HEAD].constant * sizes[GROUP].constant), sizes[QUERY], sizes[KEY]};
   grouped.scores.type = type_make(match->rewriter->context, DTYPE_FLOAT32, dims, 4);
   grouped.scores.query = grouped.query;
-  return attention_mask(match, &grouped.scores, &mask, &causal) && emit(&grouped, mask, causal);
+  MaskUse use = mask_use(&grouped.scores);
+  return attention_mask(match, &grouped.scores, use, &mask) && emit(&grouped, mask, use == MASK_CAUSAL);
 }

@@ -1,31 +1,41 @@
-/* softmax(scale * Q Kᵀ + bias, masked) V as one operator over four axes: batch, head, position, feature.
+/* softmax(scale * Q Kᵀ + bias, masked) V as one operator.
  *
- * QUIRK_ATTENTION_OF_MASKED_ROW_IS_ZERO: a row whose scores are all masked, by false or by the lowest number or -inf
- * added, gives 0, where JAX gives NaN or the mean of the values; with any other number added it gives the mean as well.
- * So a mask becomes an input of its own only where it is known that every row keeps something; else, where JAX would
- * put a large number in place of a score, that number is added to it: what it is added to vanishes in it. A mask must
- * have the last two axes of the scores; it is broadcast over the others.
- *
- * Only of float32: with halves, whose scores JAX computes in float32, the operator has four times the error of the
- * single steps and is no faster. */
+ * Scores have two to four axes. With a batch and heads they are the operator's own; the first of three is a batch of
+ * single heads, or the heads where positions stand before them; two are a single head. Halves are computed in float32
+ * where ONNX Runtime has no kernel for them, and where a mask is added, which they are not precise enough for. */
 #include <float.h>
 #include <math.h>
 
-#include "passes/analysis/bounds.h"
-#include "passes/analysis/positions.h"
+#include "onnx/facts/schema.h"
+#include "passes/analysis/masks.h"
 #include "passes/fuse/attention.h"
-#include "types/numbers.h"
-
-static const double lowest_kept = -1e9; /* what is added below this leaves nothing of a score beside another */
-static const double swallows = -1e30;   /* what a score vanishes in that is added to it */
-static const double not_quite_lowest = -0.7 * FLT_MAX;
-static const double least_added = -0.9 * FLT_MAX;
 
 /* ---- reading ---- */
+
+static bool is_half(DType dtype) { return dtype == DTYPE_FLOAT16 || dtype == DTYPE_BFLOAT16; }
+
+/* Casts between a half and float32 are no matter: what is computed in float32 is no less precise. Nor are leading axes
+ * of size 1. */
+static bool is_no_matter(const Node *node) {
+  const Value *source = node_input(node, 0), *value = node->outputs[0];
+  DType from = source->type.dtype, to = value->type.dtype;
+  if (node_has(node, RENAMES)) return same_from_end(source->type, value->type);
+  if (!node_is(node, OP_Cast)) return false;
+  return (is_half(from) && to == DTYPE_FLOAT32) || (from == DTYPE_FLOAT32 && is_half(to));
+}
+
+static Value *without_cast(Match *match, Value *value) {
+  for (Node *node; (node = value->producer) && is_no_matter(node);) {
+    if (!match_take(match, value, node->op)) return value;
+    value = node_input(node, 0);
+  }
+  return value;
+}
 
 /* A factor that is the same everywhere leaves the value and goes into the scale. */
 static Value *without_scale(Match *match, Value *value, double *scale) {
   for (;;) {
+    value = without_cast(match, value);
     Node *node = value->producer;
     double number;
     if (!node || (!node_is(node, OP_Mul) && !node_is(node, OP_Div))) return value;
@@ -38,12 +48,24 @@ static Value *without_scale(Match *match, Value *value, double *scale) {
   }
 }
 
+/* The same for an operand: as far as it keeps its rank. */
+static Value *of_rank(Match *match, Value *value, uint32_t rank, double *scale) {
+  size_t before = match->node_count;
+  double saved = *scale;
+  Value *bare = without_scale(match, value, scale);
+  if (bare->type.rank == rank) return bare;
+  match->node_count = before;
+  *scale = saved;
+  return value;
+}
+
 static bool read_product(Match *match, Value *value, Scores *scores) {
   value = without_scale(match, value, &scores->scale);
   Node *product = match_take(match, value, OP_MatMul);
   if (!product) return false;
-  scores->query = without_scale(match, node_input(product, 0), &scores->scale);
-  scores->keys = without_scale(match, node_input(product, 1), &scores->scale);
+  uint32_t rank = value->type.rank;
+  scores->query = of_rank(match, node_input(product, 0), rank, &scores->scale);
+  scores->keys = of_rank(match, node_input(product, 1), rank, &scores->scale);
   scores->type = value->type;
   return true;
 }
@@ -53,6 +75,8 @@ static bool read_biased(Match *match, Value *value, Scores *scores) {
   Scores saved = *scores;
   if (read_product(match, value, scores)) return true;
   match->node_count = before;
+  *scores = saved;
+  value = without_cast(match, value);
   Node *sum = match_take(match, value, OP_Add);
   for (size_t side = 0; sum && side < 2; side++) {
     before = match->node_count;
@@ -65,11 +89,12 @@ static bool read_biased(Match *match, Value *value, Scores *scores) {
 }
 
 static bool read_scores(Match *match, Value *value, Scores *scores) {
+  value = without_cast(match, value);
   Node *choice = match_take(match, value, OP_Where);
   *scores = (Scores){.scale = 1};
   if (!choice) return read_biased(match, value, scores);
   for (size_t kept = 1; kept <= 2; kept++) {
-    if (!uniform_number(node_input(choice, 3 - kept), &scores->fill)) continue;
+    if (!spread_number(node_input(choice, 3 - kept), &scores->fill)) continue;
     scores->mask = node_input(choice, 0);
     scores->inverted = kept == 2;
     return read_biased(match, node_input(choice, kept), scores);
@@ -77,174 +102,48 @@ static bool read_scores(Match *match, Value *value, Scores *scores) {
   return false;
 }
 
-/* ---- masks ---- */
-
-typedef enum MaskUse { MASK_NONE, MASK_CAUSAL, MASK_AS_IT_IS, MASK_ADDED, MASK_UNFIT } MaskUse;
-
-/* Is the element one that takes its score out? */
-static bool is_masked(const Tensor *mask, bool inverted, int64_t index) {
-  size_t width = dtype_bytes(mask->dtype, 1);
-  const char *element = (const char *)mask->data + (size_t)index * width;
-  if (mask->dtype == DTYPE_BOOL) return !*element != inverted;
-  return !(number_decode(mask->dtype, element) > lowest_kept);
-}
-
-/* A known mask over the last two axes of the scores with something left in every row. */
-static MaskUse use_of_constant(const Tensor *mask, bool inverted, Type scores) {
-  bool causal = mask->dtype == DTYPE_BOOL && dim_equal(scores.dims[2], scores.dims[3]);
-  if (mask->rank < 2 || mask->rank > 4 || mask->size == 0) return MASK_ADDED;
-  int64_t columns = mask->dims[mask->rank - 1], rows = mask->dims[mask->rank - 2];
-  if (!dim_is(scores.dims[2], rows) || !dim_is(scores.dims[3], columns)) return MASK_ADDED;
-  int64_t count = (int64_t)(mask->size / dtype_bytes(mask->dtype, 1));
-  for (int64_t row = 0; row < count / columns; row++) {
-    bool keeps = false;
-    for (int64_t column = 0; column < columns; column++) {
-      bool masked = is_masked(mask, inverted, row * columns + column);
-      keeps = keeps || !masked;
-      causal = causal && masked == (column > row % rows);
-    }
-    if (!keeps) return MASK_ADDED;
-  }
-  return causal ? MASK_CAUSAL : inverted ? MASK_ADDED : MASK_AS_IT_IS;
-}
-
-/* Is it computed that the query's position is not before the key's? */
-static bool is_causal_at_run_time(const Value *mask, bool inverted, Type scores) {
-  static const struct {
-    Op op;
-    bool inverted;
-    size_t queries; /* which operand counts queries */
-  } forms[] = {{OP_GreaterOrEqual, false, 0}, {OP_LessOrEqual, false, 1}, {OP_Less, true, 0}, {OP_Greater, true, 1}};
-  const Node *node = mask->producer;
-  if (!node || !dim_equal(scores.dims[2], scores.dims[3])) return false;
-  for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-    if (!node_is(node, forms[i].op) || forms[i].inverted != inverted) continue;
-    return counts_positions(node_input(node, forms[i].queries), 2, scores.dims[2]) &&
-           counts_positions(node_input(node, 1 - forms[i].queries), 1, scores.dims[3]);
-  }
-  return false;
-}
-
-static bool is_safe_to_add(const Value *value) {
-  Bounds bounds;
-  return value_bounds(value, &bounds) && bounds.least > least_added && bounds.greatest < FLT_MAX;
-}
-
-static MaskUse mask_use(const Scores *scores) {
-  const Value *mask = scores->mask, *bias = scores->bias;
-  if (!mask && !bias) return MASK_NONE;
-  MaskUse use = MASK_ADDED;
-  if (mask && mask->type.dtype != DTYPE_BOOL) return MASK_UNFIT;
-  if (mask && !bias && scores->fill <= lowest_kept) {
-    if (constant_of(mask)) use = use_of_constant(constant_of(mask), scores->inverted, scores->type);
-    else if (is_causal_at_run_time(mask, scores->inverted, scores->type)) use = MASK_CAUSAL;
-  }
-  if (!mask && constant_of(bias)) use = use_of_constant(constant_of(bias), false, scores->type);
-  if (use != MASK_ADDED) return use;
-  if (mask && !(scores->fill <= swallows && isfinite(scores->fill))) return MASK_UNFIT;
-  return !bias || is_safe_to_add(bias) ? MASK_ADDED : MASK_UNFIT;
-}
-
-/* ---- a mask that is added ---- */
-
-static Value *number_like(Match *match, double number, int64_t rows) {
-  Arena *arena = &match->rewriter->context->arena;
-  float element = (float)number;
-  int64_t dims[] = {rows, 1};
-  Tensor *tensor = arena_new(arena, Tensor);
-  *tensor = (Tensor){.dtype = DTYPE_FLOAT32, .rank = rows ? 2 : 0, .size = (size_t)(rows ? rows : 1) * sizeof element};
-  tensor->dims = arena_copy(arena, dims, sizeof dims);
-  float *data = arena_new_array(arena, tensor->size / sizeof element, float);
-  for (int64_t i = 0; i < rows || i == 0; i++) data[i] = element;
-  tensor->data = data;
-  return match_constant(match, tensor);
-}
-
-/* The shape of what is computed from both; false when it is more than the scores', or not over their last axes. */
-static bool mask_shape(const Scores *scores, bool whole_rows, Dim dims[4], uint32_t *rank) {
-  *rank = 2;
-  for (int i = 0; i < 4; i++) dims[i] = dim_of(1);
-  if (whole_rows) dims[2] = scores->type.dims[2];
-  const Value *parts[] = {scores->mask, scores->bias};
-  for (size_t p = 0; p < 2; p++) {
-    if (!parts[p]) continue;
-    Type type = parts[p]->type;
-    if (type.rank > 4) return false;
-    if (type.rank > *rank) *rank = type.rank;
-    for (uint32_t i = 0; i < type.rank; i++) {
-      uint32_t at = i + 4 - type.rank;
-      if (dim_is(type.dims[i], 1)) continue;
-      if (!dim_equal(type.dims[i], scores->type.dims[at])) return false;
-      dims[at] = type.dims[i];
-    }
-  }
-  return dim_equal(dims[2], scores->type.dims[2]) && dim_equal(dims[3], scores->type.dims[3]);
-}
-
-/* The bias, with the fill where the mask puts scores out. NULL when it cannot be made. */
-static Value *added_mask(Match *match, const Scores *scores) {
-  Dim dims[4];
-  uint32_t rank;
-  bool as_it_is = mask_shape(scores, false, dims, &rank);
-  bool shared = scores->type.rank == 4 && dim_is_constant(scores->type.dims[2]);
-  if (!as_it_is && !(shared && mask_shape(scores, true, dims, &rank))) return NULL;
-  uint32_t given = scores->mask ? scores->mask->type.rank : 0;
-  if (scores->bias && scores->bias->type.rank > given) given = scores->bias->type.rank;
-  as_it_is = as_it_is && given >= 2;
-  if (!as_it_is && !shared) return NULL;
-  if (!scores->mask && as_it_is) return scores->bias;
-  int64_t rows = as_it_is ? 0 : scores->type.dims[2].constant;
-  Type type = type_make(match->rewriter->context, DTYPE_FLOAT32, dims + 4 - rank, rank);
-  if (!scores->mask) return EMIT_BEFORE(match, OP_Add, type, scores->bias, number_like(match, 0, rows))->outputs[0];
-  Value *fill =
-      number_like(match, scores->fill < least_added ? not_quite_lowest : scores->fill, scores->bias ? rows : 0);
-  Value *kept = scores->bias ? scores->bias : number_like(match, 0, rows);
-  if (scores->inverted) return EMIT_BEFORE(match, OP_Where, type, scores->mask, fill, kept)->outputs[0];
-  return EMIT_BEFORE(match, OP_Where, type, scores->mask, kept, fill)->outputs[0];
-}
-
 /* ---- the operator ---- */
 
+/* Leading axes the same, features and positions where they belong. */
 static bool fits_together(const Match *match, const Scores *scores, const Value *values) {
-  Type query = scores->query->type, keys = scores->keys->type;
-  if (query.rank != 4 || keys.rank != 4 || values->type.rank != 4 || match_type(match).rank != 4) return false;
-  if (scores->type.rank != 4) return false;
-  return same_dims(query, keys, 0, 2) && same_dims(query, values->type, 0, 2) &&
-         dim_equal(keys.dims[3], values->type.dims[2]);
+  Type query = scores->query->type, keys = scores->keys->type, type = values->type;
+  uint32_t rank = scores->type.rank;
+  if (rank < 2 || rank > 4 || query.rank != rank || keys.rank != rank || type.rank != rank) return false;
+  return match_type(match).rank == rank && same_dims(query, keys, 0, rank - 2) && same_dims(query, type, 0, rank - 2) &&
+         dim_equal(keys.dims[rank - 1], type.dims[rank - 2]);
 }
 
 /* 1 / sqrt of the number of features is what the operator does by itself. */
 static bool is_default_scale(const Scores *scores) {
-  Dim features = scores->query->type.dims[3];
+  Dim features = scores->query->type.dims[scores->query->type.rank - 1];
   return dim_is_constant(features) && near_number(DTYPE_FLOAT32, scores->scale, 1 / sqrt((double)features.constant));
 }
 
 Value *features_last(Match *match, Value *value) {
-  int64_t order[] = {0, 1, 3, 2};
+  uint32_t rank = value->type.rank;
+  int64_t order[4] = {0, 1, 2, 3};
   Node *transpose = value->producer;
   const Attribute *given = transpose && node_is(transpose, OP_Transpose) ? node_attribute(transpose, "perm") : NULL;
-  if (given && given->count == 4) {
-    for (int i = 0; i < 4; i++) order[i] = given->integers[i == 3 ? 2 : i == 2 ? 3 : i];
+  bool is_same = true;
+  if (given && given->count == rank) {
+    memcpy(order, given->integers, rank * sizeof *order);
     match_take(match, value, OP_Transpose);
     value = node_input(transpose, 0);
+  } else {
+    given = NULL;
   }
-  if (order[0] == 0 && order[1] == 1 && order[2] == 2) return value;
+  int64_t last = order[rank - 1];
+  order[rank - 1] = order[rank - 2];
+  order[rank - 2] = last;
+  for (uint32_t i = 0; i < rank; i++) is_same = is_same && order[i] == (int64_t)i;
+  if (is_same) return value;
   Dim dims[4];
-  for (int i = 0; i < 4; i++) dims[i] = value->type.dims[order[i]];
-  Type type = type_make(match->rewriter->context, value->type.dtype, dims, 4);
+  for (uint32_t i = 0; i < rank; i++) dims[i] = value->type.dims[order[i]];
+  Type type = type_make(match->rewriter->context, value->type.dtype, dims, rank);
   Node *node = EMIT_BEFORE(match, OP_Transpose, type, value);
   if (given) rewrite_hand_over(match->rewriter, node, transpose);
-  node_set_ints(node, "perm", order, 4);
+  node_set_ints(node, "perm", order, rank);
   return node->outputs[0];
-}
-
-bool attention_mask(Match *match, const Scores *scores, Value **mask, bool *causal) {
-  MaskUse use = mask_use(scores);
-  *causal = use == MASK_CAUSAL;
-  *mask = NULL;
-  if (use == MASK_AS_IT_IS) *mask = scores->mask ? scores->mask : scores->bias;
-  if (use == MASK_ADDED) *mask = added_mask(match, scores);
-  return use != MASK_UNFIT && (use != MASK_ADDED || *mask);
 }
 
 void set_attention(Node *node, const Scores *scores, bool causal) {
@@ -252,39 +151,132 @@ void set_attention(Node *node, const Scores *scores, bool causal) {
   if (!is_default_scale(scores)) node_set_float(node, "scale", (float)scores->scale);
 }
 
-bool fuse_attention_scores(Match *match) {
-  Scores scores;
-  const Node *softmax = node_input(match->root, 0)->producer;
-  Value *value = node_input(softmax, 0), *values = node_input(match->root, 1), *mask;
-  bool causal;
-  int64_t axis = node_int_or(softmax, "axis", -1);
-  if ((axis != -1 && axis != 3) || values->type.dtype != DTYPE_FLOAT32) return false;
-  if (!read_scores(match, value, &scores) || !fits_together(match, &scores, values)) return false;
-  if (!type_equal(value->type, scores.type) || !(scores.scale > 0) || !isfinite(scores.scale)) return false;
-  if (!attention_mask(match, &scores, &mask, &causal)) return false;
-  Value *inputs[] = {scores.query, features_last(match, scores.keys), values, mask};
-  set_attention(match_emit(match, OP_Attention, inputs, mask ? 4 : 3, REWRITE_EMITTER(match->rewriter)), &scores,
-                causal);
+static Value *in_type(Match *match, Value *value, DType dtype) {
+  if (value->type.dtype == dtype) return value;
+  Node *inner = value->producer;
+  if (inner && node_is(inner, OP_Cast) && node_input(inner, 0)->type.dtype == dtype) return node_input(inner, 0);
+  Node *cast = EMIT_BEFORE(match, OP_Cast, type_with(value->type, dtype), value);
+  node_set_int(cast, "to", onnx_dtype(dtype));
+  return cast->outputs[0];
+}
+
+static Value *reshaped(Match *match, Value *value, Type type) {
+  int64_t numbers[4];
+  size_t unknown = 0;
+  for (uint32_t i = 0; i < type.rank; i++) {
+    numbers[i] = dim_is_constant(type.dims[i]) ? type.dims[i].constant : -1;
+    unknown += numbers[i] < 0;
+  }
+  for (uint32_t i = 0; i < type.rank && unknown > 1; i++) { /* at most one is left for the operator to find */
+    bool is_kept = i < value->type.rank && dim_equal(value->type.dims[i], type.dims[i]);
+    if (numbers[i] < 0 && is_kept) numbers[i] = 0, unknown--;
+  }
+  Value *shape = rewrite_constant_ints(match->rewriter, match->root, numbers, type.rank, match->root->origin);
+  return EMIT_BEFORE(match, OP_Reshape, type, value, shape)->outputs[0];
+}
+
+/* Where the value was positions, heads, features: 1, positions, heads times features. */
+static Value *heads_in_rows(Match *match, Value *value) {
+  const Node *node = value->producer;
+  const Attribute *order = node && node_is(node, OP_Transpose) ? node_attribute(node, "perm") : NULL;
+  if (!order || order->count != 3 || order->integers[0] != 1 || order->integers[1] != 0) return NULL;
+  Type type = node_input(node, 0)->type;
+  if (!dim_is_constant(type.dims[1]) || !dim_is_constant(type.dims[2])) return NULL;
+  const Dim dims[] = {dim_of(1), type.dims[0], dim_of(type.dims[1].constant * type.dims[2].constant)};
+  match_take(match, value, OP_Transpose);
+  return reshaped(match, node_input(node, 0), type_make(match->rewriter->context, type.dtype, dims, 3));
+}
+
+/* Three axes of which the first is the heads, and positions stood before them. */
+static bool emit_heads_in_rows(Match *match, const Scores *scores, Value *const inputs[4], bool causal, DType dtype) {
+  Context *context = match->rewriter->context;
+  Value *given[4] = {NULL, NULL, NULL, inputs[3]};
+  Type type = match_type(match);
+  if (!dim_is_constant(type.dims[0]) || !dim_is_constant(type.dims[2])) return false;
+  for (int i = 0; i < 3; i++) {
+    const Node *node = inputs[i]->producer;
+    const Attribute *order = node && node_is(node, OP_Transpose) ? node_attribute(node, "perm") : NULL;
+    if (!order || order->count != 3 || order->integers[0] != 1 || order->integers[1] != 0) return false;
+  }
+  for (int i = 0; i < 3; i++) {
+    if (!(given[i] = heads_in_rows(match, inputs[i]))) return false;
+    given[i] = in_type(match, given[i], dtype);
+  }
+  int64_t heads = type.dims[0].constant;
+  const Dim rows[] = {dim_of(1), type.dims[1], dim_of(heads * type.dims[2].constant)};
+  const Dim apart[] = {type.dims[1], type.dims[0], type.dims[2]};
+  Type flat = type_make(context, dtype, rows, 3);
+  Node *node = match_node_before(match, OP_Attention, flat, given, given[3] ? 4 : 3, REWRITE_EMITTER(match->rewriter));
+  set_attention(node, scores, causal);
+  node_set_int(node, "q_num_heads", heads);
+  node_set_int(node, "kv_num_heads", heads);
+  for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
+  Value *result = in_type(match, node->outputs[0], type.dtype);
+  result = reshaped(match, result, type_make(context, type.dtype, apart, 3));
+  node_set_ints(EMIT_MATCH(match, OP_Transpose, result), "perm", (const int64_t[]){1, 0, 2}, 3);
   return true;
 }
 
-/* A mask that turns out to be causal once it is simplified. */
-bool fuse_causal_mask(Match *match) {
-  Node *old = match->root;
-  double kept, fill;
-  Value *added = node_input(old, 3);
-  if (!added || node_int_or(old, "is_causal", 0)) return false;
-  Node *choice = added->producer && node_is(added->producer, OP_Where) ? added->producer : NULL;
-  match_take(match, added, OP_Where); /* unless others need it */
-  if (!choice || !uniform_number(node_input(choice, 1), &kept) || !uniform_number(node_input(choice, 2), &fill))
-    return false;
-  Type query = node_input(old, 0)->type, keys = node_input(old, 1)->type;
-  if (kept != 0 || fill > lowest_kept || query.rank < 3 || query.rank != keys.rank) return false;
-  const Dim dims[] = {dim_of(1), dim_of(1), query.dims[query.rank - 2], keys.dims[keys.rank - 2]};
-  Type scores = {.dtype = DTYPE_FLOAT32, .rank = 4, .dims = dims};
-  if (!is_causal_at_run_time(node_input(choice, 0), false, scores)) return false;
-  Value *inputs[] = {node_input(old, 0), node_input(old, 1), node_input(old, 2)};
-  Node *node = match_emit_like(match, inputs, 3);
-  node_set_int(node, "is_causal", 1);
+/* One axis more: 1 before two, or after the batch of a mask. */
+static Value *with_axis(Match *match, Value *value, uint32_t at) {
+  Dim dims[4];
+  int64_t axis = at;
+  Type from = value->type;
+  for (uint32_t i = 0; i <= from.rank; i++) dims[i] = i == at ? dim_of(1) : from.dims[i - (i > at)];
+  Type type = type_make(match->rewriter->context, from.dtype, dims, from.rank + 1);
+  Value *axes = rewrite_constant_ints(match->rewriter, match->root, &axis, 1, match->root->origin);
+  return EMIT_BEFORE(match, OP_Unsqueeze, type, value, axes)->outputs[0];
+}
+
+static void emit(Match *match, const Scores *scores, Value *const inputs[4], bool causal, DType dtype) {
+  Type type = match_type(match);
+  Value *given[4] = {inputs[0], inputs[1], inputs[2], inputs[3]};
+  for (int i = 0; i < 3; i++) {
+    given[i] = in_type(match, given[i], dtype);
+    if (type.rank == 2) given[i] = with_axis(match, given[i], 0);
+  }
+  if (type.rank == 3 && given[3] && given[3]->type.rank == 3) given[3] = with_axis(match, given[3], 1);
+  Type made = type_with(type, dtype);
+  if (type.rank == 2)
+    made = type_make(match->rewriter->context, dtype, (Dim[]){dim_of(1), type.dims[0], type.dims[1]}, 3);
+  Node *node = match_node_before(match, OP_Attention, made, given, given[3] ? 4 : 3, REWRITE_EMITTER(match->rewriter));
+  set_attention(node, scores, causal);
+  if (type.rank < 4) {
+    node_set_int(node, "q_num_heads", 1);
+    node_set_int(node, "kv_num_heads", 1);
+  }
+  Value *result = node->outputs[0];
+  for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
+  if (type.rank == 2) result = reshaped(match, result, type_with(type, dtype));
+  match_replace(match, in_type(match, result, type.dtype));
+}
+
+/* The type that it is computed in; DTYPE_NONE when there is none. */
+static DType computed_in(const Match *match, DType dtype, MaskUse use) {
+  bool is_known = use == MASK_NONE || use == MASK_CAUSAL || use == MASK_KEPT;
+  if (!schema_runs(OP_Attention, NULL, match_opset(match), DTYPE_FLOAT32)) return DTYPE_NONE;
+  if (dtype != DTYPE_FLOAT32 && !is_half(dtype)) return DTYPE_NONE;
+  if (dtype == DTYPE_FLOAT32 || (is_known && schema_runs(OP_Attention, NULL, match_opset(match), dtype))) return dtype;
+  return DTYPE_FLOAT32;
+}
+
+bool fuse_attention_scores(Match *match) {
+  Scores scores;
+  Value *weights = without_cast(match, node_input(match->root, 0));
+  const Node *softmax = match_take(match, weights, OP_Softmax);
+  if (!softmax) return false;
+  Value *value = node_input(softmax, 0), *values = node_input(match->root, 1), *mask;
+  int64_t axis = node_int_or(softmax, "axis", -1);
+  if (axis != -1 && axis != (int64_t)value->type.rank - 1) return false;
+  if (!read_scores(match, value, &scores) || !fits_together(match, &scores, values)) return false;
+  if (!same_from_end(value->type, scores.type) || !(scores.scale > 0) || !isfinite(scores.scale)) return false;
+  MaskUse use = mask_use(&scores);
+  DType dtype = computed_in(match, match_type(match).dtype, use);
+  if (dtype == DTYPE_NONE || !attention_mask(match, &scores, use, &mask)) return false;
+  if (mask && mask->type.dtype != DTYPE_BOOL) mask = in_type(match, mask, dtype);
+  bool causal = use == MASK_CAUSAL;
+  Value *inputs[] = {scores.query, features_last(match, scores.keys), values, mask};
+  if (scores.type.rank != 3 || !emit_heads_in_rows(match, &scores, inputs, causal, dtype))
+    emit(match, &scores, inputs, causal, dtype);
   return true;
 }

@@ -148,7 +148,7 @@ static bool fuse_scale_below_transpose(Match *match) {
 static const FusionRule rules[] = {
     {OP(Transpose, OP_AT(SCALED, Div, ANY(SOURCE), UNIFORM(FACTOR))), OP_Attention, fuse_scale_below_transpose},
     {OP(Transpose, OP_AT(SCALED, Mul, ANY(SOURCE), UNIFORM(FACTOR))), OP_Attention, fuse_scale_below_transpose},
-    {OP(MatMul, OP(Softmax, ANY(SOURCE))), OP_Attention, fuse_attention_scores},
+    {OP(MatMul, ANY(SOURCE)), OP_NONE, fuse_attention_scores},
     {OP(Attention, ANY(SOURCE)), OP_Attention, fuse_repeated_heads},
     {OP(Attention, ANY(SOURCE)), OP_Attention, fuse_causal_mask},
     {OP(Reshape, OP_AT(OUTER, Transpose, HEADS)), OP_Attention, fuse_rows},

@@ -15,7 +15,10 @@ enum { X_SLOT, MAXIMUM, LENGTH, SUM, SHIFT, SHIFTED, TOTAL, LARGEST, EXP, DIFFER
   EITHER(OP(Min, OP_AT(MAXIMUM, ReduceMax, X), OP_AT(LENGTH, ReduceL1, X)), OP_AT(MAXIMUM, ReduceMax, X))
 #define LARGEST_OF_X EITHER(OP(Max, NUMBER(-INFINITY), MAXIMUM_OF_X), MAXIMUM_OF_X)
 #define DIFFERENCE_OF(shift) OP_AT(DIFFERENCE, Sub, X, RESHAPED(SHIFTED, shift))
-#define TOTAL_OF(shift) OP_AT(SUM, ReduceSum, OP_AT(EXP, Exp, DIFFERENCE_OF(shift)))
+/* JAX adds halves up in float32. */
+#define EXP_OF(shift) OP_AT(EXP, Exp, DIFFERENCE_OF(shift))
+#define TOTAL_OF(shift) \
+  EITHER(OP_AT(SUM, ReduceSum, EXP_OF(shift)), OP(Cast, OP_AT(SUM, ReduceSum, OP(Cast, EXP_OF(shift)))))
 /* A maximum that is not finite shifts by 0 instead. */
 #define FINITE_OR_0                                                                                               \
   OP_AT(SHIFT, Where, OP(Equal, OP(Sub, ANY(LARGEST), ANY(LARGEST)), NUMBER(0)), RESHAPED(LARGEST, LARGEST_OF_X), \
@@ -30,6 +33,8 @@ static bool same_axes(const Value *reduced, const bool axes[MAX_RANK], uint32_t 
 /* All reductions are over the same axes, and the shift lines up with them. */
 static bool lines_up(const Match *match, bool axes[MAX_RANK]) {
   Type type = match->values[X_SLOT]->type;
+  DType added = match->values[SUM]->type.dtype;
+  if (!dtype_is_float(added) || dtype_bits(added) < dtype_bits(type.dtype)) return false;
   return reduced_axes(match->values[SUM]->producer, axes) && same_axes(match->values[MAXIMUM], axes, type.rank) &&
          same_axes(match->values[LENGTH], axes, type.rank) &&
          is_reduced_shape(match->values[SHIFTED]->type, type, axes);
