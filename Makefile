@@ -8,7 +8,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 C_SOURCES := $(shell git ls-files 'src/*.c' 'src/*.h' 'tests/*.c' 'tests/*.h' 'include/*.h' 2>/dev/null)
 
-.PHONY: help demo test test-c test-text test-python test-programs test-forms forms test-full test-matrix test-matrix-short bench format lint sanitize graft-tools test-graft graft-sample fuzz fuzz-short fuzz-programs fuzz-programs-checker fuzz-programs-readers build release goldens sample coverage coverage-count accessibility clean
+.PHONY: help demo test test-c test-text test-python test-programs test-forms forms test-full test-matrix test-matrix-short bench format lint sanitize graft-tools test-graft graft-sample fuzz fuzz-short fuzz-programs fuzz-programs-checker fuzz-programs-readers build release goldens sample coverage coverage-count accessibility wheels compile-elsewhere clean
 
 help:
 	@echo "make demo          export a small model, print each node with its provenance, check it against JAX"
@@ -25,6 +25,8 @@ help:
 	@echo "make coverage      what becomes of every primitive of the installed JAX; writes docs/primitives.md"
 	@echo "make goldens       write the expected graphs anew and show what changed"
 	@echo "make accessibility the page of j2o report under axe-core; needs npm and Chromium"
+	@echo "make wheels        source distribution and wheels in dist/, tested in fresh environments of every Python here"
+	@echo "make compile-elsewhere   the sources through clang and, for Windows, mingw-w64"
 	@echo "make format, lint  clang-format and ruff"
 
 $(VENV)/ready: requirements-dev.txt
@@ -151,5 +153,12 @@ accessibility: build
 	@npm install --silent --no-save --prefix build/axe axe-core@4
 	@$(PY) -m pytest -n 0 tests/python/test_report_accessibility.py
 
+# What is committed, as it is published: docs/testing.md says what is tried.
+wheels: $(VENV)/ready
+	@$(PY) tools/wheels.py $(ARGS)
+
+compile-elsewhere: build
+	@$(PY) tools/compile_elsewhere.py $(BUILD)/src
+
 clean:
-	rm -rf build .matrix jax2onnx/_core*.so
+	rm -rf build dist .matrix jax2onnx/_core*.so

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jax2onnx._core import VERSION as __version__
 from jax2onnx._door.functions import onnx_function
+from jax2onnx._door.installation import warn_of_other_package
 from jax2onnx._door.settings import config, stacktrace_metadata
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ _LOADED_LATER = {
     "plugin": "_door.plugins",
     "to_onnx": "_door.export",
 }
+
+warn_of_other_package(__path__[0])
 
 
 def __getattr__(name: str) -> Any:

@@ -9,9 +9,11 @@ import sys
 import traceback
 from typing import Any
 
-from jax2onnx import __version__, _core
+from jax2onnx import _core
 from jax2onnx._commands.command import FAILED, OK, USAGE, Parser, complain
 from jax2onnx._commands.target import Target, UsageError, parse_input, parse_target
+from jax2onnx._core import VERSION
+from jax2onnx._door.installation import damage
 from jax2onnx._door.progress import progress_on, stage
 from jax2onnx._door.settings import command_line_level, command_line_passes, command_line_sync
 
@@ -60,12 +62,15 @@ _COMMANDS = ("explain", "verify", "profile")
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     command = arguments[0] if arguments else ""
+    damaged = damage()
+    if damaged:
+        return complain(damaged, FAILED)
     if command == "export":
         return _export(arguments[1:])
     if command in _COMMANDS:
         return importlib.import_module(f"jax2onnx._commands.{command}").run(arguments[1:])
     if command in ("--version", "-V"):
-        print(f"jax2onnx {__version__}")
+        print(f"jax2onnx {VERSION}")
         return OK
     if not command:
         return complain("which command? Try jax2onnx --help.", USAGE)

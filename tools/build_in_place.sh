@@ -19,9 +19,10 @@ $ninja -C "$folder" -j "${JOBS:-2}" >"$folder.log" 2>&1 || {
   exit 1
 }
 grep -n "warning:" "$folder.log" || true
-suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
+module=_core.abi3.so
+rm -f jax2onnx/_core.cpython-*.so # Python would prefer one that was built for its version alone
 # Renamed into place: a process that has the old one loaded keeps it whole.
-cmp -s "$folder/_core$suffix" "jax2onnx/_core$suffix" || {
-  cp "$folder/_core$suffix" "jax2onnx/_core$suffix.new"
-  mv "jax2onnx/_core$suffix.new" "jax2onnx/_core$suffix"
+cmp -s "$folder/$module" "jax2onnx/$module" || {
+  cp "$folder/$module" "jax2onnx/$module.new"
+  mv "jax2onnx/$module.new" "jax2onnx/$module"
 }

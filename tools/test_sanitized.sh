@@ -8,10 +8,9 @@ folder=$2
 shift 2
 # libstdc++ comes along: the runtime looks for C++'s throw when it is loaded, and jaxlib throws.
 runtime="$(gcc -print-file-name=libasan.so) libstdc++.so.6"
-suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
 kept=$(mktemp)
-[ ! -f "jax2onnx/_core$suffix" ] || cp "jax2onnx/_core$suffix" "$kept"
-trap 'if [ -s "$kept" ]; then cp "$kept" "jax2onnx/_core$suffix"; fi; rm -f "$kept"' EXIT
+[ ! -f "jax2onnx/_core.abi3.so" ] || cp "jax2onnx/_core.abi3.so" "$kept"
+trap 'if [ -s "$kept" ]; then cp "$kept" "jax2onnx/_core.abi3.so"; fi; rm -f "$kept"' EXIT
 tools/build_in_place.sh "$python" "$folder" -Db_lto=false -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1
 sanitized() {
   LD_PRELOAD="$runtime" ASAN_OPTIONS=detect_leaks=0:detect_odr_violation=0:alloc_dealloc_mismatch=0 \

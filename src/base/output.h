@@ -16,7 +16,15 @@
 #ifndef J2O_BASE_OUTPUT_H
 #define J2O_BASE_OUTPUT_H
 
+#ifdef _WIN32
+#include <stddef.h>
+struct iovec {
+  void *iov_base;
+  size_t iov_len;
+};
+#else
 #include <sys/uio.h>
+#endif
 
 #include "base/array.h"
 #include "base/platform.h"

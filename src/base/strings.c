@@ -71,3 +71,30 @@ void strings_release(Strings *strings) {
   strings->slots = NULL;
   strings->capacity = strings->count = 0;
 }
+
+const char *find_bytes(const char *text, size_t length, const char *part, size_t part_length) {
+  if (!part_length) return text;
+  for (const char *end = text + length; (size_t)(end - text) >= part_length; text++) {
+    text = memchr(text, *part, (size_t)(end - text) - part_length + 1);
+    if (!text || memcmp(text, part, part_length) == 0) return text;
+  }
+  return NULL;
+}
+
+const char *find_last(const char *text, size_t length, char letter) {
+  while (length--) {
+    if (text[length] == letter) return text + length;
+  }
+  return NULL;
+}
+
+static char lower_letter(char letter) { return letter >= 'A' && letter <= 'Z' ? (char)(letter - 'A' + 'a') : letter; }
+
+const char *find_in_any_case(const char *text, const char *part) {
+  for (;; text++) {
+    size_t same = 0;
+    while (part[same] && lower_letter(text[same]) == lower_letter(part[same])) same++;
+    if (!part[same]) return text;
+    if (!*text) return NULL;
+  }
+}

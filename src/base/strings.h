@@ -27,6 +27,11 @@ static inline bool str_is(Str text, const char *literal) {
   size_t length = strlen(literal);
   return str_length(text) == length && memcmp(text, literal, length) == 0;
 }
+/* What GNU's library has, and others have not: NULL when it is not there. */
+const char *find_bytes(const char *text, size_t length, const char *part, size_t part_length);
+const char *find_last(const char *text, size_t length, char letter);
+const char *find_in_any_case(const char *text, const char *part);
+
 int str_compare(Str a, Str b);
 bool str_begins(Str text, const char *beginning);
 

@@ -297,7 +297,7 @@ static uint32_t way_row(TableWriter *writer, uint32_t inner, uint32_t calls) {
 }
 
 static const char *block_end(const char *text, const char *end) {
-  const char *stop = memmem(text, (size_t)(end - text), "\n\n", 2);
+  const char *stop = find_bytes(text, (size_t)(end - text), "\n\n", 2);
   return stop ? stop : end;
 }
 

@@ -10,19 +10,19 @@ void release_arguments(Arguments *arguments) {
 
 bool read_arguments(PyObject *list, Arguments *arguments) {
   *arguments = (Arguments){0};
-  if (!PyList_Check(list) || PyList_GET_SIZE(list) > INT_MAX - 1) {
+  if (!PyList_Check(list) || PyList_Size(list) > INT_MAX - 1) {
     PyErr_SetString(PyExc_TypeError, "a list of strings is expected");
     return false;
   }
-  arguments->count = (int)PyList_GET_SIZE(list);
+  arguments->count = (int)PyList_Size(list);
   arguments->owner = PyList_New(0);
   arguments->words = PyMem_Calloc((size_t)arguments->count + 1, sizeof *arguments->words);
   if (!arguments->words) PyErr_NoMemory();
   bool good = arguments->owner && arguments->words;
   for (int i = 0; good && i < arguments->count; i++) {
     PyObject *bytes = NULL;
-    good = PyUnicode_FSConverter(PyList_GET_ITEM(list, i), &bytes) && PyList_Append(arguments->owner, bytes) == 0;
-    if (good) arguments->words[i] = PyBytes_AS_STRING(bytes);
+    good = PyUnicode_FSConverter(PyList_GetItem(list, i), &bytes) && PyList_Append(arguments->owner, bytes) == 0;
+    if (good) arguments->words[i] = PyBytes_AsString(bytes);
     Py_XDECREF(bytes); /* the list keeps it */
   }
   if (!good) release_arguments(arguments);
@@ -52,7 +52,7 @@ static PyObject *lines_of(const Source *source) {
   for (size_t i = 0; lines && i < source->lines.count; i++) {
     const SourceLine *line = &source->lines.items[i];
     PyObject *text = PyUnicode_DecodeUTF8(line->text, (Py_ssize_t)line->length, "replace");
-    if (text) PyList_SET_ITEM(lines, (Py_ssize_t)i, text);
+    if (text) PyList_SetItem(lines, (Py_ssize_t)i, text);
     else Py_CLEAR(lines);
   }
   return lines;
@@ -63,7 +63,7 @@ static PyObject *found_sources(const SourceRequest *request, PyObject *names) {
   for (Py_ssize_t i = 0; found && i < request->names.count; i++) {
     if (!request->found[i]) continue;
     PyObject *lines = lines_of(request->found[i]);
-    if (!lines || PyDict_SetItem(found, PyList_GET_ITEM(names, i), lines) != 0) Py_CLEAR(found);
+    if (!lines || PyDict_SetItem(found, PyList_GetItem(names, i), lines) != 0) Py_CLEAR(found);
     Py_XDECREF(lines);
   }
   return found;

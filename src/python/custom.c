@@ -42,15 +42,15 @@ enum { LARGEST_CONSTANT = 1 << 16 /* bytes of an input's value that the plugin i
 /* ---- reading ---- */
 
 static PyObject *item(Importer *in, PyObject *tuple, Py_ssize_t index) {
-  if (!PyTuple_Check(tuple) || index >= PyTuple_GET_SIZE(tuple)) {
+  if (!PyTuple_Check(tuple) || index >= PyTuple_Size(tuple)) {
     fail(in->context, ERROR_INTERNAL, "the record of a plugin is not what it should be");
   }
-  return PyTuple_GET_ITEM(tuple, index);
+  return PyTuple_GetItem(tuple, index);
 }
 
 static size_t length(Importer *in, PyObject *tuple) {
   if (!PyTuple_Check(tuple)) fail(in->context, ERROR_INTERNAL, "the record of a plugin is not what it should be");
-  return (size_t)PyTuple_GET_SIZE(tuple);
+  return (size_t)PyTuple_Size(tuple);
 }
 
 static int64_t integer(Importer *in, PyObject *object) {
@@ -62,7 +62,7 @@ static int64_t integer(Importer *in, PyObject *object) {
 static const int64_t *integers(Importer *in, PyObject *tuple, size_t *count) {
   *count = length(in, tuple);
   int64_t *values = arena_new_array(&in->context->arena, *count, int64_t);
-  for (size_t i = 0; i < *count; i++) values[i] = integer(in, PyTuple_GET_ITEM(tuple, (Py_ssize_t)i));
+  for (size_t i = 0; i < *count; i++) values[i] = integer(in, PyTuple_GetItem(tuple, (Py_ssize_t)i));
   return values;
 }
 
@@ -70,7 +70,7 @@ static const Dim *dims(Importer *in, PyObject *tuple, size_t *count) {
   *count = length(in, tuple);
   if (*count > MAX_RANK) fail(in->context, ERROR_VALUE, "a plugin emits a value of more than %d dimensions", MAX_RANK);
   Dim *values = arena_new_array(&in->context->arena, *count, Dim);
-  for (size_t i = 0; i < *count; i++) values[i] = import_dim(in, PyTuple_GET_ITEM(tuple, (Py_ssize_t)i));
+  for (size_t i = 0; i < *count; i++) values[i] = import_dim(in, PyTuple_GetItem(tuple, (Py_ssize_t)i));
   return values;
 }
 
@@ -78,7 +78,7 @@ static const Type *types(Importer *in, PyObject *tuple, size_t *count) {
   *count = length(in, tuple);
   Type *values = arena_new_array(&in->context->arena, *count, Type);
   for (size_t i = 0; i < *count; i++) {
-    PyObject *pair = PyTuple_GET_ITEM(tuple, (Py_ssize_t)i);
+    PyObject *pair = PyTuple_GetItem(tuple, (Py_ssize_t)i);
     size_t rank;
     values[i].dtype = import_dtype(in, item(in, pair, 0));
     values[i].dims = dims(in, item(in, pair, 1), &rank);
@@ -89,7 +89,7 @@ static const Type *types(Importer *in, PyObject *tuple, size_t *count) {
 
 /* The text of an attribute means something to whoever runs the node: it is taken as it is, or not at all. */
 static Str attribute_text(Importer *in, const Attribute *attribute, PyObject *object) {
-  if (PyUnicode_Check(object) && PyUnicode_FindChar(object, 0, 0, PyUnicode_GET_LENGTH(object), 1) >= 0) {
+  if (PyUnicode_Check(object) && PyUnicode_FindChar(object, 0, 0, PyUnicode_GetLength(object), 1) >= 0) {
     fail(in->context, ERROR_VALUE, "the attribute '%s' that a plugin emits holds a NUL", attribute->name);
   }
   return import_text(in, object);

@@ -55,7 +55,7 @@ Str import_text(Importer *in, PyObject *object) {
   /* Lone surrogates (file names in odd encodings) have no UTF-8; show them escaped. */
   PyErr_Clear();
   PyObject *bytes = own(in, PyUnicode_AsEncodedString(object, "utf-8", "backslashreplace"));
-  return str_intern_sized(in->context, PyBytes_AS_STRING(bytes), (size_t)PyBytes_GET_SIZE(bytes));
+  return str_intern_sized(in->context, PyBytes_AsString(bytes), (size_t)PyBytes_Size(bytes));
 }
 
 static void keep_alive(Importer *in, PyObject *object) {
@@ -88,10 +88,10 @@ DType import_dtype(Importer *in, PyObject *object) {
 static Dim import_key_size(Importer *in, PyObject *aval) {
   PyObject *impl = attribute(in, attribute(in, aval, in->names[NAME_dtype]), in->names[NAME_impl]);
   PyObject *shape = attribute(in, impl, in->names[NAME_key_shape]);
-  if (!PyTuple_Check(shape) || PyTuple_GET_SIZE(shape) != 1) {
+  if (!PyTuple_Check(shape) || PyTuple_Size(shape) != 1) {
     fail(in->context, ERROR_UNSUPPORTED, "a random key of this kind has more than one axis of words");
   }
-  return import_dim(in, PyTuple_GET_ITEM(shape, 0));
+  return import_dim(in, PyTuple_GetItem(shape, 0));
 }
 
 static Type import_aval(Importer *in, PyObject *aval) {
@@ -103,12 +103,12 @@ static Type import_aval(Importer *in, PyObject *aval) {
   }
   own(in, shape);
   Type type = {.dtype = import_dtype(in, attribute(in, aval, in->names[NAME_dtype]))};
-  if (!PyTuple_Check(shape) || PyTuple_GET_SIZE(shape) > MAX_RANK) {
+  if (!PyTuple_Check(shape) || PyTuple_Size(shape) > MAX_RANK) {
     fail(in->context, ERROR_UNSUPPORTED, "an array has more than %d dimensions", MAX_RANK);
   }
-  type.rank = (uint32_t)PyTuple_GET_SIZE(shape);
+  type.rank = (uint32_t)PyTuple_Size(shape);
   Dim *dims = arena_new_array(&in->context->arena, type.rank + 1, Dim);
-  for (uint32_t i = 0; i < type.rank; i++) dims[i] = import_dim(in, PyTuple_GET_ITEM(shape, i));
+  for (uint32_t i = 0; i < type.rank; i++) dims[i] = import_dim(in, PyTuple_GetItem(shape, i));
   if (type.dtype == DTYPE_KEY_WORDS) dims[type.rank++] = import_key_size(in, aval);
   if (type.rank > MAX_RANK) fail(in->context, ERROR_UNSUPPORTED, "an array of keys has %d dimensions", MAX_RANK);
   type.dims = dims;
@@ -136,16 +136,16 @@ static const Tensor *tensor_from_numpy(Importer *in, PyObject *array, bool copy)
     fail(in->context, ERROR_INTERNAL, "an array without __array_interface__");
   }
   tensor->dtype = import_dtype(in, attribute(in, array, in->names[NAME_dtype]));
-  tensor->rank = (uint32_t)PyTuple_GET_SIZE(shape);
+  tensor->rank = (uint32_t)PyTuple_Size(shape);
   int64_t *dims = arena_new_array(arena, tensor->rank, int64_t);
   size_t count = 1;
   for (uint32_t i = 0; i < tensor->rank; i++) {
-    dims[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, i));
+    dims[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
     count *= (size_t)dims[i]; /* NumPy has bounded the product */
   }
   tensor->dims = dims;
   tensor->size = dtype_bits(tensor->dtype) >= 8 ? dtype_bytes(tensor->dtype, count) : count;
-  tensor->data = PyLong_AsVoidPtr(PyTuple_GET_ITEM(data, 0));
+  tensor->data = PyLong_AsVoidPtr(PyTuple_GetItem(data, 0));
   if (PyErr_Occurred()) import_fail(in);
   if (tensor->size == 0) tensor->data = "";
   else if (dtype_bits(tensor->dtype) == 4) pack_nibbles(in, tensor, count);
@@ -156,7 +156,7 @@ static const Tensor *tensor_from_numpy(Importer *in, PyObject *array, bool copy)
 
 const Tensor *import_tensor(Importer *in, PyObject *object) {
   size_t mark = in->owned.count;
-  PyObject *array = own(in, PyObject_CallOneArg(in->ascontiguous, object));
+  PyObject *array = own(in, PyObject_CallFunctionObjArgs(in->ascontiguous, object, NULL));
   PyObject *size = attribute(in, array, in->names[NAME_nbytes]);
   size_t bytes = PyLong_AsSize_t(size);
   const Tensor *tensor = tensor_from_numpy(in, array, bytes <= 64);
@@ -168,7 +168,7 @@ const Tensor *import_tensor(Importer *in, PyObject *object) {
  * value is something else (also for types that NumPy's buffers do not know, such as bfloat16). */
 static bool read_scalar(Importer *in, PyObject *value, Type type, uint64_t *bits) {
   if (type.rank != 0 || dtype_bits(type.dtype) > 64 || dtype_bits(type.dtype) < 8) return false;
-  if (Py_TYPE(value)->tp_as_buffer == NULL) {
+  if (!PyObject_CheckBuffer(value)) {
     PyObject *inner = PyObject_GetAttr(value, in->names[NAME_val]);
     if (!inner) {
       PyErr_Clear();
@@ -194,7 +194,7 @@ static const Tensor *import_literal(Importer *in, PyObject *value, Type type) {
   if (Py_TYPE(value) == (PyTypeObject *)in->typed_array_class && read_scalar(in, value, type, &bits)) {
     /* bits are set */
   } else if (type.rank == 0 && PyFloat_Check(value) && dtype_is_float(type.dtype)) {
-    bits = number_encode(type.dtype, PyFloat_AS_DOUBLE(value));
+    bits = number_encode(type.dtype, PyFloat_AsDouble(value));
   } else if (type.rank == 0 && PyBool_Check(value) && type.dtype == DTYPE_BOOL) {
     bits = value == Py_True;
   } else {
@@ -229,10 +229,10 @@ static Var *import_atom(Importer *in, PyObject *atom, uint64_t scope) {
 }
 
 static Var **import_atoms(Importer *in, PyObject *list, uint64_t scope, uint32_t *count) {
-  PyObject *fast = own(in, PySequence_Fast(list, "a list of variables is expected"));
-  Py_ssize_t size = PySequence_Fast_GET_SIZE(fast);
+  PyObject *tuple = own(in, PySequence_Tuple(list));
+  Py_ssize_t size = PyTuple_Size(tuple);
   Var **vars = arena_new_array(&in->context->arena, (size_t)size, Var *);
-  for (Py_ssize_t i = 0; i < size; i++) vars[i] = import_atom(in, PySequence_Fast_GET_ITEM(fast, i), scope);
+  for (Py_ssize_t i = 0; i < size; i++) vars[i] = import_atom(in, PyTuple_GetItem(tuple, i), scope);
   *count = (uint32_t)size;
   return vars;
 }
@@ -243,9 +243,9 @@ static FrameKind file_kind(Importer *in, Str file) {
   FrameKind kind = file[0] == '<' && strncmp(file, "<frozen", 7) == 0 ? FRAME_LIBRARY : FRAME_USER;
   PyObject *lists[] = {in->request.library_folders, in->request.jax_folders};
   for (int l = 0; l < 2; l++) {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(lists[l]); i++) {
+    for (Py_ssize_t i = 0; i < PyTuple_Size(lists[l]); i++) {
       Py_ssize_t length;
-      const char *folder = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(lists[l], i), &length);
+      const char *folder = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(lists[l], i), &length);
       if (!folder) import_fail(in);
       if (length && strncmp(file, folder, (size_t)length) == 0 && (file[length] == '/' || file[length] == '\\')) {
         kind = l == 0 ? FRAME_LIBRARY : FRAME_JAX;
@@ -262,12 +262,11 @@ static Frame *import_code_frame(Importer *in, Provenance *provenance, PyObject *
   if (known) return known;
   Str file = import_text(in, attribute(in, code, in->names[NAME_co_filename]));
   Str function = import_text(in, attribute(in, code, in->names[NAME_co_qualname]));
-  int line = PyCode_Addr2Line((PyCodeObject *)code, offset);
+  int line = code_line(in, code, offset);
   Frame *frame = frame_intern(provenance, file, function, line, file_kind(in, file));
   Span span;
-  if (in->request.spans && frame->kind != FRAME_JAX &&
-      PyCode_Addr2Location((PyCodeObject *)code, offset, &span.line, &span.column, &span.end_line, &span.end_column) &&
-      span.line > 0 && span.end_line >= span.line && span.column >= 0 && span.end_column >= 0) {
+  if (in->request.spans && frame->kind != FRAME_JAX && code_span(in, code, offset, &span) && span.line > 0 &&
+      span.end_line >= span.line && span.column >= 0 && span.end_column >= 0) {
     frame = frame_with_span(provenance, frame, span);
   }
   *map_slot(in->context, &in->frames, (uint64_t)(uintptr_t)code, (uint64_t)offset) = frame;
@@ -275,13 +274,13 @@ static Frame *import_code_frame(Importer *in, Provenance *provenance, PyObject *
 }
 
 Frame *importer_frame(Importer *in, Provenance *provenance, PyObject *triple) {
-  if (!PyTuple_Check(triple) || PyTuple_GET_SIZE(triple) != 3) {
+  if (!PyTuple_Check(triple) || PyTuple_Size(triple) != 3) {
     PyErr_SetString(PyExc_TypeError, "a frame is a tuple (file, function, line)");
     import_fail(in);
   }
-  Str file = import_text(in, PyTuple_GET_ITEM(triple, 0));
-  Str function = import_text(in, PyTuple_GET_ITEM(triple, 1));
-  long line = PyLong_AsLong(PyTuple_GET_ITEM(triple, 2));
+  Str file = import_text(in, PyTuple_GetItem(triple, 0));
+  Str function = import_text(in, PyTuple_GetItem(triple, 1));
+  long line = PyLong_AsLong(PyTuple_GetItem(triple, 2));
   if (line == -1 && PyErr_Occurred()) import_fail(in);
   return frame_intern(provenance, file, function, (int)line, file_kind(in, file));
 }
@@ -291,20 +290,20 @@ static const Trace *import_trace(Importer *in, PyObject *source_info) {
   if (traceback == Py_None) return NULL;
   const Trace *known = map_get_pointer(&in->traces, traceback);
   if (known) return known;
-  PyObject *pair = own(in, PyObject_CallMethodNoArgs(traceback, in->names[NAME_raw_frames]));
-  if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) {
+  PyObject *pair = own(in, PyObject_CallMethodObjArgs(traceback, in->names[NAME_raw_frames], NULL));
+  if (!PyTuple_Check(pair) || PyTuple_Size(pair) != 2) {
     fail(in->context, ERROR_INTERNAL, "Traceback.raw_frames() returned something else than a pair");
   }
-  PyObject *codes = PyTuple_GET_ITEM(pair, 0), *offsets = PyTuple_GET_ITEM(pair, 1);
-  if (!PyList_Check(codes) || !PyList_Check(offsets) || PyList_GET_SIZE(codes) != PyList_GET_SIZE(offsets)) {
+  PyObject *codes = PyTuple_GetItem(pair, 0), *offsets = PyTuple_GetItem(pair, 1);
+  if (!PyList_Check(codes) || !PyList_Check(offsets) || PyList_Size(codes) != PyList_Size(offsets)) {
     fail(in->context, ERROR_INTERNAL, "Traceback.raw_frames() returned something else than two lists");
   }
   const Trace *trace = NULL;
-  Py_ssize_t count = PyList_GET_SIZE(codes), used = 0;
-  while (used < count && PyList_GET_ITEM(codes, used) != in->expand_code) used++;
+  Py_ssize_t count = PyList_Size(codes), used = 0;
+  while (used < count && PyList_GetItem(codes, used) != in->expand_code) used++;
   for (Py_ssize_t i = used; i--;) {
-    int offset = (int)PyLong_AsLong(PyList_GET_ITEM(offsets, i));
-    Frame *frame = import_code_frame(in, in->program->provenance, PyList_GET_ITEM(codes, i), offset);
+    int offset = (int)PyLong_AsLong(PyList_GetItem(offsets, i));
+    Frame *frame = import_code_frame(in, in->program->provenance, PyList_GetItem(codes, i), offset);
     trace = trace_intern(in->program->provenance, frame, trace);
   }
   if (trace) *map_slot_pointer(in->context, &in->traces, traceback) = (void *)(uintptr_t)trace;
@@ -315,8 +314,8 @@ static const Trace *import_trace(Importer *in, PyObject *source_info) {
 static const Module *import_scopes(Importer *in, PyObject *stack) {
   Builder path;
   builder_init(&path, in->context);
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(stack); i++) {
-    PyObject *scope = PyTuple_GET_ITEM(stack, i);
+  for (Py_ssize_t i = 0; i < PyTuple_Size(stack); i++) {
+    PyObject *scope = PyTuple_GetItem(stack, i);
     if (Py_TYPE(scope) != (PyTypeObject *)in->scope_class) continue;
     PyObject *name = attribute(in, scope, in->names[NAME_name]);
     if (!PyUnicode_Check(name)) continue;
@@ -346,10 +345,10 @@ static const Module *import_module(Importer *in, PyObject *source_info) {
   if (names == in->last_names) return in->last_module;
   PyObject *stack = attribute(in, names, in->names[NAME_stack]);
   const Module *module = NULL;
-  if (PyTuple_Check(stack) && PyTuple_GET_SIZE(stack)) {
-    Py_ssize_t last = PyTuple_GET_SIZE(stack);
-    while (last-- && Py_TYPE(PyTuple_GET_ITEM(stack, last)) != (PyTypeObject *)in->part_class) continue;
-    module = last < 0 ? import_scopes(in, stack) : import_part(in, PyTuple_GET_ITEM(stack, last));
+  if (PyTuple_Check(stack) && PyTuple_Size(stack)) {
+    Py_ssize_t last = PyTuple_Size(stack);
+    while (last-- && Py_TYPE(PyTuple_GetItem(stack, last)) != (PyTypeObject *)in->part_class) continue;
+    module = last < 0 ? import_scopes(in, stack) : import_part(in, PyTuple_GetItem(stack, last));
   }
   in->last_names = names; /* the equation keeps it */
   in->last_module = module;
@@ -373,7 +372,7 @@ static Str import_primitive(Importer *in, PyObject *primitive) {
 
 /* What no plugin lowers may be a jaxpr in disguise: one more parameter. */
 static void import_expansion(Importer *in, PyObject *object, Equation *equation) {
-  PyObject *jaxpr = own(in, PyObject_CallOneArg(in->request.expand, object));
+  PyObject *jaxpr = own(in, PyObject_CallFunctionObjArgs(in->request.expand, object, NULL));
   if (jaxpr == Py_None) return;
   keep_alive(in, jaxpr);
   Param *params = arena_new_array(&in->context->arena, equation->param_count + 1, Param);
@@ -438,19 +437,19 @@ Jaxpr *import_jaxpr(Importer *in, PyObject *object) {
   Jaxpr *jaxpr = arena_new(&in->context->arena, Jaxpr);
   jaxpr->name = import_jaxpr_name(in, open);
   jaxpr->consts = import_atoms(in, attribute(in, open, in->names[NAME_constvars]), scope, &jaxpr->const_count);
-  PyObject *values = consts ? own(in, PySequence_Fast(consts, "consts")) : NULL;
-  if (values && (uint32_t)PySequence_Fast_GET_SIZE(values) == jaxpr->const_count) {
+  PyObject *values = consts ? own(in, PySequence_Tuple(consts)) : NULL;
+  if (values && (uint32_t)PyTuple_Size(values) == jaxpr->const_count) {
     for (uint32_t i = 0; i < jaxpr->const_count; i++) {
-      jaxpr->consts[i]->literal = import_const(in, PySequence_Fast_GET_ITEM(values, i));
+      jaxpr->consts[i]->literal = import_const(in, PyTuple_GetItem(values, i));
     }
   }
   jaxpr->inputs = import_atoms(in, attribute(in, open, in->names[NAME_invars]), scope, &jaxpr->input_count);
-  PyObject *equations = own(in, PySequence_Fast(attribute(in, open, in->names[NAME_eqns]), "eqns"));
-  jaxpr->equation_count = (size_t)PySequence_Fast_GET_SIZE(equations);
+  PyObject *equations = own(in, PySequence_Tuple(attribute(in, open, in->names[NAME_eqns])));
+  jaxpr->equation_count = (size_t)PyTuple_Size(equations);
   jaxpr->equations = arena_new_array(&in->context->arena, jaxpr->equation_count, Equation *);
   if (++in->depth > 200) fail(in->context, ERROR_UNSUPPORTED, "jaxprs are nested more than 200 deep");
   for (size_t i = 0; i < jaxpr->equation_count; i++) {
-    jaxpr->equations[i] = import_equation(in, PySequence_Fast_GET_ITEM(equations, (Py_ssize_t)i), scope);
+    jaxpr->equations[i] = import_equation(in, PyTuple_GetItem(equations, (Py_ssize_t)i), scope);
   }
   in->depth--;
   jaxpr->outputs = import_atoms(in, attribute(in, open, in->names[NAME_outvars]), scope, &jaxpr->output_count);
@@ -521,16 +520,16 @@ static void prepare(Importer *in) {
 
 /* Parameters are named by the path on which the caller finds them: one question for all of them. */
 static void name_tensors(Importer *in) {
-  Py_ssize_t count = PyList_GET_SIZE(in->arrays);
+  Py_ssize_t count = PyList_Size(in->arrays);
   if (!count) return;
-  PyObject *names = own(in, PyObject_CallOneArg(in->request.name_parameters, in->arrays));
-  if (!PyList_Check(names) || PyList_GET_SIZE(names) != count) {
+  PyObject *names = own(in, PyObject_CallFunctionObjArgs(in->request.name_parameters, in->arrays, NULL));
+  if (!PyList_Check(names) || PyList_Size(names) != count) {
     PyErr_SetString(PyExc_TypeError, "name_parameters must return one name per array");
     import_fail(in);
   }
   for (Py_ssize_t i = 0; i < count; i++) {
-    PyObject *name = PyList_GET_ITEM(names, i);
-    Tensor *tensor = map_get_pointer(&in->tensors, PyList_GET_ITEM(in->arrays, i));
+    PyObject *name = PyList_GetItem(names, i);
+    Tensor *tensor = map_get_pointer(&in->tensors, PyList_GetItem(in->arrays, i));
     if (PyUnicode_Check(name)) tensor->name = import_text(in, name);
   }
   disown_to(in, 0);
@@ -538,14 +537,14 @@ static void name_tensors(Importer *in) {
 
 /* (path, class, (class, its bases…)) into a module; nothing when it is None: no part of this model. */
 static void read_module(Importer *in, PyObject *named, Module *module) {
-  if (!PyTuple_Check(named) || PyTuple_GET_SIZE(named) != 3 || !PyTuple_Check(PyTuple_GET_ITEM(named, 2))) return;
-  PyObject *classes = PyTuple_GET_ITEM(named, 2);
-  module->path = import_text(in, PyTuple_GET_ITEM(named, 0));
-  module->class_name = import_text(in, PyTuple_GET_ITEM(named, 1));
-  module->class_count = (size_t)PyTuple_GET_SIZE(classes);
+  if (!PyTuple_Check(named) || PyTuple_Size(named) != 3 || !PyTuple_Check(PyTuple_GetItem(named, 2))) return;
+  PyObject *classes = PyTuple_GetItem(named, 2);
+  module->path = import_text(in, PyTuple_GetItem(named, 0));
+  module->class_name = import_text(in, PyTuple_GetItem(named, 1));
+  module->class_count = (size_t)PyTuple_Size(classes);
   Str *names = arena_new_array(&in->context->arena, module->class_count, Str);
   for (size_t i = 0; i < module->class_count; i++) {
-    names[i] = import_text(in, PyTuple_GET_ITEM(classes, (Py_ssize_t)i));
+    names[i] = import_text(in, PyTuple_GetItem(classes, (Py_ssize_t)i));
   }
   module->classes = names;
 }
@@ -553,19 +552,19 @@ static void read_module(Importer *in, PyObject *named, Module *module) {
 /* Parts of the model by the path on which their parameters are found, and their classes. The answer may go on with
  * parts that were not running, but hold those that were. */
 static void name_modules(Importer *in) {
-  Py_ssize_t count = PyList_GET_SIZE(in->parts);
+  Py_ssize_t count = PyList_Size(in->parts);
   if (!count) return;
-  PyObject *named = own(in, PyObject_CallOneArg(in->request.name_modules, in->parts));
-  if (!PyList_Check(named) || PyList_GET_SIZE(named) < count) {
+  PyObject *named = own(in, PyObject_CallFunctionObjArgs(in->request.name_modules, in->parts, NULL));
+  if (!PyList_Check(named) || PyList_Size(named) < count) {
     PyErr_SetString(PyExc_TypeError, "name_modules must return something for each part");
     import_fail(in);
   }
   ARRAY(const Module *) modules = {0};
   Map paths = {0};
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(named); i++) {
-    Module *module = i < count ? map_get_pointer(&in->modules, PyList_GET_ITEM(in->parts, i))
+  for (Py_ssize_t i = 0; i < PyList_Size(named); i++) {
+    Module *module = i < count ? map_get_pointer(&in->modules, PyList_GetItem(in->parts, i))
                                : arena_new(&in->context->arena, Module);
-    read_module(in, PyList_GET_ITEM(named, i), module);
+    read_module(in, PyList_GetItem(named, i), module);
     void **known = module->path ? map_slot_pointer(in->context, &paths, module->path) : NULL;
     if (!known || *known) continue;
     *known = module;
@@ -583,13 +582,13 @@ void importer_read_sources(Importer *in, Provenance *provenance) {
     PyObject *path = own(in, PyUnicode_FromString(in->user_files.items[i]));
     if (PyList_Append(paths, path) != 0) import_fail(in);
   }
-  PyObject *found = own(in, PyObject_CallOneArg(in->request.read_sources, paths));
+  PyObject *found = own(in, PyObject_CallFunctionObjArgs(in->request.read_sources, paths, NULL));
   ARRAY(SourceFile) sources = {0};
   for (size_t i = 0; i < in->user_files.count && PyList_Check(found); i++) {
-    PyObject *pair = (Py_ssize_t)i < PyList_GET_SIZE(found) ? PyList_GET_ITEM(found, (Py_ssize_t)i) : Py_None;
-    if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) continue; /* it is not there any more */
-    PyObject *text = PyTuple_GET_ITEM(pair, 1);
-    SourceFile source = {.path = in->user_files.items[i], .digest = import_text(in, PyTuple_GET_ITEM(pair, 0))};
+    PyObject *pair = (Py_ssize_t)i < PyList_Size(found) ? PyList_GetItem(found, (Py_ssize_t)i) : Py_None;
+    if (!PyTuple_Check(pair) || PyTuple_Size(pair) != 2) continue; /* it is not there any more */
+    PyObject *text = PyTuple_GetItem(pair, 1);
+    SourceFile source = {.path = in->user_files.items[i], .digest = import_text(in, PyTuple_GetItem(pair, 0))};
     if (text != Py_None) source.text = import_text(in, text);
     array_push(in->context, &sources, source);
   }

@@ -28,6 +28,7 @@ struct Importer {
   PyObject *ascontiguous, *as_array, *scope_class, *part_class;
   PyObject *expand_code; /* of request.expand: what it traces starts behind its frame */
   Map vars;              /* (Var object, scope) -> Var */
+  Map code_lines, code_spans;
   Map jaxprs, dtypes, frames, traces, file_kinds, primitives, unlowered, custom, tensors, type_kinds;
   ARRAY(Str) user_files; /* that frames name, in order of first sight */
   Map modules;           /* part -> Module */
@@ -46,6 +47,10 @@ DType import_dtype(Importer *in, PyObject *object);
 const Tensor *import_tensor(Importer *in, PyObject *object);
 const Tensor *import_const(Importer *in, PyObject *array);
 Jaxpr *import_jaxpr(Importer *in, PyObject *object);
+
+/* code_lines.c: where in its file the instruction at an offset of a code object stands */
+int code_line(Importer *in, PyObject *code, int offset); /* -1: nowhere */
+bool code_span(Importer *in, PyObject *code, int offset, Span *span);
 
 /* parameters.c */
 Dim import_dim(Importer *in, PyObject *object);

@@ -1,4 +1,5 @@
 /* The extension module jax2onnx._core: one conversion per call, nothing kept between calls. */
+#include <stdlib.h>
 #include <time.h>
 
 #include "base/platform.h"
@@ -45,12 +46,12 @@ typedef struct Conversion {
 
 static Context *prepare_names(Conversion *c, PyObject *list, Str **names, uint32_t count) {
   Context *context = &c->context;
-  if (!PyList_Check(list) || PyList_GET_SIZE(list) != (Py_ssize_t)count) {
+  if (!PyList_Check(list) || PyList_Size(list) != (Py_ssize_t)count) {
     fail(context, ERROR_VALUE, "%zd names were given for %u values", PyObject_Length(list), count);
   }
   *names = arena_new_array(&context->arena, count, Str);
   for (uint32_t i = 0; i < count; i++) {
-    const char *text = PyUnicode_AsUTF8(PyList_GET_ITEM(list, (Py_ssize_t)i));
+    const char *text = PyUnicode_AsUTF8AndSize(PyList_GetItem(list, (Py_ssize_t)i), NULL);
     if (!text) fail_text(context, ERROR_PYTHON, "");
     (*names)[i] = str_intern(context, text);
   }
@@ -60,37 +61,37 @@ static Context *prepare_names(Conversion *c, PyObject *list, Str **names, uint32
 static const bool *prepare_flags(Conversion *c, PyObject *list, uint32_t count) {
   if (list == Py_None) return NULL;
   bool *flags = arena_new_array(&c->context.arena, count, bool);
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list) && i < (Py_ssize_t)count; i++) {
-    flags[i] = PyObject_IsTrue(PyList_GET_ITEM(list, i)) > 0;
+  for (Py_ssize_t i = 0; i < PyList_Size(list) && i < (Py_ssize_t)count; i++) {
+    flags[i] = PyObject_IsTrue(PyList_GetItem(list, i)) > 0;
   }
   return flags;
 }
 
 static void import_frames(Conversion *c, Provenance *provenance) {
-  size_t count = (size_t)PyList_GET_SIZE(c->entry_frames);
+  size_t count = (size_t)PyList_Size(c->entry_frames);
   Frame **frames = arena_new_array(&c->context.arena, count, Frame *);
   for (size_t i = 0; i < count; i++) {
-    frames[i] = importer_frame(c->importer, provenance, PyList_GET_ITEM(c->entry_frames, (Py_ssize_t)i));
+    frames[i] = importer_frame(c->importer, provenance, PyList_GetItem(c->entry_frames, (Py_ssize_t)i));
   }
   program_set_frames(c->program, importer_frame(c->importer, provenance, c->root), frames, count);
 }
 
 /* Pairs of what a path begins with and what is written instead. */
 static void import_path_rules(Conversion *c, Provenance *provenance) {
-  size_t count = (size_t)PyList_GET_SIZE(c->path_rules);
+  size_t count = (size_t)PyList_Size(c->path_rules);
   PathRule *rules = arena_new_array(&c->context.arena, count, PathRule);
   for (size_t i = 0; i < count; i++) {
-    PyObject *pair = PyList_GET_ITEM(c->path_rules, (Py_ssize_t)i);
+    PyObject *pair = PyList_GetItem(c->path_rules, (Py_ssize_t)i);
     if (!PyArg_ParseTuple(pair, "ss", &rules[i].from, &rules[i].to)) fail_text(&c->context, ERROR_PYTHON, "");
   }
   provenance->paths = (Paths){.rules = rules, .rule_count = count, .relative = c->relative_paths};
 }
 
 static void import_passes(Conversion *c) {
-  size_t count = (size_t)PyList_GET_SIZE(c->disabled_passes);
+  size_t count = (size_t)PyList_Size(c->disabled_passes);
   const char **names = arena_new_array(&c->context.arena, count, const char *);
   for (size_t i = 0; i < count; i++) {
-    names[i] = PyUnicode_AsUTF8(PyList_GET_ITEM(c->disabled_passes, (Py_ssize_t)i));
+    names[i] = PyUnicode_AsUTF8AndSize(PyList_GetItem(c->disabled_passes, (Py_ssize_t)i), NULL);
     if (!names[i]) fail_text(&c->context, ERROR_PYTHON, "");
   }
   c->options.passes.disabled = names;
@@ -98,10 +99,10 @@ static void import_passes(Conversion *c) {
 }
 
 static void import_custom_plugins(Conversion *c) {
-  size_t count = (size_t)PyTuple_GET_SIZE(c->request.custom);
+  size_t count = (size_t)PyTuple_Size(c->request.custom);
   Str *names = arena_new_array(&c->context.arena, count, Str);
   for (size_t i = 0; i < count; i++) {
-    const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(c->request.custom, (Py_ssize_t)i));
+    const char *name = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(c->request.custom, (Py_ssize_t)i), NULL);
     if (!name) fail_text(&c->context, ERROR_PYTHON, "");
     names[i] = str_intern(&c->context, name);
   }
@@ -232,7 +233,7 @@ static PyObject *collect_bytes(Conversion *c) {
   if (c->size > PY_SSIZE_T_MAX) return PyErr_NoMemory();
   PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)c->size);
   if (!bytes) return NULL;
-  char *to = PyBytes_AS_STRING(bytes);
+  char *to = PyBytes_AsString(bytes);
   for (size_t i = 0; i < c->segment_count; i++) {
     const Segment *segment = &c->segments[i];
     if (segment->moved) moved_each_piece(segment->moved, &c->pieces, copy_piece, &to);
@@ -245,8 +246,7 @@ static PyObject *collect_bytes(Conversion *c) {
 static void check_stage(void *argument) {
   Conversion *c = argument;
   if (!c->path) {
-    check_ledger(&c->context, c->program->provenance, PyBytes_AS_STRING(c->result),
-                 (size_t)PyBytes_GET_SIZE(c->result));
+    check_ledger(&c->context, c->program->provenance, PyBytes_AsString(c->result), (size_t)PyBytes_Size(c->result));
     return;
   }
   file_map(&c->context, c->path, &c->written);
@@ -421,8 +421,8 @@ static PyObject *core_shown(PyObject *module, PyObject *arguments, PyObject *key
   if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "U|p", names, &text, &keep_lines)) return NULL;
   PyObject *bytes = text_bytes(text);
   if (!bytes) return NULL;
-  const char *at = PyBytes_AS_STRING(bytes);
-  size_t left = (size_t)PyBytes_GET_SIZE(bytes), length = 0;
+  const char *at = PyBytes_AsString(bytes);
+  size_t left = (size_t)PyBytes_Size(bytes), length = 0;
   char *whole = PyMem_Malloc(left * (SPELLED_STEP - 1) + 1);
   if (!whole) {
     Py_DECREF(bytes);

@@ -56,7 +56,7 @@ static ValueKind classify(Importer *in, PyObject *object) {
   if (is_instance(in, object, in->array_class)) return VALUE_ARRAY;
   if (PyType_Check(object)) return VALUE_TYPE;
   if (PyIndex_Check(object)) return VALUE_INT; /* NumPy's scalars are no Python numbers, but act as such */
-  if (type->tp_as_number && type->tp_as_number->nb_float) return VALUE_FLOAT;
+  if (PyType_GetSlot(type, Py_nb_float)) return VALUE_FLOAT;
   if (PyObject_HasAttr((PyObject *)type, in->names[NAME_dataclass_fields])) return VALUE_DATACLASS;
   if (PyObject_HasAttr((PyObject *)type, in->names[NAME_unpackable])) return VALUE_TREE;
   if (PyObject_HasAttr((PyObject *)type, in->names[NAME_axis_sizes])) return VALUE_MESH;
@@ -74,11 +74,9 @@ static ValueKind kind_of(Importer *in, PyObject *object) {
   return kind;
 }
 
-static Str type_name(Importer *in, PyObject *object) {
-  const char *name = Py_TYPE(object)->tp_name;
-  const char *dot = strrchr(name, '.');
-  return str_intern(in->context, dot ? dot + 1 : name);
-}
+static Str name_of(Importer *in, PyTypeObject *type) { return import_text(in, own(in, PyType_GetName(type))); }
+
+static Str type_name(Importer *in, PyObject *object) { return name_of(in, Py_TYPE(object)); }
 
 static Dim integer_dim(Importer *in, PyObject *object) {
   PyObject *index = own(in, PyNumber_Index(object));
@@ -88,8 +86,8 @@ static Dim integer_dim(Importer *in, PyObject *object) {
 }
 
 static DimFactor import_factor(Importer *in, PyObject *pair) {
-  PyObject *factor = PyTuple_GET_ITEM(pair, 0);
-  DimFactor result = {.power = PyLong_AsLongLong(PyTuple_GET_ITEM(pair, 1))};
+  PyObject *factor = PyTuple_GetItem(pair, 0);
+  DimFactor result = {.power = PyLong_AsLongLong(PyTuple_GetItem(pair, 1))};
   PyObject *symbol = attribute(in, factor, in->names[NAME_var]);
   if (symbol != Py_None) {
     result.op = DIM_SYMBOL;
@@ -108,10 +106,10 @@ static DimFactor import_factor(Importer *in, PyObject *pair) {
   Str name = import_text(in, attribute(in, factor, in->names[NAME_operation]));
   PyObject *operands = own(in, PySequence_Tuple(attribute(in, factor, in->names[NAME_operands])));
   for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
-    if (strcmp(operations[i].name, name) != 0 || PyTuple_GET_SIZE(operands) != 2) continue;
+    if (strcmp(operations[i].name, name) != 0 || PyTuple_Size(operands) != 2) continue;
     result.op = operations[i].op;
-    result.left = import_dim(in, PyTuple_GET_ITEM(operands, 0));
-    result.right = import_dim(in, PyTuple_GET_ITEM(operands, 1));
+    result.left = import_dim(in, PyTuple_GetItem(operands, 0));
+    result.right = import_dim(in, PyTuple_GetItem(operands, 1));
     return result;
   }
   fail(in->context, ERROR_UNSUPPORTED, "a symbolic dimension uses the operation '%s', which is not known here", name);
@@ -119,16 +117,16 @@ static DimFactor import_factor(Importer *in, PyObject *pair) {
 
 static Dim symbolic_dim(Importer *in, PyObject *object) {
   PyObject *terms = own(in, PySequence_Tuple(attribute(in, object, in->names[NAME_sorted_terms])));
-  size_t count = (size_t)PyTuple_GET_SIZE(terms);
+  size_t count = (size_t)PyTuple_Size(terms);
   DimTerm *result = arena_new_array(&in->context->arena, count, DimTerm);
   for (size_t t = 0; t < count; t++) {
-    PyObject *pair = PyTuple_GET_ITEM(terms, (Py_ssize_t)t);
-    PyObject *factors = own(in, PySequence_Tuple(attribute(in, PyTuple_GET_ITEM(pair, 0), in->names[NAME_factors])));
-    result[t].coefficient = PyLong_AsLongLong(PyTuple_GET_ITEM(pair, 1));
-    result[t].factor_count = (size_t)PyTuple_GET_SIZE(factors);
+    PyObject *pair = PyTuple_GetItem(terms, (Py_ssize_t)t);
+    PyObject *factors = own(in, PySequence_Tuple(attribute(in, PyTuple_GetItem(pair, 0), in->names[NAME_factors])));
+    result[t].coefficient = PyLong_AsLongLong(PyTuple_GetItem(pair, 1));
+    result[t].factor_count = (size_t)PyTuple_Size(factors);
     DimFactor *items = arena_new_array(&in->context->arena, result[t].factor_count, DimFactor);
     for (size_t f = 0; f < result[t].factor_count; f++) {
-      items[f] = import_factor(in, PyTuple_GET_ITEM(factors, (Py_ssize_t)f));
+      items[f] = import_factor(in, PyTuple_GetItem(factors, (Py_ssize_t)f));
     }
     dim_sort_factors(in->context, items, result[t].factor_count);
     result[t].factors = items;
@@ -166,12 +164,12 @@ static Param import_complex(Importer *in, PyObject *object) {
 }
 
 static Param import_list(Importer *in, PyObject *object) {
-  PyObject *fast = own(in, PySequence_Fast(object, "a sequence is expected"));
+  PyObject *tuple = own(in, PySequence_Tuple(object));
   Param param = {.kind = PARAM_LIST};
-  param.list.count = (size_t)PySequence_Fast_GET_SIZE(fast);
+  param.list.count = (size_t)PyTuple_Size(tuple);
   param.list.items = arena_new_array(&in->context->arena, param.list.count, Param);
   for (size_t i = 0; i < param.list.count; i++) {
-    param.list.items[i] = import_param(in, PySequence_Fast_GET_ITEM(fast, (Py_ssize_t)i));
+    param.list.items[i] = import_param(in, PyTuple_GetItem(tuple, (Py_ssize_t)i));
   }
   return param;
 }
@@ -186,10 +184,10 @@ static Param import_set(Importer *in, PyObject *object) {
 static Param import_record(Importer *in, PyObject *object, PyObject *field_names) {
   PyObject *names = own(in, PySequence_Tuple(field_names));
   Param param = {.kind = PARAM_RECORD, .type_name = type_name(in, object)};
-  param.list.count = (size_t)PyTuple_GET_SIZE(names);
+  param.list.count = (size_t)PyTuple_Size(names);
   param.list.items = arena_new_array(&in->context->arena, param.list.count, Param);
   for (size_t i = 0; i < param.list.count; i++) {
-    PyObject *name = PyTuple_GET_ITEM(names, (Py_ssize_t)i);
+    PyObject *name = PyTuple_GetItem(names, (Py_ssize_t)i);
     PyObject *field = PyObject_GetAttr(object, name);
     if (!field) { /* a dataclass field that was never set */
       PyErr_Clear();
@@ -204,7 +202,7 @@ static Param import_record(Importer *in, PyObject *object, PyObject *field_names
 
 /* JAX's flat trees (from 0.11 on): a tuple of trees is the list of its parts, any other the list of its leaves. */
 static Param import_tree(Importer *in, PyObject *object) {
-  PyObject *parts = PyObject_CallMethodNoArgs(object, in->names[NAME_unpack]);
+  PyObject *parts = PyObject_CallMethodObjArgs(object, in->names[NAME_unpack], NULL);
   if (parts) return import_list(in, own(in, parts));
   if (!PyErr_ExceptionMatches(PyExc_Exception)) import_fail(in);
   PyErr_Clear();
@@ -234,11 +232,10 @@ static Param import_enum(Importer *in, PyObject *object) {
 
 static Param import_type(Importer *in, PyObject *object) {
   /* np.float32 and its like stand for their dtype; jnp.float32 has a dtype attribute. */
-  const char *name = ((PyTypeObject *)object)->tp_name;
-  const char *dot = strrchr(name, '.');
-  DType dtype = dtype_from_name(dot ? dot + 1 : name);
+  Str name = name_of(in, (PyTypeObject *)object);
+  DType dtype = dtype_from_name(name);
   if (dtype != DTYPE_NONE) return (Param){.kind = PARAM_DTYPE, .dtype = dtype};
-  return (Param){.kind = PARAM_OPAQUE, .type_name = str_intern(in->context, dot ? dot + 1 : name)};
+  return (Param){.kind = PARAM_OPAQUE, .type_name = name};
 }
 
 static Param import_value(Importer *in, PyObject *object) {

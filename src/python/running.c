@@ -21,11 +21,11 @@ typedef struct Recorder {
   PyObject *is_method;           /* called with a code object: whether its first argument may be a part of a model */
   PyObject *is_part;             /* called with a type: whether its objects may be */
   PyObject *find;                /* called with an object that parts lacks; puts it there */
+  PyObject *f_back;              /* the attribute's name */
   KnownObject *known;            /* open addressing */
   size_t capacity, count;
   struct {
-    PyFrameObject *frame;
-    PyObject *part;
+    PyObject *frame, *part;
   } recent[FRAMES_KEPT]; /* owned; most equations are recorded in the frame of the one before */
   unsigned next_recent;
 } Recorder;
@@ -60,7 +60,7 @@ static CodeKind kind_of(Recorder *recorder, PyObject *object, PyObject *ask) {
     const KnownObject *known = &recorder->known[slot_of(recorder, object)];
     if (known->object) return known->kind;
   }
-  PyObject *answer = PyObject_CallOneArg(ask, object);
+  PyObject *answer = PyObject_CallFunctionObjArgs(ask, object, NULL);
   if (!answer) return CODE_UNKNOWN;
   CodeKind kind = answer == Py_True ? CODE_METHOD : CODE_OTHER;
   Py_DECREF(answer);
@@ -71,11 +71,11 @@ static CodeKind kind_of(Recorder *recorder, PyObject *object, PyObject *ask) {
 }
 
 /* A new reference, or NULL; an exception is set only when something is wrong. */
-static PyObject *first_argument(PyFrameObject *frame, PyCodeObject *code) {
-  PyObject *names = PyCode_GetVarnames(code);
+static PyObject *first_argument(PyObject *frame, PyObject *code) {
+  PyObject *names = PyObject_GetAttrString(code, "co_varnames");
   if (!names) return NULL;
-  PyObject *locals = PyFrame_GetLocals(frame), *value = NULL;
-  if (locals) value = PyObject_GetItem(locals, PyTuple_GET_ITEM(names, 0));
+  PyObject *locals = PyObject_GetAttrString(frame, "f_locals"), *value = NULL;
+  if (locals) value = PyObject_GetItem(locals, PyTuple_GetItem(names, 0));
   Py_XDECREF(locals);
   Py_DECREF(names);
   if (!value && PyErr_ExceptionMatches(PyExc_KeyError)) PyErr_Clear(); /* the method deleted it */
@@ -90,7 +90,7 @@ static PyObject *part_of(Recorder *recorder, PyObject *object) {
   if (!address) return NULL;
   PyObject *part = PyDict_GetItemWithError(recorder->parts, address);
   if (!part && !PyErr_Occurred()) {
-    PyObject *found = PyObject_CallOneArg(recorder->find, object);
+    PyObject *found = PyObject_CallFunctionObjArgs(recorder->find, object, NULL);
     Py_XDECREF(found);
     if (found) part = PyDict_GetItemWithError(recorder->parts, address);
     if (found && !part && !PyErr_Occurred()) part = Py_None;
@@ -99,7 +99,7 @@ static PyObject *part_of(Recorder *recorder, PyObject *object) {
   return part;
 }
 
-static PyObject *part_of_frame(Recorder *recorder, PyFrameObject *frame, PyCodeObject *code) {
+static PyObject *part_of_frame(Recorder *recorder, PyObject *frame, PyObject *code) {
   for (unsigned i = 0; i < FRAMES_KEPT; i++) {
     if (recorder->recent[i].frame == frame) return recorder->recent[i].part;
   }
@@ -109,27 +109,28 @@ static PyObject *part_of_frame(Recorder *recorder, PyFrameObject *frame, PyCodeO
   Py_DECREF(object);
   if (!part) return NULL;
   unsigned at = recorder->next_recent++ % FRAMES_KEPT;
-  Py_XSETREF(recorder->recent[at].frame, (PyFrameObject *)Py_NewRef((PyObject *)frame));
-  Py_XSETREF(recorder->recent[at].part, Py_NewRef(part));
+  Py_CLEAR(recorder->recent[at].frame);
+  Py_CLEAR(recorder->recent[at].part);
+  recorder->recent[at].frame = Py_NewRef(frame);
+  recorder->recent[at].part = Py_NewRef(part);
   return part;
 }
 
 /* running(boundary) -> the innermost part inside the frame that is given, or None. */
 static PyObject *recorder_running(PyObject *self, PyObject *boundary) {
   Recorder *recorder = (Recorder *)self;
-  PyFrameObject *frame = PyEval_GetFrame(), *outer;
-  PyObject *part = Py_None;
-  Py_XINCREF(frame);
-  while (frame && (PyObject *)frame != boundary) {
-    PyCodeObject *code = PyFrame_GetCode(frame);
-    CodeKind kind = kind_of(recorder, (PyObject *)code, recorder->is_method);
+  PyObject *frame = Py_XNewRef((PyObject *)PyEval_GetFrame()), *part = Py_None;
+  while (frame && frame != Py_None && frame != boundary) {
+    PyObject *code = (PyObject *)PyFrame_GetCode((PyFrameObject *)frame);
+    CodeKind kind = kind_of(recorder, code, recorder->is_method);
     part = kind == CODE_METHOD ? part_of_frame(recorder, frame, code) : kind == CODE_OTHER ? Py_None : NULL;
     Py_DECREF(code);
     if (part != Py_None) break;
-    outer = PyFrame_GetBack(frame);
+    PyObject *outer = PyObject_GetAttr(frame, recorder->f_back);
     Py_DECREF(frame);
     frame = outer;
   }
+  if (!frame) part = NULL;
   Py_XDECREF(frame);
   return Py_XNewRef(part);
 }
@@ -154,6 +155,7 @@ static int recorder_clear(PyObject *self) {
   Py_CLEAR(recorder->is_method);
   Py_CLEAR(recorder->is_part);
   Py_CLEAR(recorder->find);
+  Py_CLEAR(recorder->f_back);
   for (unsigned i = 0; i < FRAMES_KEPT; i++) {
     Py_CLEAR(recorder->recent[i].frame);
     Py_CLEAR(recorder->recent[i].part);
@@ -176,7 +178,7 @@ static void recorder_dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
   recorder_clear(self);
-  type->tp_free(self);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(type);
 }
 
@@ -187,8 +189,13 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *arguments, PyObject 
                                    &find)) {
     return NULL;
   }
-  Recorder *recorder = (Recorder *)type->tp_alloc(type, 0);
-  if (!recorder) return NULL;
+  PyObject *f_back = PyUnicode_InternFromString("f_back");
+  Recorder *recorder = f_back ? (Recorder *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0) : NULL;
+  if (!recorder) {
+    Py_XDECREF(f_back);
+    return NULL;
+  }
+  recorder->f_back = f_back;
   recorder->parts = Py_NewRef(parts);
   recorder->is_method = Py_NewRef(is_method);
   recorder->is_part = Py_NewRef(is_part);

@@ -273,7 +273,7 @@ static Str frames_text(Context *context, const char *at, const char *end) {
   Builder text;
   builder_init(&text, context);
   while (at < end) {
-    const char *stop = memmem(at, (size_t)(end - at), between, sizeof between - 1);
+    const char *stop = find_bytes(at, (size_t)(end - at), between, sizeof between - 1);
     builder_add_sized(&text, at, (size_t)((stop ? stop : end) - at));
     if (!stop) break;
     builder_add_sized(&text, "\n", 1);

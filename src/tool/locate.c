@@ -55,7 +55,7 @@ static _Noreturn void fail_unknown(Job *job, const OriginIndex *index, const cha
   size_t shown = 0;
   for (size_t i = 0; i < index->counts[INDEX_NODE] && shown < 5; i++) {
     const Node *node = index->items.items[i].node;
-    if (!*node->name || !strcasestr(node->name, name)) continue;
+    if (!*node->name || !find_in_any_case(node->name, name)) continue;
     builder_format(&text, "%s%s", shown++ ? ", " : "; there are ", node->name);
   }
   fail(&job->context, ERROR_VALUE, "%s: no node or value is called %s%s", job->path, name, builder_text(&text));

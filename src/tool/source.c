@@ -346,7 +346,7 @@ const SourceLine *source_line(const Source *source, uint32_t line) {
 static size_t named_part(Str function) {
   size_t length = str_length(function);
   for (;;) {
-    const char *dot = memrchr(function, '.', length);
+    const char *dot = find_last(function, length, '.');
     const char *last = dot ? dot + 1 : function;
     if (*last != '<') return length;
     if (!dot) return 0;

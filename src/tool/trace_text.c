@@ -60,7 +60,7 @@ static bool parse_python_frame(const char *line, const char *end, TraceFrame *fr
   size_t left = (size_t)(end - line);
   if (left < sizeof head || memcmp(line, head, sizeof head - 1) != 0) return false;
   frame->file = line + sizeof head - 1;
-  const char *after = memmem(frame->file, (size_t)(end - frame->file), middle, sizeof middle - 1);
+  const char *after = find_bytes(frame->file, (size_t)(end - frame->file), middle, sizeof middle - 1);
   if (!after) return false;
   frame->file_length = (size_t)(after - frame->file);
   const char *digits = after + sizeof middle - 1, *stop = digits;
@@ -92,7 +92,7 @@ bool trace_next(TraceCursor *cursor, TraceFrame *frame) {
 
 static bool has_any(const char *path, size_t length, const char *const *parts, size_t count) {
   for (size_t i = 0; i < count; i++) {
-    if (memmem(path, length, parts[i], strlen(parts[i]))) return true;
+    if (find_bytes(path, length, parts[i], strlen(parts[i]))) return true;
   }
   return false;
 }

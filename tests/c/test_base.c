@@ -226,6 +226,19 @@ static void digests_are_sha256(void) {
   }
 }
 
+static void parts_of_texts_are_found(void) {
+  const char *text = "one.two.two";
+  CHECK(find_bytes(text, 11, "two", 3) == text + 4);
+  CHECK(find_bytes(text, 6, "two", 3) == NULL);
+  CHECK(find_bytes(text, 11, "", 0) == text);
+  CHECK(find_bytes("a\0b", 3, "\0b", 2) != NULL);
+  CHECK(find_last(text, 11, '.') == text + 7);
+  CHECK(find_last(text, 7, '.') == text + 3);
+  CHECK(find_last(text, 3, '.') == NULL);
+  CHECK(find_in_any_case("Block_0/MatMul", "matmul") != NULL);
+  CHECK(find_in_any_case("Mat", "matmul") == NULL);
+}
+
 const Test base_tests[] = {
     {"arena_memory_is_zeroed_and_aligned", arena_memory_is_zeroed_and_aligned},
     {"arena_failures_unwind", arena_failures_unwind},
@@ -238,5 +251,6 @@ const Test base_tests[] = {
     {"a_terminal_is_shown_letters_only", a_terminal_is_shown_letters_only},
     {"numbers_read_back_as_themselves", numbers_read_back_as_themselves},
     {"digests_are_sha256", digests_are_sha256},
+    {"parts_of_texts_are_found", parts_of_texts_are_found},
     {0},
 };

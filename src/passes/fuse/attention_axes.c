@@ -241,7 +241,7 @@ static void copy_axis(Axes *to, uint32_t axis, const Axes *from, uint32_t source
 
 /* batch, head of keys, then rows and something else in the order that is given. */
 static Axes product_axes(const Grouped *grouped, Part other, uint32_t rows_at, const Axes *rows, uint32_t rows_axis) {
-  Axes axes = AXES(grouped, BATCH, -1, HEAD, -1, other, -1, other, -1);
+  Axes axes = AXES(grouped, BATCH, -1, HEAD, -1, (int)other, -1, (int)other, -1);
   copy_axis(&axes, rows_at, rows, rows_axis);
   return axes;
 }
