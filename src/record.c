@@ -289,6 +289,7 @@ Record record_read(Context *context, const char *text, size_t length, ProgramDat
   provenance->modules = read.modules.items;
   provenance->module_count = read.modules.count;
   record.program = program_parse_rest(&scan, provenance, data);
+  program_require_sound(record.program);
   const Jaxpr *main = record.program->main;
   record.options.lower.input_nchw = flags_of(&scan, &nchw[0], main->input_count, text);
   record.options.lower.output_nchw = flags_of(&scan, &nchw[1], main->output_count, text);

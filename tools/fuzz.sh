@@ -13,6 +13,6 @@ ninja -C "$build" -j "${JOBS:-2}" j2o_fuzz >"$build.log" 2>&1 || {
   exit 1
 }
 mkdir -p "$folder/files"
-seed=${SEED:-$(cat $(git ls-files src include tests/fuzz) | cksum | cut -d ' ' -f 1)}
-TMPDIR=$folder/files UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-  "$build/j2o_fuzz" --seconds "$seconds" --seed "$seed" "$folder" tests/fuzz/corpus/*
+seed=${SEED:-$(cat $(git ls-files src include tests/fuzz tests/lower tests/passes) | cksum | cut -d ' ' -f 1)}
+TMPDIR=$folder/files UBSAN_OPTIONS=halt_on_error=1:abort_on_error=1:print_stacktrace=1 \
+  "$build/j2o_fuzz" --seconds "$seconds" --seed "$seed" "$folder" tests/fuzz/corpus/* tests/lower/*.txt tests/passes/*.txt

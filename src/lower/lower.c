@@ -109,14 +109,22 @@ Value *input(Lowering *l, size_t index) {
 }
 
 const Tensor *input_literal(Lowering *l, size_t index) {
+  require(l->context, index < l->equation->input_count);
   const Var *var = l->equation->inputs[index];
   if (var->literal) return var->literal;
   Value *value = l->values[var->id];
   return value ? value->tensor : NULL;
 }
 
-Type input_type(Lowering *l, size_t index) { return l->equation->inputs[index]->type; }
-Type output_type(Lowering *l, size_t index) { return l->equation->outputs[index]->type; }
+Type input_type(Lowering *l, size_t index) {
+  require(l->context, index < l->equation->input_count);
+  return l->equation->inputs[index]->type;
+}
+
+Type output_type(Lowering *l, size_t index) {
+  require(l->context, index < l->equation->output_count);
+  return l->equation->outputs[index]->type;
+}
 
 void bind(Lowering *l, size_t index, Value *value) {
   require(l->context, index < l->equation->output_count);

@@ -77,6 +77,16 @@ Value *expand_to(Lowering *l, Value *value, const Dim *dims, size_t rank) {
   return EMIT_AROUND(l, OP_Expand, type, value, shape_value(l, dims, rank));
 }
 
+/* Each is there, and none twice. */
+static void require_axes(Lowering *l, const int64_t *axes, size_t count, uint32_t rank) {
+  uint64_t seen = 0;
+  require(l->context, rank <= 64);
+  for (size_t i = 0; i < count; i++) {
+    require(l->context, axes[i] >= 0 && axes[i] < (int64_t)rank && !(seen >> axes[i] & 1));
+    seen |= 1ull << axes[i];
+  }
+}
+
 /* Do the axes that are not of size 1 keep their order? Then nothing moves in memory. */
 static bool moves_only_ones(Type type, const int64_t *permutation) {
   int64_t last = -1;
@@ -90,6 +100,7 @@ static bool moves_only_ones(Type type, const int64_t *permutation) {
 
 Value *transpose_by(Lowering *l, Value *value, const int64_t *permutation) {
   uint32_t rank = value->type.rank;
+  require_axes(l, permutation, rank, rank);
   Dim *dims = arena_new_array(&l->context->arena, rank, Dim);
   bool identity = true;
   for (uint32_t i = 0; i < rank; i++) {
@@ -108,6 +119,7 @@ Value *transpose_by(Lowering *l, Value *value, const int64_t *permutation) {
 Value *unsqueeze_at(Lowering *l, Value *value, const int64_t *axes, size_t count) {
   if (!count) return value;
   uint32_t rank = value->type.rank + (uint32_t)count;
+  require_axes(l, axes, count, rank);
   Dim *dims = arena_new_array(&l->context->arena, rank, Dim);
   for (size_t i = 0; i < count; i++) dims[axes[i]] = dim_of(-1);
   for (uint32_t i = 0, from = 0; i < rank; i++) {
@@ -119,6 +131,7 @@ Value *unsqueeze_at(Lowering *l, Value *value, const int64_t *axes, size_t count
 
 Value *squeeze_at(Lowering *l, Value *value, const int64_t *axes, size_t count) {
   if (!count) return value;
+  require_axes(l, axes, count, value->type.rank);
   uint32_t rank = value->type.rank - (uint32_t)count, to = 0;
   Dim *dims = arena_new_array(&l->context->arena, rank, Dim);
   for (uint32_t i = 0; i < value->type.rank; i++) {

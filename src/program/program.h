@@ -141,6 +141,9 @@ const char *program_print(Program *program);
 void program_print_to(Builder *out, Program *program, DataPlan *data, bool shapes_only);
 Program *program_parse(Context *context, Provenance *provenance, const char *text, size_t length);
 
+/* Fails on what JAX cannot have traced (soundness.c): for programs that somebody else wrote down. */
+void program_require_sound(const Program *program);
+
 /* Where a text's tensors are that it does not hold itself. */
 typedef struct ProgramData {
   const unsigned char *bytes; /* of the data file; NULL: there is none */

@@ -273,7 +273,8 @@ int32_t access_column_of(const Access *access, uint32_t dim) {
 Value *axis_numbers(Lowering *l, Dim first, Dim size, uint32_t axis, uint32_t rank) {
   int64_t *dims = arena_new_array(&l->context->arena, rank + 1, int64_t);
   for (uint32_t i = 0; i < rank; i++) dims[i] = 1;
-  if (dim_is_constant(first) && dim_is_constant(size)) {
+  enum { MOST = 1 << 20 /* numbers that a model holds; more are made when it runs */ };
+  if (dim_is_constant(first) && dim_is_constant(size) && size.constant <= MOST) {
     int64_t *numbers = arena_new_array(&l->context->arena, (size_t)size.constant, int64_t);
     for (int64_t i = 0; i < size.constant; i++) numbers[i] = first.constant + i;
     if (rank) dims[axis] = size.constant;

@@ -94,8 +94,9 @@ static bool collect_split(Affine *sum, const Value *value, Place at) {
   const Node *node = value->producer;
   if (!same_axis(node, node_int_or(node, "axis", 0), &at)) return false;
   for (uint32_t i = 0; i < value->output_index; i++) {
-    if (!node->outputs[i] || !dim_is_constant(node->outputs[i]->type.dims[at.axis])) return false;
-    at.offset += node->outputs[i]->type.dims[at.axis].constant;
+    const Value *part = node->outputs[i];
+    if (!part || part->type.rank != at.rank || !dim_is_constant(part->type.dims[at.axis])) return false;
+    at.offset += part->type.dims[at.axis].constant;
   }
   return collect(sum, node_input(node, 0), at);
 }
@@ -111,8 +112,9 @@ static bool collect_slice(Affine *sum, const Node *node, Place at) {
   int64_t start, axis, step = 1;
   if (!only_integer(node_input(node, 1), &start) || !only_integer(node_input(node, 3), &axis)) return false;
   if (node_input(node, 4) && !only_integer(node_input(node, 4), &step)) return false;
+  if (step != 1 || !same_axis(node, axis, &at)) return false;
   Dim size = node_input(node, 0)->type.dims[at.axis];
-  if (step != 1 || !same_axis(node, axis, &at) || !dim_is_constant(size)) return false;
+  if (!dim_is_constant(size)) return false;
   if (start < 0) start += size.constant;
   if (start < 0 || start > size.constant) return false;
   at.offset += start;

@@ -36,7 +36,7 @@ static bool fuse_slice(Match *match) {
   if (node_input(node, 4) && (!only_integer(node_input(node, 4), &step) || step != 1)) return false;
   Type from = source->type;
   if (axis < 0) axis += from.rank;
-  if (from.dtype == DTYPE_NONE || axis < 0 || axis >= (int64_t)from.rank) return false;
+  if (from.dtype == DTYPE_NONE || slice->type.rank != from.rank || axis < 0 || axis >= (int64_t)from.rank) return false;
   Dim size = from.dims[axis];
   if (!dim_is(slice->type.dims[axis], 1) || !lacks_axis(match_type(match), from, axis)) return false;
   if (dim_is_constant(size) && start < 0) start += size.constant;
