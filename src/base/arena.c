@@ -37,6 +37,9 @@ static void add_block(Arena *arena, size_t size) {
   interruption_point(arena->context);
   size_t header = (sizeof(ArenaBlock) + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
   if (size > SIZE_MAX / 2) fail(arena->context, ERROR_MEMORY, "size");
+  /* The message is not made here: it would need memory. */
+  bool is_beyond = arena->limit && (arena->total > arena->limit || size > arena->limit - arena->total);
+  if (is_beyond) fail_text(arena->context, ERROR_MEMORY, arena->beyond);
   size_t whole = header + size;
   bool large = whole >= LARGE_PAGE;
   if (large) whole = (whole + LARGE_PAGE - 1) & ~(size_t)(LARGE_PAGE - 1);

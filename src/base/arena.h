@@ -14,6 +14,8 @@ typedef struct Arena {
   char *next;         /* free space in the newest block */
   size_t left;
   size_t total;       /* bytes taken from the system */
+  size_t limit;       /* of total, or 0 for none: what is made of a stranger's file */
+  const char *beyond; /* what to say then */
   int64_t fail_after; /* tests: when positive, counts down and the allocation that reaches 0 fails */
 } Arena;
 

@@ -13,6 +13,7 @@ typedef enum Rule {
   PER_AXIS,  /* a list of that length, or None */
   WITHIN,    /* the same, of numbers up to the sizes */
   SAME_RANK, /* no parameter: the operand has as many axes as the first */
+  MATRICES,  /* no parameter: the first is matrices, all others are matrices or vectors of the same batch */
 } Rule;
 
 /* Inputs by their number. */
@@ -83,6 +84,20 @@ static const Row rows[] = {
     {"tile", NULL, NULL, SAME_RANK, OF_OUTPUT},
     {"pad", "padding_config", NULL, PER_AXIS, OF_INPUT},
     {"tile", "reps", NULL, PER_AXIS, OF_INPUT},
+    {"eig", NULL, NULL, MATRICES, OF_INPUT},
+    {"schur", NULL, NULL, MATRICES, OF_INPUT},
+    {"eigh", NULL, NULL, MATRICES, OF_INPUT},
+    {"hessenberg", NULL, NULL, MATRICES, OF_INPUT},
+    {"tridiagonal", NULL, NULL, MATRICES, OF_INPUT},
+    {"cholesky", NULL, NULL, MATRICES, OF_INPUT},
+    {"cholesky_update", NULL, NULL, MATRICES, OF_INPUT},
+    {"geqrf", NULL, NULL, MATRICES, OF_INPUT},
+    {"householder_product", NULL, NULL, MATRICES, OF_INPUT},
+    {"ormqr", NULL, NULL, MATRICES, OF_INPUT},
+    {"lu", NULL, NULL, MATRICES, OF_INPUT},
+    {"geqp3", NULL, NULL, MATRICES, OF_INPUT},
+    {"triangular_solve", NULL, NULL, MATRICES, OF_INPUT},
+    {"svd", NULL, NULL, MATRICES, OF_INPUT},
     {"conv_general_dilated", "dimension_numbers", "lhs_spec", ALL_AXES, OF_INPUT},
     {"conv_general_dilated", "dimension_numbers", "rhs_spec", ALL_AXES, OF_SECOND},
     {"conv_general_dilated", "dimension_numbers", "out_spec", ALL_AXES, OF_OUTPUT},
@@ -141,11 +156,26 @@ static void check_rank(Check *check, const Equation *equation, const Var *operan
   fail(check->context, ERROR_FORMAT, "%s: the numbers of axes differ: JAX traces no such program", equation->primitive);
 }
 
+static bool is_matrix_or_vector(const Var *var, uint32_t rank) {
+  return !var || var->type.rank == rank || var->type.rank + 1 == rank;
+}
+
+static void check_matrices(Check *check, const Equation *equation, uint32_t rank) {
+  bool fits = rank >= 2;
+  for (uint32_t i = 0; i < equation->input_count; i++) fits = fits && is_matrix_or_vector(equation->inputs[i], rank);
+  for (uint32_t i = 0; i < equation->output_count; i++) fits = fits && is_matrix_or_vector(equation->outputs[i], rank);
+  if (!fits) fail(check->context, ERROR_FORMAT, "%s: not of matrices: JAX traces no such program", equation->primitive);
+}
+
 static void check_row(Check *check, const Equation *equation, const Row *row) {
   const Var *operand = operand_of(equation, row->operand);
   if (!operand) return; /* lowering asks for it, or does not */
   if (row->rule == SAME_RANK) {
     check_rank(check, equation, operand);
+    return;
+  }
+  if (row->rule == MATRICES) {
+    check_matrices(check, equation, operand->type.rank);
     return;
   }
   const Param *param = param_find(equation, row->parameter);

@@ -77,6 +77,14 @@ static void write_model(Job *job, Model *model) {
   model_write_file(model, &(WriteOptions){.metadata = METADATA_OFF}, job->output);
 }
 
+/* A few letters can ask for a transform of a billion elements, or for a thousand windows. */
+static void limit_memory(Job *job) {
+  enum { PER_BYTE = 1024, USUAL = 1 << 30 };
+  Arena *arena = &job->context.arena;
+  arena->limit = job->limit ? job->limit : (job->files[0].size + job->files[1].size) * PER_BYTE + USUAL;
+  arena->beyond = "it takes more memory than the limit; --limit=8G, say, allows more";
+}
+
 /* ---- j2o convert ---- */
 
 /* The file of tensors beside a record; there is none when it needs none. */
@@ -177,6 +185,7 @@ static void report_notices(Report *report, const UnsupportedList *notices, const
 
 static void convert_record(Job *job, const MappedFile *file) {
   ProgramData data = record_data(job);
+  limit_memory(job);
   Record record = record_read(&job->context, (const char *)file->data, file->size, &data);
   UnsupportedList problems = {0}, notices = {0};
   override(job, &record);
@@ -225,6 +234,7 @@ static void report_costs(Report *report, const PassCost *costs) {
 
 void run_passes_command(Job *job) {
   const MappedFile *file = job_file(job, 0);
+  limit_memory(job);
   Model *model = read_model(job, file);
   require_sound(model);
   bool is_bare = model_text_is_bare(file->data, file->size);

@@ -280,7 +280,8 @@ static const char convert_help[] =
     "  --external-threshold  tensors of at least this many bytes go to a second file\n"
     "  --web                 everything in one file\n"
     "  --disable-pass        leave this pass out; may be given again\n"
-    "  --dump-passes         a folder for the graph, as text, before and after each pass\n";
+    "  --dump-passes         a folder for the graph, as text, before and after each pass\n"
+    "  --limit               how much memory it may take, such as 8G; 1 GiB and 1024 times the files unless given\n";
 
 static const char passes_help[] =
     "usage: j2o passes GRAPH.txt|MODEL.onnx [--pass NAME]... [--time-passes] [-o OUT.onnx]\n"
@@ -291,6 +292,7 @@ static const char passes_help[] =
     "\n"
     "  --pass         this pass alone, once; may be given again: they run in that order\n"
     "  --time-passes  also how often each pass ran, how often it changed something, and what it cost, as comments\n"
+    "  --limit        how much memory it may take, such as 8G; 1 GiB and 1024 times the file unless given\n"
     "  -o             write the graph as a model instead\n";
 
 const Command tool_commands[] = {
@@ -314,8 +316,8 @@ const Command tool_commands[] = {
     {"check", run_check, check_help, OPTION_JSON | OPTION_COLOR, 1, 1},
     {"targets", run_targets, targets_help, OPTION_JSON, 0, 0},
     {"text", run_text, text_help, OPTION_DATA, 1, 1},
-    {"convert", run_convert, convert_help, OPTION_CONVERT | OPTION_OUTPUT, 1, 1},
-    {"passes", run_passes_command, passes_help, OPTION_PASSES | OPTION_MAY_OUTPUT, 1, 1},
+    {"convert", run_convert, convert_help, OPTION_CONVERT | OPTION_OUTPUT | OPTION_LIMIT, 1, 1},
+    {"passes", run_passes_command, passes_help, OPTION_PASSES | OPTION_MAY_OUTPUT | OPTION_LIMIT, 1, 1},
     {"strip", run_strip, strip_help, OPTION_OUTPUT | OPTION_ALL | OPTION_JSON, 1, 1},
     {"compact", run_compact, compact_help, OPTION_OUTPUT | OPTION_JSON, 1, 1},
     {"expand", run_expand, expand_help, OPTION_OUTPUT | OPTION_JSON | OPTION_LIMIT, 1, 1},

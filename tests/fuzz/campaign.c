@@ -4,9 +4,9 @@
  * usage: j2o_fuzz --seconds N [--seed S] [--from N] FOLDER FILE…   until so many seconds have passed
  *        j2o_fuzz --only N --seed S FOLDER FILE…                   the input of that number again
  *
- * FILE is one of tests/fuzz/corpus: two bytes (a command, and where the rest is cut), a model, a second file; or one of
- * text tests (.txt), whose cases are a seed each. What is found is written to FOLDER as found.model and found.other,
- * with the number. */
+ * FILE is one of tests/fuzz/corpus: two bytes (a command, and where the rest is cut), a model, a second file; a record
+ * (.record); or one of the text tests (.txt), whose cases are a seed each. What is found is written to FOLDER as
+ * found.model and found.other, with the number. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,12 +114,21 @@ static void read_cases(const char *text, Seeds *seeds) {
   }
 }
 
+static bool ends_with(const char *text, const char *end) {
+  size_t length = strlen(text), of_end = strlen(end);
+  return length > of_end && strcmp(text + length - of_end, end) == 0;
+}
+
 static void read_seeds(const char *path, Campaign *campaign) {
   static uint8_t data[1 << 20];
-  size_t size = read_whole(path, data, sizeof data - 1), length = strlen(path);
+  size_t size = read_whole(path, data, sizeof data - 1);
   data[size] = 0;
-  if (length > 4 && strcmp(path + length - 4, ".txt") == 0) {
+  if (ends_with(path, ".txt")) {
     read_cases((const char *)data, &campaign->texts);
+    return;
+  }
+  if (ends_with(path, ".record")) {
+    add_seed(&campaign->texts, (Seed){.model = copy_of(data, size)});
     return;
   }
   size_t left = size - 2, cut = left - left * data[1] / 255;

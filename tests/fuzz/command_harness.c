@@ -157,10 +157,10 @@ static void check_text(const char *const *words, const char *text, size_t size, 
 enum {
   MEMORY_PER_BYTE = 640, /* SECURITY.md */
   MEMORY_OF_A_PAGE = 2048,
-  MEMORY_OF_A_MODEL = 8192, /* convert, passes */
+  MEMORY_OF_A_MODEL = 1024, /* convert, passes */
   MEMORY_PER_WRITTEN = 8,
   MEMORY_AT_LEAST = 2 << 20,
-  MEMORY_TO_BUILD = 64 << 20,
+  MEMORY_TO_BUILD = (1 << 30) + (32 << 20) /* with what was begun before */,
   MEMORY_OF_TRACES = 256 << 20,
   NANOSECONDS_PER_BYTE = 50000, /* under sanitizers, on a busy machine */
   NANOSECONDS_PER_WRITTEN = 2000,
@@ -187,7 +187,7 @@ static void check_costs(const char *const *words, Limits limits, const ToolCosts
                     costs->written * MEMORY_PER_WRITTEN + (builds ? MEMORY_TO_BUILD : MEMORY_AT_LEAST) +
                     (limits.has_table ? MEMORY_OF_TRACES : 0);
   uint64_t time = limits.bytes * NANOSECONDS_PER_BYTE + costs->written * NANOSECONDS_PER_WRITTEN + 1000000000u +
-                  (limits.has_table ? 5000000000u : 0);
+                  (limits.has_table ? 5000000000u : 0) + (builds ? 60000000000u : 0);
   snprintf(detail, sizeof detail, "%zu bytes and %.3f s for %zu bytes of input and %zu of output", costs->memory,
            (double)took / 1e9, limits.bytes, (size_t)costs->written);
   if (costs->memory > memory) found(words, "too much memory", detail);

@@ -4,6 +4,7 @@ usage: make_corpus.py J2O FOLDER, where J2O is the built program.
 """
 
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -132,6 +133,81 @@ def seed(command: int, model: bytes, other: bytes = b"") -> bytes:
     return bytes([command, share]) + model + other
 
 
+PROGRAMS = """
+import jax, jax.numpy as jnp
+from jax import lax
+from jax2onnx import onnx_function
+
+@onnx_function
+def block(x):
+    return jnp.tanh(x) * 2
+
+def calls(x):
+    return block(x) + block(x + 1)
+
+def loops(x):
+    total, steps = lax.scan(lambda c, r: (c + r, c * 2), x[0], x)
+    return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 2), (0, total))[1], steps
+
+def branches(x):
+    return lax.cond(x.sum() > 0, lambda v: jnp.sin(v), lambda v: v - 1, x)
+
+def choice(x):
+    return lax.switch(x.sum().astype(int), [jnp.sin, jnp.cos, lambda v: v], x)
+
+def matrices(x):
+    return jnp.linalg.solve(x @ x.T + 3 * jnp.eye(3), x)
+
+def factors(x):
+    return jnp.linalg.svd(x)[1], jnp.linalg.qr(x)[0], jnp.linalg.eigh(x)[0], jnp.linalg.cholesky(x @ x.T)
+
+def numbers(x):
+    key = jax.random.key(0)
+    return x + jax.random.normal(key, x.shape) + jax.random.permutation(key, 3)
+
+def spectrum(x):
+    return jnp.abs(jnp.fft.rfft(x)) + (x[..., :2] * 1j).imag
+
+def sorting(x):
+    return jnp.sort(x, axis=0), lax.top_k(x, 2)[0], jnp.argsort(x, axis=1), jnp.median(x, axis=0)
+
+def indexing(x):
+    return x.at[1].set(0).at[:, 1].add(2)[jnp.array([0, 2])], x[x[0].astype(int)], lax.dynamic_slice(x, (1, 0), (1, 2))
+
+def windows(x):
+    image = x.reshape(1, 3, 3, 1)
+    kernel = jnp.ones((2, 2, 1, 1))
+    made = lax.conv_general_dilated(image, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return made, lax.reduce_window(image, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 1, 1, 1), "SAME"), jnp.cumsum(x, axis=0)
+
+def symbols(x):
+    return jnp.concatenate([x, x[::-1]]).reshape(-1, 3).mean(axis=0), jnp.pad(x, ((1, 1), (0, 0)))
+"""
+
+
+def records() -> dict[str, str]:
+    """What exports of small programs leave, less most of JAX's frames and the paths of the machine it was made on."""
+    import jax
+
+    import jax2onnx
+
+    names = {"__name__": "model"}
+    exec(compile(PROGRAMS, "/project/model.py", "exec"), names)
+    made = {}
+    for name in re.findall(r"^def (\w+)", PROGRAMS, re.M):
+        if name == "block":
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "record"
+            shape = ("B", 3) if name == "symbols" else (3, 3)
+            jax2onnx.to_onnx(names[name], [shape], record=str(path))
+            text = path.read_text()
+        text = text.replace(str(pathlib.Path(jax.__path__[0]).parent), "/site-packages")
+        text = re.sub(r' < "[^"]*":\d+ "[^"]*"\[jax\](\([^)]*\))?', "", text)
+        made[name] = text.replace(str(pathlib.Path.cwd()), "/package").replace(sys.prefix, "/python")
+    return made
+
+
 def main(j2o: str, folder: str) -> None:
     models = {
         "plain": chain(0).SerializeToString(),
@@ -177,6 +253,8 @@ def main(j2o: str, folder: str) -> None:
     ]
     target = pathlib.Path(folder)
     target.mkdir(parents=True, exist_ok=True)
+    for name, text in records().items():
+        (target / f"{name}.record").write_text(text)
     for name, command, chosen, other in rows:
         for model in chosen:
             (target / f"{name}_{model}").write_bytes(seed(command, models[model], other))

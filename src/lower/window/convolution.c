@@ -40,6 +40,7 @@ static void read_axes(Lowering *l, Convolution *c, const int64_t *out_spec) {
     axis->stride = strides[i];
     axis->dilation = dilations[i];
     axis->base_dilation = base_dilations[i];
+    require(l->context, axis->stride >= 1 && axis->dilation >= 1 && axis->base_dilation >= 1);
   }
 }
 
