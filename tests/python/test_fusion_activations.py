@@ -59,7 +59,10 @@ def test_edge_values_are_kept(fn, op):
 @pytest.mark.parametrize("fn,op", ACTIVATIONS)
 def test_half_precision_is_no_less_accurate(fn, op):
     found = op_types(check_export(fn, [X.astype(np.float16)], rtol=8e-3))
-    assert op in found or op == "Celu" or "Cast" in found
+    if op == "Celu" or fn is erf_gelu:  # without a kernel for it; and Erf, which is computed in single precision
+        assert "Cast" in found
+    else:
+        assert found == [op]
 
 
 def test_gelu_says_which_form_it_is():

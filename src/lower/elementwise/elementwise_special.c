@@ -9,11 +9,8 @@ static const double pi = 3.14159265358979323846, log_of_two = 0.6931471805599453
 
 static bool is_double(const Value *x) { return x->type.dtype == DTYPE_FLOAT64; }
 
-/* log(1 + x) and exp(x) - 1 stay whole for the passes, which expand them last. */
-static void lower_composite(Lowering *l) {
-  Value *x = wide_input(l, 0);
-  bind_narrow(l, EMIT_ROW(l, l->plugin->op, x->type, x));
-}
+/* Stays whole for the passes, which write what is left as a formula last, in single precision at least. */
+static void lower_composite(Lowering *l) { bind(l, 0, EMIT_ROW(l, l->plugin->op, output_type(l, 0), input(l, 0))); }
 
 static Value *logarithm_of_one_plus(Lowering *l, Value *x) { return EMIT(l, OP_Log1p, x->type, x); }
 
@@ -155,16 +152,6 @@ static void lower_atan2(Lowering *l) {
   bind_narrow(l, EMIT_WHERE(l, sign_bit(l, y), EMIT_MATH(l, OP_Neg, angle), angle));
 }
 
-/* erfc(x) for x >= 0, to the last digits of its relative size: exp(-x^2) u P(2 u - 1) with u = 4 / (x + 4). */
-static Value *erfc_of_positive(Lowering *l, Value *x) {
-  Value *four = number_like(l, x, 4);
-  Value *u = EMIT_MATH(l, OP_Div, four, EMIT_MATH(l, OP_Add, x, four));
-  Value *t = EMIT_MATH(l, OP_Sub, EMIT_MATH(l, OP_Add, u, u), number_like(l, x, 1));
-  Value *series = is_double(x) ? EMIT_POLYNOMIAL(l, t, erfc_float64) : EMIT_POLYNOMIAL(l, t, erfc_float32);
-  Value *exp = EMIT_MATH(l, OP_Exp, EMIT_MATH(l, OP_Neg, EMIT_MATH(l, OP_Mul, x, x)));
-  return EMIT_MATH(l, OP_Mul, exp, EMIT_MATH(l, OP_Mul, u, series));
-}
-
 /* In float64 a polynomial in x^2 near 0, and 1 - erfc elsewhere. */
 static Value *error_function(Lowering *l, Value *x) {
   if (!is_double(x)) return EMIT_MATH(l, OP_Erf, x);
@@ -172,44 +159,12 @@ static Value *error_function(Lowering *l, Value *x) {
   Value *square = EMIT_MATH(l, OP_Mul, x, x);
   Value *t = EMIT_MATH(l, OP_Sub, EMIT_MATH(l, OP_Add, square, square), one);
   Value *near = EMIT_MATH(l, OP_Mul, x, EMIT_POLYNOMIAL(l, t, erf_float64));
-  Value *far = EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Sign, x), EMIT_MATH(l, OP_Sub, one, erfc_of_positive(l, size)));
+  Value *far =
+      EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Sign, x), EMIT_MATH(l, OP_Sub, one, EMIT(l, OP_Erfc, size->type, size)));
   return EMIT_WHERE(l, EMIT_MATH(l, OP_Less, size, one), near, far);
 }
 
 static void lower_erf(Lowering *l) { bind_narrow(l, error_function(l, wide_input(l, 0))); }
-
-/* x when var is x times a constant or -x (or both), else var itself. */
-static const Var *without_factors(const Var *var) {
-  for (int depth = 0; depth < 3; depth++) {
-    const Equation *from = var->definition;
-    bool negation = from && strcmp(from->primitive, "neg") == 0, product = from && strcmp(from->primitive, "mul") == 0;
-    if (negation || (product && from->inputs[1]->literal)) var = from->inputs[0];
-    else if (product && from->inputs[0]->literal) var = from->inputs[1];
-    else break;
-  }
-  return var;
-}
-
-/* Is erfc(a x) used only in a product with x, as by an activation function? Where erfc is tiny, so is the product
- * beside its other values: erfc's absolute error is what counts. */
-static bool scales_its_argument(Lowering *l) {
-  const Var *result = l->equation->outputs[0];
-  const Equation *user = result->user;
-  if (result->use_count != 1 || !user || strcmp(user->primitive, "mul") != 0) return false;
-  const Var *other = user->inputs[user->inputs[0] == result ? 1 : 0];
-  return without_factors(other) == without_factors(l->equation->inputs[0]);
-}
-
-static void lower_erfc(Lowering *l) {
-  Value *x = wide_input(l, 0);
-  if (scales_its_argument(l)) {
-    bind_narrow(l, EMIT_MATH(l, OP_Sub, number_like(l, x, 1), error_function(l, x)));
-    return;
-  }
-  Value *positive = erfc_of_positive(l, EMIT_MATH(l, OP_Abs, x)), *zero = number_like(l, x, 0);
-  Value *mirrored = EMIT_MATH(l, OP_Sub, number_like(l, x, 2), positive);
-  bind_narrow(l, EMIT_WHERE(l, EMIT_MATH(l, OP_Less, x, zero), mirrored, positive));
-}
 
 /* x P(w) with w = -log(1 - x^2), and for large w in the variable sqrt(w). */
 static void lower_erf_inv(Lowering *l) {
@@ -264,7 +219,7 @@ const Plugin special_plugins[] = {
     PLUGIN("atan", lower_atan, OP_Atan),
     PLUGIN("atan2", lower_atan2, OP_Atan),
     PLUGIN("erf", lower_erf, OP_Erf),
-    PLUGIN("erfc", lower_erfc, OP_Erf),
+    PLUGIN("erfc", lower_composite, OP_Erfc),
     PLUGIN("erf_inv", lower_erf_inv, OP_Log),
     {0},
 };

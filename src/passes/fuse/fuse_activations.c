@@ -143,7 +143,7 @@ static bool fuse_hard_swish(Match *match) {
 #define GELU_TANH \
   OP(Add, NUMBER(1), OP(Tanh, OP(Mul, NUMBER(0.7978845608028654), OP(Add, X, OP(Mul, NUMBER(0.044715), CUBE)))))
 #define ROOT_HALF 0.7071067811865476
-#define GELU_ERFC OP(Sub, NUMBER(1), OP(Erf, OP(Mul, OP(Neg, X), NUMBER(ROOT_HALF))))
+#define GELU_ERFC OP(Erfc, OP(Mul, OP(Neg, X), NUMBER(ROOT_HALF)))
 #define GELU_ERF \
   OP(Add, NUMBER(1), OP(Erf, EITHER(OP(Mul, X, NUMBER(ROOT_HALF)), OP(Div, X, NUMBER(1.4142135623730951)))))
 #define GELU_EXACT EITHER(GELU_ERFC, GELU_ERF)
