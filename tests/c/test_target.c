@@ -57,6 +57,7 @@ static void what_a_target_can_do_is_not_worked_around(void) {
       {"i64[3]", "%1:i64[] = reduce_max(%0) {axes=[0], out_sharding=None}", "TopK Squeeze", "ReduceMax"},
       {"i32[3]", "%1:i32[] = reduce_sum(%0) {axes=[0], out_sharding=None}", "Cast ReduceSum Cast", "ReduceSum"},
       {"i64[3]", "%1:i64[3] = max(%0, 5:i64[]) {}", "Greater Where", "Max"},
+      {"u8[3]", "%1:f32[3] = pow(2.0:f32[], %0) {}", "Cast Pow", "Pow"},
   };
   const Target standard = {.runtime = RUNTIME_STANDARD};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

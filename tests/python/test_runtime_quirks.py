@@ -86,6 +86,13 @@ def attention_of_masked_row_is_zero():
 
 
 @shows
+def average_pool_takes_in_pads():
+    nodes = [node("Pad", "x", "p", to="q"), node("AveragePool", "q", kernel_shape=[2])]
+    x = np.ones((1, 1, 4), np.float32)
+    return refuses(lambda: run(nodes, {"x": x}, constants={"p": np.array([0, 0, 2, 0, 0, 2])}))
+
+
+@shows
 def batch_normalization_is_not_centred():
     constants = {"s": [1], "b": [0], "m": [1e4], "v": [1e-4]}
     constants = {name: np.array(value, np.float32) for name, value in constants.items()}
@@ -189,6 +196,15 @@ def pools_over_three_axes():
 
 
 @shows
+def pow_takes_few_exponents():
+    def takes(dtype):
+        return not refuses(lambda: run([node("Pow", "x", "n")], {"x": np.ones(3, np.float32), "n": np.ones(3, dtype)}))
+
+    few = takes(np.int32) and takes(np.int64)
+    return few and not any(takes(dtype) for dtype in (np.int8, np.int16, np.uint8, np.uint16, np.uint32, np.uint64))
+
+
+@shows
 def reduce_extreme_skips_nan():
     found = [run([node("ReduceMax", "x", keepdims=0)], {"x": with_nan(8, at)}) for at in range(8)]
     return not np.isnan(found).all()
@@ -199,6 +215,12 @@ def resize_along_some_axes():
     x = np.arange(2.0**5, dtype=np.float32).reshape(2, 2, 2, 2, 2)
     sizes = np.array([2, 4, 2, 2, 2])
     return refuses(lambda: run([node("Resize", "x", "", "", "s", mode="linear")], {"x": x}, constants={"s": sizes}))
+
+
+@shows
+def same_max_pool_fails_on_gaps():
+    pool = node("MaxPool", "x", kernel_shape=[2], strides=[4], auto_pad="SAME_UPPER")
+    return refuses(lambda: run([pool], {"x": np.ones((1, 1, 4), np.float32)}))
 
 
 def scan(x: np.ndarray, axis: int) -> np.ndarray:
@@ -216,6 +238,14 @@ def scan_crashes_on_nothing():
 @shows
 def scan_needs_a_step():
     return refuses(lambda: scan(np.zeros((0, 2), np.float32), 0))
+
+
+@shows
+def scatter_combines_in_threads():
+    many = 1 << 18
+    inputs = {"x": np.zeros(1, np.float32), "i": np.zeros((many, 1), np.int64), "u": np.ones(many, np.float32)}
+    scatter = node("ScatterND", "x", "i", "u", reduction="add")
+    return any(run([scatter], inputs)[0] != many for _ in range(400))
 
 
 @shows

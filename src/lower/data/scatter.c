@@ -172,7 +172,7 @@ static Value *emit_scatter(Lowering *l, const Scatter *s, Op op, Value *operand,
   return cast_to(l, result, operand->type.dtype);
 }
 
-/* Does ONNX Runtime do this much in one thread? (It divides work from about 100 thousand cycles on.) */
+/* Is this much done in one thread? (ONNX Runtime divides work from about 100 thousand cycles on.) */
 static bool is_small(Type type) {
   enum { SMALL = 1 << 15 };
   int64_t count;
@@ -180,8 +180,9 @@ static bool is_small(Type type) {
 }
 
 /* May two updates meet, in work large enough to be divided? */
-static bool needs_order(const Scatter *s) {
-  return s->combiner != COMBINE_SET && !s->unique && !is_small(s->updates->type);
+static bool needs_order(const Lowering *l, const Scatter *s) {
+  bool may_meet = s->combiner != COMBINE_SET && !s->unique;
+  return may_meet && !is_small(s->updates->type) && target_quirk(l, QUIRK_SCATTER_COMBINES_IN_THREADS);
 }
 
 /* One position along one axis, everything else either whole or batched at the same place: ScatterElements. */
@@ -201,7 +202,7 @@ static Value *scatter_along_axis(Lowering *l, Scatter *s) {
   }
   bool alone = access->batch_rank == 1 && axes[0] == (int64_t)axis; /* the same positions for all the rest */
   if (!alone && access->batch_rank != rank) return NULL;
-  if (alone && axis == 0 && !needs_order(s)) return NULL; /* ScatterND takes whole rows */
+  if (alone && axis == 0 && !needs_order(l, s)) return NULL; /* ScatterND takes whole rows */
   Value *index = align_axes(l, access->columns[0].value, axes, rank);
   index = expand_to(l, index, s->updates->type.dims, rank);
   return emit_scatter(l, s, OP_ScatterElements, s->operand, index, s->updates, axis);
@@ -341,7 +342,7 @@ static Value *scatter_points(Lowering *l, Scatter *s) {
   Points points = {.prefix = addressed_prefix(access)};
   int64_t axis_of_window[MAX_RANK], axis_of_batch[2 * MAX_RANK];
   arrange_updates(l, s, &points, axis_of_window, axis_of_batch);
-  bool in_order = needs_order(s);
+  bool in_order = needs_order(l, s);
   for (uint32_t d = 0; d < points.prefix; d++) {
     points.columns[d] = point_column(l, s, &points, d, axis_of_window[d], axis_of_batch, !in_order);
   }

@@ -34,7 +34,7 @@ static bool known_bool(const Value *value, bool *known) {
   return true;
 }
 
-/* ONNX Runtime has no Where on bool; logic needs no casts. */
+/* Where there is no Where on bool, logic needs no casts. */
 static Value *where_bool(Lowering *l, Here here, Value *condition, Value *a, Value *b) {
   bool known;
   if (known_bool(a, &known) && known) return emit_math(l, here, OP_Or, VALUES(condition, b), 2);
@@ -47,9 +47,8 @@ static Value *where_bool(Lowering *l, Here here, Value *condition, Value *a, Val
 }
 
 Value *emit_where(Lowering *l, Here here, Value *condition, Value *a, Value *b) {
-  DType dtype = a->type.dtype;
-  if (dtype == DTYPE_BOOL) return where_bool(l, here, condition, a, b);
-  DType compute = compute_dtype(l, OP_Where, dtype);
+  DType dtype = a->type.dtype, compute = compute_dtype(l, OP_Where, dtype);
+  if (dtype == DTYPE_BOOL && compute != dtype) return where_bool(l, here, condition, a, b);
   if (compute == DTYPE_NONE) unsupported(l, "ONNX Runtime cannot select between values of type %s", dtype_name(dtype));
   Value *const values[] = {condition, cast_to(l, a, compute), cast_to(l, b, compute)};
   Type type = type_with(broadcast_shape(l, values, 3), compute);

@@ -30,9 +30,9 @@ static void lower_polynomial(Lowering *l) {
   bind_narrow(l, sum);
 }
 
-/* The row's operator, which ONNX Runtime has for float32: true when that is enough. */
+/* The row's operator: true where there is a kernel of the precision. */
 static bool lower_by_operator(Lowering *l, Value *x) {
-  if (is_double(x)) return false;
+  if (compute_dtype(l, l->plugin->op, x->type.dtype) != x->type.dtype) return false;
   bind_narrow(l, EMIT_ROW_MATH(l, l->plugin->op, x));
   return true;
 }
@@ -190,13 +190,17 @@ static void lower_cbrt(Lowering *l) {
   bind_narrow(l, EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Sign, x), root));
 }
 
-/* The exponent may be an integer; ONNX Runtime takes 32 and 64 bits of sign. */
+/* The type that an exponent is given in: it may be an integer. */
+static DType exponent_dtype(const Lowering *l, DType dtype) {
+  if (!dtype_is_integer(dtype) || !target_quirk(l, QUIRK_POW_TAKES_FEW_EXPONENTS)) return dtype;
+  if (dtype == DTYPE_UINT64) return DTYPE_FLOAT64;
+  if (dtype == DTYPE_UINT32) return DTYPE_INT64;
+  return dtype_bits(dtype) < 32 ? DTYPE_INT32 : dtype;
+}
+
 static void lower_pow(Lowering *l) {
   Value *x = native_input(l, 0), *exponent = native_input(l, 1);
-  DType dtype = exponent->type.dtype;
-  if (dtype == DTYPE_UINT64) exponent = cast_to(l, exponent, DTYPE_FLOAT64);
-  else if (dtype == DTYPE_UINT32) exponent = cast_to(l, exponent, DTYPE_INT64);
-  else if (dtype_is_integer(dtype) && dtype_bits(dtype) < 32) exponent = cast_to(l, exponent, DTYPE_INT32);
+  exponent = cast_to(l, exponent, exponent_dtype(l, exponent->type.dtype));
   bind_narrow(l, EMIT_MATH(l, OP_Pow, x, exponent));
 }
 

@@ -89,7 +89,7 @@ static AutoPad prepare_padding(Lowering *l, Convolution *c) {
     symbolic = symbolic || !constant;
     before = before || axis->base_dilation != 1 || !constant || axis->low.constant < 0 || axis->high.constant < 0;
   }
-  AutoPad automatic = symbolic ? same_padding(c->axes, c->space) : AUTO_PAD_NONE;
+  AutoPad automatic = symbolic ? same_padding(l, c->axes, c->space) : AUTO_PAD_NONE;
   if (automatic == AUTO_PAD_NONE && before) {
     c->operand = apply_padding(l, c->operand, 2, c->axes, c->space, zero_like(l, c->operand));
   }

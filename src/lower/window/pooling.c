@@ -1,7 +1,8 @@
 /* Pooling: window reductions as MaxPool and AveragePool.
  *
- * A minimum is the negated maximum of negated elements, a sum the average times the size of the window. ONNX Runtime's
- * MaxPool ignores NaN, and gives the lowest finite float32 for a window of nothing but -inf.
+ * A minimum is the negated maximum of negated elements, a sum the average times the size of the window. With
+ * QUIRK_MAX_POOL_SKIPS_NAN a NaN is ignored, and a window of nothing but -inf gives the lowest finite float32: that is
+ * lived with, for whoever pools wants MaxPool.
  */
 #include "lower/window/pooling.h"
 #include "onnx/facts/schema.h"
@@ -58,8 +59,8 @@ static bool pads_itself(const WindowAxis *axis) {
   return axis->low.constant < axis->window.constant && axis->high.constant < axis->window.constant;
 }
 
-/* Sums may be padded before with zeros, unless a whole window fits in: ONNX Runtime would merge such a Pad into the
- * pooling and then refuse it. A maximum over padding alone would not be -inf: such windows are not pooled. */
+/* Sums may be padded before with zeros, unless a whole window fits in where the target merges such a Pad into the
+ * pooling. A maximum over padding alone would not be -inf: such windows are not pooled. */
 static bool can_pool(Lowering *l, bool sum, const WindowAxis *axes, size_t space, AutoPad automatic, bool *pad_before) {
   *pad_before = false;
   for (size_t i = 0; i < space; i++) {
@@ -73,7 +74,7 @@ static bool can_pool(Lowering *l, bool sum, const WindowAxis *axes, size_t space
     bool cut = padding_is_constant(axis) && axis->low.constant <= 0 && axis->high.constant <= 0;
     bool wide = padding_is_constant(axis) &&
                 (axis->low.constant >= axis->window.constant || axis->high.constant >= axis->window.constant);
-    if (sum ? wide : !cut) return false;
+    if (sum ? wide && target_quirk(l, QUIRK_AVERAGE_POOL_TAKES_IN_PADS) : !cut) return false;
     *pad_before = true;
   }
   return true;
@@ -139,7 +140,7 @@ Value *pool_windows(Lowering *l, Op op, Value *operand, const WindowAxis *axes) 
     symbolic = symbolic || !padding_is_constant(&space[i]);
     if (dim_is(space[i].count, 0)) return NULL;
   }
-  AutoPad automatic = symbolic ? same_padding(space, layout.space) : AUTO_PAD_NONE;
+  AutoPad automatic = symbolic ? same_padding(l, space, layout.space) : AUTO_PAD_NONE;
   if (!can_pool(l, sum, space, layout.space, automatic, &pad_before)) return NULL;
   Value *value = cast_to(l, merge_outer(l, transpose_by(l, operand, layout.order), &layout), compute);
   if (pad_before) {

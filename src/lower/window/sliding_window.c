@@ -104,10 +104,9 @@ static bool same_padding_at(const WindowAxis *axis, AutoPad kind, int64_t symbol
 }
 
 /* Padding is a function of the size that repeats with the stride once the size has outgrown the window: agreement over
- * a few such periods is agreement everywhere. Windows that leave gaps are left out: ONNX Runtime fails on some. */
+ * a few such periods is agreement everywhere. */
 static bool axis_same_padding(const WindowAxis *axis, AutoPad kind) {
   if (axis->dilation != 1 || axis->base_dilation != 1 || !dim_is_constant(axis->window)) return false;
-  if (axis->stride > axis->window.constant) return false;
   Str symbol = NULL;
   if (!only_symbol(axis->size, &symbol) || !only_symbol(axis->low, &symbol) || !only_symbol(axis->high, &symbol)) {
     return false;
@@ -122,7 +121,14 @@ static bool axis_same_padding(const WindowAxis *axis, AutoPad kind) {
   return true;
 }
 
-AutoPad same_padding(const WindowAxis *axes, size_t count) {
+static bool leaves_gaps(const WindowAxis *axis) {
+  return dim_is_constant(axis->window) && axis->stride > axis->window.constant;
+}
+
+AutoPad same_padding(const Lowering *l, const WindowAxis *axes, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    if (leaves_gaps(&axes[i]) && target_quirk(l, QUIRK_SAME_MAX_POOL_FAILS_ON_GAPS)) return AUTO_PAD_NONE;
+  }
   for (AutoPad kind = AUTO_PAD_SAME_UPPER; kind <= AUTO_PAD_SAME_LOWER; kind++) {
     size_t same = 0;
     while (same < count && axis_same_padding(&axes[same], kind)) same++;

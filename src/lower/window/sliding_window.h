@@ -26,7 +26,7 @@ bool window_axis_is_trivial(const WindowAxis *axis); /* the axis comes out as it
 bool padding_is_constant(const WindowAxis *axis);
 bool padding_is_zero(const WindowAxis *axis);
 /* Is the padding of all axes what ONNX computes itself under this auto_pad, for every size of a symbolic axis? */
-AutoPad same_padding(const WindowAxis *axes, size_t count);
+AutoPad same_padding(const Lowering *l, const WindowAxis *axes, size_t count);
 void set_auto_pad(Node *node, AutoPad kind);
 
 /* The value with each axis padded by low and high (negative: cut); one of each per axis. */

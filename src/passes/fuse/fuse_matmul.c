@@ -84,14 +84,15 @@ static Value *cast_to(Match *match, Value *value, DType dtype) {
   return node->outputs[0];
 }
 
-/* Aᵀ v = v A, which spares the Transpose, and a target that would make it a part of the product its fault
- * (QUIRK_MATMUL_MERGES_TRANSPOSE). */
+/* Aᵀ v = v A, which spares the Transpose; where others read that as well, it spares only a target its fault. */
 static bool fuse_transposed_times_vector(Match *match) {
   Value *left = match->values[LEFT], *vector = match->values[RIGHT];
   if (left->type.dtype == DTYPE_NONE || vector->type.dtype == DTYPE_NONE || vector->type.rank != 1) return false;
   Node *cast = left->producer && node_is(left->producer, OP_Cast) ? left->producer : NULL;
   Node *transpose = cast ? node_input(cast, 0)->producer : left->producer;
   if (!transpose || !node_is(transpose, OP_Transpose) || !swaps_last_axes(transpose)) return false;
+  bool shared = transpose->outputs[0]->uses->next || (cast && cast->outputs[0]->uses->next);
+  if (shared && !target_has(match->rewriter->model->target, QUIRK_MATMUL_MERGES_TRANSPOSE)) return false;
   Value *matrix = node_input(transpose, 0);
   if (matrix->type.dtype == DTYPE_NONE || match->node_count + 2 > MATCH_NODES) return false;
   if (transpose->graph != match->root->graph || (cast && cast->graph != match->root->graph)) return false;
