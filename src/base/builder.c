@@ -36,14 +36,25 @@ void builder_add_sized(Builder *builder, const char *text, size_t length) {
 
 void builder_add(Builder *builder, const char *text) { builder_add_sized(builder, text, strlen(text)); }
 
+void builder_add_number(Builder *builder, uint64_t number) {
+  char digits[20], *at = digits + sizeof digits;
+  do *--at = (char)('0' + number % 10);
+  while (number /= 10);
+  builder_add_sized(builder, at, (size_t)(digits + sizeof digits - at));
+}
+
+/* Mostly there is room, and the text is made once. */
 void builder_format(Builder *builder, const char *format, ...) {
   va_list arguments, again;
   va_start(arguments, format);
   va_copy(again, arguments);
-  int length = vsnprintf(NULL, 0, format, arguments);
+  size_t room = builder->capacity > builder->length ? builder->capacity - builder->length : 0;
+  int length = vsnprintf(room ? builder->text + builder->length : NULL, room, format, arguments);
   va_end(arguments);
   if (length > 0) {
-    if (reserve(builder, (size_t)length)) {
+    bool fits = (size_t)length < room;
+    if (room && !fits) builder->text[builder->length] = '\0'; /* what is kept ends there if this is not */
+    if (!fits && reserve(builder, (size_t)length)) {
       vsnprintf(builder->text + builder->length, (size_t)length + 1, format, again);
     }
     builder->length += (size_t)length;

@@ -1,6 +1,5 @@
 /* How each level of detail renders an origin. What many nodes share is rendered once and kept. */
 #include <ctype.h>
-#include <stdio.h>
 
 #include "provenance/trace.h"
 
@@ -74,13 +73,18 @@ void render_traceback(Provenance *provenance, Builder *out, const Origin *origin
   }
 }
 
+static Str span_text(Context *context, Span span) {
+  Builder out;
+  builder_init(&out, context);
+  builder_format(&out, "%d:%d-%d:%d", span.line, span.column, span.end_line, span.end_column);
+  return str_intern_sized(context, builder_text(&out), out.length);
+}
+
 Str render_span(Provenance *provenance, const Origin *origin) {
   const Frame *frame = site_user_frame(provenance, origin->sites[0]);
   if (!frame || !frame->span.line) return NULL;
-  char text[64];
-  Span span = frame->span;
-  int length = snprintf(text, sizeof text, "%d:%d-%d:%d", span.line, span.column, span.end_line, span.end_column);
-  return str_intern_sized(provenance->context, text, (size_t)length);
+  if (!frame->span_text) ((Frame *)(uintptr_t)frame)->span_text = span_text(provenance->context, frame->span);
+  return frame->span_text;
 }
 
 Str origin_module(const Origin *origin) {

@@ -1,6 +1,5 @@
 /* Making a table of origins. Rows are written the moment they are first needed, so that their order is that of the
  * nodes and nothing else. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/array.h"
@@ -74,6 +73,11 @@ static uint32_t new_row(Section *section, void **slot) {
   return section->count;
 }
 
+static void add_number(Builder *row, const char *mark, uint64_t number) {
+  builder_add(row, mark);
+  builder_add_number(row, number);
+}
+
 /* ---- files and names ---- */
 
 static void add_escaped(Builder *out, const char *text, size_t length) {
@@ -93,7 +97,8 @@ static uint32_t file_row(TableWriter *writer, Str file) {
   if (limit > length) limit = length;
   while (shared < limit && file[shared] == writer->last_file[shared]) shared++;
   while (shared && shared < length && ((unsigned char)file[shared] & 0xC0) == 0x80) shared--; /* whole characters */
-  builder_format(&writer->files.rows, "%zu ", shared);
+  add_number(&writer->files.rows, "", shared);
+  builder_add(&writer->files.rows, " ");
   add_escaped(&writer->files.rows, file + shared, length - shared);
   builder_add(&writer->files.rows, "\n");
   writer->last_file = file;
@@ -170,7 +175,9 @@ static void split_lines(TableWriter *writer, LineForm form, const char *text, co
 
 static void add_place(TableWriter *writer, Builder *out, const Line *line) {
   uint32_t file = line->file ? file_row(writer, line->file) : 0;
-  builder_format(out, "%u %u %u", file, file ? line->number : 0, name_row(writer, line->name));
+  add_number(out, "", file);
+  add_number(out, " ", file ? line->number : 0);
+  add_number(out, " ", name_row(writer, line->name));
 }
 
 static uint32_t frame_row(TableWriter *writer, Line *line) {
@@ -195,7 +202,7 @@ static uint32_t inner_row(TableWriter *writer, const Lines *lines, size_t count)
   void **slot = row_slot(writer, ROW_INNER, list, 0);
   if (*slot) return (uint32_t)(uintptr_t)*slot;
   Builder *row = &writer->inner.rows;
-  for (size_t i = 0; i < count; i++) builder_format(row, i ? " %u" : "%u", lines->items[i]->frame);
+  for (size_t i = 0; i < count; i++) add_number(row, i ? " " : "", lines->items[i]->frame);
   builder_add(row, "\n");
   return new_row(&writer->inner, slot);
 }
@@ -204,7 +211,9 @@ static uint32_t call_row(TableWriter *writer, Line *line, uint32_t outer) {
   uint32_t frame = frame_row(writer, line);
   void **slot = row_slot(writer, ROW_CALL, frame, outer);
   if (*slot) return (uint32_t)(uintptr_t)*slot;
-  builder_format(&writer->calls.rows, "%u %u\n", frame, outer);
+  add_number(&writer->calls.rows, "", frame);
+  add_number(&writer->calls.rows, " ", outer);
+  builder_add(&writer->calls.rows, "\n");
   return new_row(&writer->calls, slot);
 }
 
@@ -214,11 +223,17 @@ static uint32_t outer_row(TableWriter *writer, const Line *line, uint32_t parent
   if (*slot) return (uint32_t)(uintptr_t)*slot;
   bool similar = writer->outer.count && file && file == writer->last_outer.file && name == writer->last_outer.name &&
                  parent == writer->last_outer.parent;
+  Builder *row = &writer->outer.rows;
+  uint32_t number = file ? line->number : 0, before = writer->last_outer.line;
   if (similar) {
-    builder_format(&writer->outer.rows, "%+d\n", (int)line->number - (int)writer->last_outer.line);
+    add_number(row, number < before ? "-" : "+", number < before ? before - number : number - before);
   } else {
-    builder_format(&writer->outer.rows, "%u %u %u %u\n", file, file ? line->number : 0, name, parent);
+    add_number(row, "", file);
+    add_number(row, " ", number);
+    add_number(row, " ", name);
+    add_number(row, " ", parent);
   }
+  builder_add(row, "\n");
   writer->last_outer.file = file;
   writer->last_outer.line = line->number;
   writer->last_outer.name = name;
@@ -292,7 +307,9 @@ static const Stack *stack_of(TableWriter *writer, Str text) {
 static uint32_t way_row(TableWriter *writer, uint32_t inner, uint32_t calls) {
   void **slot = row_slot(writer, ROW_WAY, inner, calls);
   if (*slot) return (uint32_t)(uintptr_t)*slot;
-  builder_format(&writer->ways.rows, "%u %u\n", inner, calls);
+  add_number(&writer->ways.rows, "", inner);
+  add_number(&writer->ways.rows, " ", calls);
+  builder_add(&writer->ways.rows, "\n");
   return new_row(&writer->ways, slot);
 }
 
@@ -322,34 +339,48 @@ static OriginParts origin_parts(TableWriter *writer, OriginTexts texts, Block fi
                        .span = texts.span};
 }
 
-/* Four numbers written in the one usual way; lines are counted from 1. */
+/* Digits written in the one usual way, and what stands after them, which is passed over. */
+static bool read_number(const char **at, char after, unsigned *number) {
+  const char *digits = *at, *end = digits;
+  *number = 0;
+  while (*end >= '0' && *end <= '9' && end - digits < MAX_DIGITS) *number = *number * 10 + (unsigned)(*end++ - '0');
+  if (end == digits || (*digits == '0' && end - digits > 1) || *end != after) return false;
+  *at = end + 1;
+  return true;
+}
+
+/* Four numbers; lines are counted from 1. */
 static bool parse_span(Str text, unsigned span[4]) {
-  char again[64];
-  if (sscanf(text, "%9u:%9u-%9u:%9u", &span[0], &span[1], &span[2], &span[3]) != 4) return false;
-  if (!span[0] || !span[2]) return false;
-  snprintf(again, sizeof again, "%u:%u-%u:%u", span[0], span[1], span[2], span[3]);
-  return strcmp(again, text) == 0;
+  const char *at = text;
+  return read_number(&at, ':', &span[0]) && read_number(&at, '-', &span[1]) && read_number(&at, ':', &span[2]) &&
+         read_number(&at, '\0', &span[3]) && at == text + str_length(text) + 1 && span[0] && span[2];
 }
 
 static void write_span(TableWriter *writer, Builder *row, OriginParts parts) {
   unsigned span[4];
-  if (!parse_span(parts.span, span)) builder_format(row, " t%u", name_row(writer, parts.span));
-  else if (span[0] == parts.line && span[2] == parts.line) builder_format(row, " s%u-%u", span[1], span[3]);
-  else builder_format(row, " s%s", parts.span);
+  if (!parse_span(parts.span, span)) {
+    add_number(row, " t", name_row(writer, parts.span));
+  } else if (span[0] == parts.line && span[2] == parts.line) {
+    add_number(row, " s", span[1]);
+    add_number(row, "-", span[3]);
+  } else {
+    builder_add(row, " s");
+    builder_add_sized(row, parts.span, str_length(parts.span));
+  }
 }
 
 /* All but the line end: more may follow. */
 static void write_origin(TableWriter *writer, OriginParts parts) {
   Builder *row = &writer->origins.rows;
-  builder_format(row, "%u", parts.way);
-  if (parts.outer != writer->last_origin_outer + 1) builder_format(row, " %u", parts.outer);
+  add_number(row, "", parts.way);
+  if (parts.outer != writer->last_origin_outer + 1) add_number(row, " ", parts.outer);
   writer->last_origin_outer = parts.outer;
-  if (parts.callsite) builder_format(row, " c%u", parts.callsite);
-  if (parts.plugin) builder_format(row, " p%u", parts.plugin);
-  if (parts.module != writer->last_origin_module) builder_format(row, " m%u", parts.module);
+  if (parts.callsite) add_number(row, " c", parts.callsite);
+  if (parts.plugin) add_number(row, " p", parts.plugin);
+  if (parts.module != writer->last_origin_module) add_number(row, " m", parts.module);
   writer->last_origin_module = parts.module;
   if (parts.span) write_span(writer, row, parts);
-  if (parts.made_of) builder_format(row, " w%u", parts.made_of);
+  if (parts.made_of) add_number(row, " w", parts.made_of);
 }
 
 static uint64_t number_of(TableWriter *writer, Map *map, uint64_t first, uint64_t second) {
@@ -376,7 +407,8 @@ static uint32_t add_merged(TableWriter *writer, OriginParts parts, const char *s
     const char *text = stop + 2;
     stop = block_end(text, end);
     Block more = add_block(writer, text, stop, NULL);
-    builder_format(&writer->origins.rows, " +%u,%u", more.inner, more.outer);
+    add_number(&writer->origins.rows, " +", more.inner);
+    add_number(&writer->origins.rows, ",", more.outer);
   }
   builder_add(&writer->origins.rows, "\n");
   return ++writer->origins.count;

@@ -40,6 +40,7 @@ struct Frame {
   Frame *plain;       /* the same line without a span; this one when it has none */
   Str traceback_line; /* "path:line (function)", rendered once, on demand */
   Str callsite;       /* "function:line", likewise */
+  Str span_text;      /* "line:column-line:column", likewise */
 };
 
 typedef struct Module {

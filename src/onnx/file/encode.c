@@ -14,37 +14,44 @@ static void flush(Encoder *encoder) {
   encoder->end = encoder->start;
 }
 
+static void next_chunk(Encoder *encoder, size_t size) {
+  flush(encoder);
+  size_t capacity = size > CHUNK ? size : CHUNK;
+  encoder->chunk = arena_alloc(&encoder->context->arena, capacity);
+  encoder->start = encoder->end = capacity;
+}
+
 static char *prepend(Encoder *encoder, size_t size) {
-  if (size > encoder->start) {
-    flush(encoder);
-    size_t capacity = size > CHUNK ? size : CHUNK;
-    encoder->chunk = arena_alloc(&encoder->context->arena, capacity);
-    encoder->start = encoder->end = capacity;
-  }
+  if (size > encoder->start) next_chunk(encoder, size);
   encoder->start -= size;
   encoder->total += size;
   return encoder->chunk + encoder->start;
 }
 
-size_t varint_encode(char bytes[LONGEST_VARINT], uint64_t value) {
-  size_t size = 0;
-  do {
-    bytes[size++] = (char)((value & 0x7F) | (value > 0x7F ? 0x80 : 0));
-    value >>= 7;
-  } while (value);
+static size_t varint_size(uint64_t value) {
+  size_t size = 1;
+  while (value >>= 7) size++;
   return size;
 }
 
-static void put_varint(Encoder *encoder, uint64_t value) {
-  char bytes[LONGEST_VARINT];
-  size_t size = varint_encode(bytes, value);
-  memcpy(prepend(encoder, size), bytes, size);
+/* Returns where what follows belongs. */
+static char *write_varint(char *at, uint64_t value) {
+  for (; value > 0x7F; value >>= 7) *at++ = (char)((value & 0x7F) | 0x80);
+  *at++ = (char)value;
+  return at;
+}
+
+size_t varint_encode(char bytes[LONGEST_VARINT], uint64_t value) {
+  return (size_t)(write_varint(bytes, value) - bytes);
 }
 
 enum { WIRE_VARINT = 0, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
 
-static void put_tag(Encoder *encoder, int field, int wire) {
-  put_varint(encoder, (uint64_t)field << 3 | (uint64_t)wire);
+/* A field's tag, a number, and room for `more` bytes, which begins where this returns. */
+static char *put_head(Encoder *encoder, int field, int wire, uint64_t number, size_t more) {
+  uint64_t tag = (uint64_t)field << 3 | (uint64_t)wire;
+  char *at = prepend(encoder, varint_size(tag) + varint_size(number) + more);
+  return write_varint(write_varint(at, tag), number);
 }
 
 static void borrow(Encoder *encoder, Segment segment) {
@@ -64,8 +71,7 @@ void put_verbatim(Encoder *encoder, const void *data, size_t size) {
 void put_segment(Encoder *encoder, int field, Segment segment) {
   if (segment.moved) borrow(encoder, segment);
   else put_verbatim(encoder, segment.data, segment.size);
-  put_varint(encoder, segment.size);
-  put_tag(encoder, field, WIRE_BYTES);
+  put_head(encoder, field, WIRE_BYTES, segment.size, 0);
 }
 
 void put_bytes(Encoder *encoder, int field, const void *data, size_t size) {
@@ -75,24 +81,25 @@ void put_bytes(Encoder *encoder, int field, const void *data, size_t size) {
 /* Text is always copied: it may lie in a buffer that the caller reuses. */
 void put_text(Encoder *encoder, int field, const char *text) {
   size_t size = strlen(text);
-  if (size) memcpy(prepend(encoder, size), text, size);
-  put_varint(encoder, size);
-  put_tag(encoder, field, WIRE_BYTES);
+  memcpy(put_head(encoder, field, WIRE_BYTES, size, size), text, size);
 }
 
 void put_int(Encoder *encoder, int field, int64_t value) {
-  put_varint(encoder, (uint64_t)value);
-  put_tag(encoder, field, WIRE_VARINT);
+  put_head(encoder, field, WIRE_VARINT, (uint64_t)value, 0);
 }
 
 void put_float(Encoder *encoder, int field, float value) {
-  memcpy(prepend(encoder, sizeof value), &value, sizeof value);
-  put_tag(encoder, field, WIRE_FIXED32);
+  uint64_t tag = (uint64_t)field << 3 | WIRE_FIXED32;
+  char *at = prepend(encoder, varint_size(tag) + sizeof value);
+  memcpy(write_varint(at, tag), &value, sizeof value);
 }
 
 void put_message(Encoder *encoder, int field, uint64_t mark) {
-  put_varint(encoder, encoder->total - mark);
-  put_tag(encoder, field, WIRE_BYTES);
+  put_head(encoder, field, WIRE_BYTES, encoder->total - mark, 0);
+}
+
+const char *encoded_since(const Encoder *encoder, uint64_t mark) {
+  return encoder->total - mark <= encoder->end - encoder->start ? encoder->chunk + encoder->start : NULL;
 }
 
 const Segment *encoder_finish(Encoder *encoder, size_t *count) {

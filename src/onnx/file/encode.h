@@ -29,6 +29,8 @@ void put_int(Encoder *encoder, int field, int64_t value);
 void put_float(Encoder *encoder, int field, float value);
 /* A nested message: what was put since `mark` (an earlier encoder->total) becomes the body. */
 void put_message(Encoder *encoder, int field, uint64_t mark);
+/* What was put since `mark`, where it lies in one piece; else NULL. It stays there. */
+const char *encoded_since(const Encoder *encoder, uint64_t mark);
 /* A byte string that lies elsewhere. */
 void put_segment(Encoder *encoder, int field, Segment segment);
 /* Bytes that are encoded already. */

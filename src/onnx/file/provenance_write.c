@@ -2,8 +2,6 @@
  * entry up. */
 #include "onnx/file/provenance_write.h"
 
-#include <inttypes.h>
-
 #include "onnx/facts/schema_fields.h"
 #include "onnx/file/metadata_keys.h"
 #include "provenance/ledger.h"
@@ -45,16 +43,66 @@ static void put_origin(ProvenanceWriter *writer, Encoder *encoder, int field, co
   put_entry(encoder, field, METADATA_PREFIX "callsite", builder_text(text));
 }
 
+/* What the origins of one emitter in one place of the lowering share. */
+typedef struct EmitterTexts {
+  Str plugin, stacktrace;
+} EmitterTexts;
+
+static EmitterTexts *emitter_texts(ProvenanceWriter *writer, const Origin *origin) {
+  EmitterTexts *texts = arena_new(&writer->context->arena, EmitterTexts);
+  render_plugin(&writer->text, origin);
+  texts->plugin = rendered(writer);
+  render_stacktrace(writer->provenance, &writer->text, origin);
+  texts->stacktrace = rendered(writer);
+  return texts;
+}
+
+/* NULL for an origin that shares with none. */
+static const EmitterTexts *shared_texts(ProvenanceWriter *writer, const Origin *origin) {
+  if (origin->site_count != 1 || !origin->emitter.frame) return NULL;
+  uint64_t frame = (uint64_t)(uintptr_t)origin->emitter.frame, calls = (uint64_t)(uintptr_t)origin->calls;
+  EmitterTexts *shared = map_get(&writer->emitters, frame, calls);
+  if (!shared) {
+    shared = emitter_texts(writer, origin);
+    *map_slot(writer->context, &writer->emitters, frame, calls) = shared;
+  }
+  return shared;
+}
+
+/* The entries of an origin, where they were first put. */
+typedef struct EncodedOrigin {
+  const char *bytes;
+  size_t size;
+} EncodedOrigin;
+
+/* Nodes of one site whose emitter and calls are the same have the same entries: they are rendered once, and copied. */
+static void put_shared_origin(ProvenanceWriter *writer, Encoder *encoder, const Origin *origin) {
+  const EmitterTexts *shared = writer->level == METADATA_FULL ? shared_texts(writer, origin) : NULL;
+  uint64_t site = (uint64_t)(uintptr_t)origin->sites[0], by = (uint64_t)(uintptr_t)shared;
+  const EncodedOrigin *known = shared ? map_get(&writer->encoded, site, by) : NULL;
+  if (known) {
+    put_verbatim(encoder, known->bytes, known->size);
+    return;
+  }
+  uint64_t mark = encoder->total;
+  put_origin(writer, encoder, FIELD_NODE_METADATA_PROPS, origin, NULL);
+  const char *bytes = shared ? encoded_since(encoder, mark) : NULL;
+  if (!bytes) return;
+  EncodedOrigin *encoded = arena_new(&writer->context->arena, EncodedOrigin);
+  *encoded = (EncodedOrigin){bytes, (size_t)(encoder->total - mark)};
+  *map_slot(writer->context, &writer->encoded, site, by) = encoded;
+}
+
 static void put_reference(ProvenanceWriter *writer, Encoder *encoder, int field, const void *number) {
   writer->text.length = 0;
-  builder_format(&writer->text, "%" PRIuPTR, (uintptr_t)number);
+  builder_add_number(&writer->text, (uintptr_t)number);
   put_entry(encoder, field, METADATA_REFERENCE, builder_text(&writer->text));
 }
 
 void put_node_provenance(ProvenanceWriter *writer, Encoder *encoder, const Node *node) {
   if (!node->origin || writer->level == METADATA_OFF) return;
   if (!writer->table) {
-    put_origin(writer, encoder, FIELD_NODE_METADATA_PROPS, node->origin, NULL);
+    put_shared_origin(writer, encoder, node->origin);
     return;
   }
   put_reference(writer, encoder, FIELD_NODE_METADATA_PROPS, node->scratch);
@@ -70,20 +118,6 @@ void put_initializer_provenance(ProvenanceWriter *writer, Encoder *encoder, cons
 }
 
 /* ---- the compact level ---- */
-
-/* What the origins of one emitter in one place of the lowering share. */
-typedef struct EmitterTexts {
-  Str plugin, stacktrace;
-} EmitterTexts;
-
-static EmitterTexts *emitter_texts(ProvenanceWriter *writer, const Origin *origin) {
-  EmitterTexts *texts = arena_new(&writer->context->arena, EmitterTexts);
-  render_plugin(&writer->text, origin);
-  texts->plugin = rendered(writer);
-  render_stacktrace(writer->provenance, &writer->text, origin);
-  texts->stacktrace = rendered(writer);
-  return texts;
-}
 
 static OriginTexts texts_but_trace(ProvenanceWriter *writer, const Origin *origin, const EmitterTexts *shared) {
   OriginTexts texts = {.plugin = shared->plugin, .stacktrace = shared->stacktrace};
@@ -118,13 +152,8 @@ static uint32_t add_origin(ProvenanceWriter *writer, const Origin *origin, const
 
 /* Origins of one site whose emitter and calls are the same are one. */
 static uint32_t reference_of(ProvenanceWriter *writer, const Origin *origin, Str made_of) {
-  if (origin->site_count != 1 || !origin->emitter.frame || made_of) return add_merged_origin(writer, origin, made_of);
-  uint64_t frame = (uint64_t)(uintptr_t)origin->emitter.frame, calls = (uint64_t)(uintptr_t)origin->calls;
-  void *shared = map_get(&writer->emitters, frame, calls);
-  if (!shared) {
-    shared = emitter_texts(writer, origin);
-    *map_slot(writer->context, &writer->emitters, frame, calls) = shared;
-  }
+  const EmitterTexts *shared = made_of ? NULL : shared_texts(writer, origin);
+  if (!shared) return add_merged_origin(writer, origin, made_of);
   uint64_t site = (uint64_t)(uintptr_t)origin->sites[0], by = (uint64_t)(uintptr_t)shared;
   uint32_t known = (uint32_t)(uintptr_t)map_get(&writer->references, site, by);
   if (known) return known;

@@ -16,6 +16,7 @@ typedef struct ProvenanceWriter {
   Builder text;             /* scratch */
   TableWriter *table;       /* of the compact level; else NULL */
   Map emitters, references; /* what its origins are made of, so that equal ones are rendered once */
+  Map encoded;              /* of the full level: (site, emitter's texts) -> the entries of such nodes */
   ARRAY(Str) lines;         /* scratch */
 } ProvenanceWriter;
 
