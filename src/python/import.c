@@ -94,7 +94,7 @@ static Dim import_key_size(Importer *in, PyObject *aval) {
   return import_dim(in, PyTuple_GetItem(shape, 0));
 }
 
-static Type import_aval(Importer *in, PyObject *aval) {
+static Type read_aval(Importer *in, PyObject *aval) {
   size_t mark = in->owned.count;
   PyObject *shape = PyObject_GetAttr(aval, in->names[NAME_shape]);
   if (!shape) { /* a token or another type without elements */
@@ -114,6 +114,16 @@ static Type import_aval(Importer *in, PyObject *aval) {
   type.dims = dims;
   disown_to(in, mark);
   return type;
+}
+
+/* JAX has one for many variables; the program that is imported keeps it. */
+static Type import_aval(Importer *in, PyObject *aval) {
+  const Type *known = map_get_pointer(&in->types, aval);
+  if (known) return *known;
+  Type *type = arena_new(&in->context->arena, Type);
+  *type = read_aval(in, aval);
+  *map_slot_pointer(in->context, &in->types, aval) = type;
+  return *type;
 }
 
 /* NumPy gives a 4-bit element a byte of its own; ONNX packs two, the first in the low half. */
@@ -217,14 +227,14 @@ static const Tensor *import_literal(Importer *in, PyObject *value, Type type) {
 
 static Var *import_atom(Importer *in, PyObject *atom, uint64_t scope) {
   bool literal = Py_TYPE(atom) == (PyTypeObject *)in->literal_class;
-  Var *known = map_get(&in->vars, (uint64_t)(uintptr_t)atom, literal ? 0 : scope);
-  if (known) return known;
+  void **known = map_slot(in->context, &in->vars, (uint64_t)(uintptr_t)atom, literal ? 0 : scope);
+  if (*known) return *known;
   size_t mark = in->owned.count;
   Type type = import_aval(in, attribute(in, atom, in->names[NAME_aval]));
   Var *var = program_var(in->program, type);
   if (literal) var->literal = import_literal(in, attribute(in, atom, in->names[NAME_val]), type);
   disown_to(in, mark);
-  *map_slot(in->context, &in->vars, (uint64_t)(uintptr_t)atom, literal ? 0 : scope) = var;
+  *known = var;
   return var;
 }
 
@@ -285,11 +295,7 @@ Frame *importer_frame(Importer *in, Provenance *provenance, PyObject *triple) {
   return frame_intern(provenance, file, function, (int)line, file_kind(in, file));
 }
 
-static const Trace *import_trace(Importer *in, PyObject *source_info) {
-  PyObject *traceback = attribute(in, source_info, in->names[NAME_traceback]);
-  if (traceback == Py_None) return NULL;
-  const Trace *known = map_get_pointer(&in->traces, traceback);
-  if (known) return known;
+static const Trace *read_traceback(Importer *in, PyObject *traceback) {
   PyObject *pair = own(in, PyObject_CallMethodObjArgs(traceback, in->names[NAME_raw_frames], NULL));
   if (!PyTuple_Check(pair) || PyTuple_Size(pair) != 2) {
     fail(in->context, ERROR_INTERNAL, "Traceback.raw_frames() returned something else than a pair");
@@ -306,7 +312,20 @@ static const Trace *import_trace(Importer *in, PyObject *source_info) {
     Frame *frame = import_code_frame(in, in->program->provenance, PyList_GetItem(codes, i), offset);
     trace = trace_intern(in->program->provenance, frame, trace);
   }
-  if (trace) *map_slot_pointer(in->context, &in->traces, traceback) = (void *)(uintptr_t)trace;
+  return trace;
+}
+
+/* Tracebacks of the same frames are equal, and to find that out takes less than to read them: in a loop, or a layer
+ * that is called again, equations have those of the round before. */
+static const Trace *import_trace(Importer *in, PyObject *source_info) {
+  PyObject *traceback = attribute(in, source_info, in->names[NAME_traceback]);
+  if (traceback == Py_None) return NULL;
+  PyObject *known = PyDict_GetItemWithError(in->traces, traceback);
+  if (known) return PyLong_AsVoidPtr(known);
+  if (PyErr_Occurred()) import_fail(in);
+  const Trace *trace = read_traceback(in, traceback);
+  PyObject *address = own(in, PyLong_FromVoidPtr((void *)(uintptr_t)trace));
+  if (PyDict_SetItem(in->traces, traceback, address) != 0) import_fail(in);
   return trace;
 }
 
@@ -496,10 +515,11 @@ static void prepare(Importer *in) {
     in->names[i] = PyUnicode_InternFromString(names[i]);
     if (!in->names[i]) import_fail(in);
   }
+  in->traces = PyDict_New();
   in->kept = PyList_New(0);
   in->arrays = PyList_New(0);
   in->parts = PyList_New(0);
-  if (!in->kept || !in->arrays || !in->parts) import_fail(in);
+  if (!in->traces || !in->kept || !in->arrays || !in->parts) import_fail(in);
   in->literal_class = class_named(in, "Literal");
   in->jaxpr_class = class_named(in, "Jaxpr");
   in->closed_jaxpr_class = class_named(in, "ClosedJaxpr");
@@ -611,6 +631,7 @@ void importer_release(Importer *in) {
   PyMem_Free(in->owned.items);
   in->owned.items = NULL;
   for (int i = 0; i < NAME_COUNT; i++) Py_CLEAR(in->names[i]);
+  Py_CLEAR(in->traces);
   Py_CLEAR(in->kept);
   Py_CLEAR(in->arrays);
   Py_CLEAR(in->parts);

@@ -27,9 +27,11 @@ struct Importer {
       *typed_array_class, *integer_class;
   PyObject *ascontiguous, *as_array, *scope_class, *part_class;
   PyObject *expand_code; /* of request.expand: what it traces starts behind its frame */
+  PyObject *traces;      /* dict: traceback -> address of its Trace */
   Map vars;              /* (Var object, scope) -> Var */
+  Map types;             /* aval -> Type */
   Map code_lines, code_spans;
-  Map jaxprs, dtypes, frames, traces, file_kinds, primitives, unlowered, custom, tensors, type_kinds;
+  Map jaxprs, dtypes, frames, file_kinds, primitives, unlowered, custom, tensors, type_kinds;
   ARRAY(Str) user_files; /* that frames name, in order of first sight */
   Map modules;           /* part -> Module */
   PyObject *last_names;  /* the name stack of the last equation, and what it says */

@@ -115,6 +115,34 @@ static void what_is_taken_out_hides_nothing(void) {
   context_release(&context);
 }
 
+static void builder_writes_numbers(void) {
+  Context context;
+  context_init(&context);
+  Builder out;
+  builder_init(&out, &context);
+  builder_add_number(&out, 0);
+  builder_add(&out, " ");
+  builder_add_number(&out, 1204);
+  builder_add(&out, " ");
+  builder_add_number(&out, UINT64_MAX);
+  CHECK_TEXT(builder_text(&out), "0 1204 18446744073709551615");
+  context_release(&context);
+}
+
+/* What does not fit leaves what is kept as it was. */
+static void builder_keeps_what_is_below_its_limit(void) {
+  Context context;
+  context_init(&context);
+  Builder out;
+  builder_init(&out, &context);
+  out.limit = 300;
+  builder_add(&out, "kept");
+  builder_format(&out, "%400d", 1);
+  CHECK_TEXT(builder_text(&out), "kept");
+  CHECK(!builder_is_whole(&out) && out.length == 404);
+  context_release(&context);
+}
+
 static void builder_grows(void) {
   Context context;
   context_init(&context);
@@ -246,6 +274,8 @@ const Test base_tests[] = {
     {"equal_strings_are_one_pointer", equal_strings_are_one_pointer},
     {"map_finds_what_was_stored", map_finds_what_was_stored},
     {"what_is_taken_out_hides_nothing", what_is_taken_out_hides_nothing},
+    {"builder_writes_numbers", builder_writes_numbers},
+    {"builder_keeps_what_is_below_its_limit", builder_keeps_what_is_below_its_limit},
     {"builder_grows", builder_grows},
     {"texts_are_spelled_safely", texts_are_spelled_safely},
     {"a_terminal_is_shown_letters_only", a_terminal_is_shown_letters_only},

@@ -84,9 +84,7 @@ void put_text(Encoder *encoder, int field, const char *text) {
   memcpy(put_head(encoder, field, WIRE_BYTES, size, size), text, size);
 }
 
-void put_int(Encoder *encoder, int field, int64_t value) {
-  put_head(encoder, field, WIRE_VARINT, (uint64_t)value, 0);
-}
+void put_int(Encoder *encoder, int field, int64_t value) { put_head(encoder, field, WIRE_VARINT, (uint64_t)value, 0); }
 
 void put_float(Encoder *encoder, int field, float value) {
   uint64_t tag = (uint64_t)field << 3 | WIRE_FIXED32;
