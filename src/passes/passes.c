@@ -53,9 +53,11 @@ enum { MOST_STEPS = 1000 };
 typedef struct PassRun {
   Model *model;
   const PassOptions *options;
-  int dumped;       /* files so far */
-  int steps;        /* of phases that changed something */
-  const char *last; /* pass that did */
+  int dumped;                                         /* files so far */
+  int steps;                                          /* of phases that changed something */
+  const char *last;                                   /* pass that did */
+  int changes;                                        /* passes that changed something, so far */
+  int rested[sizeof all_passes / sizeof *all_passes]; /* by pass: one more than `changes` when it found nothing to do */
 } PassRun;
 
 static bool is_disabled(const PassOptions *options, const char *name) {
@@ -119,6 +121,8 @@ static void dump(PassRun *run, const char *name) {
 static bool run_pass(PassRun *run, const Pass *pass) {
   const PassOptions *options = run->options;
   if (is_disabled(options, pass->name) || pass->from > options->normalization) return false;
+  int *rested = &run->rested[pass - all_passes];
+  if (*rested == run->changes + 1) return false; /* the model is what it was then */
   bool check = options->check && run->model->provenance;
   ProvenanceSnapshot *before = check ? provenance_snapshot(run->model) : NULL;
   run->model->pass = pass->name;
@@ -127,6 +131,8 @@ static bool run_pass(PassRun *run, const Pass *pass) {
   if (options->check) require_verified(run->model, VERIFY_ALL, pass->name);
   if (options->after) options->after(run->model, pass->name, options->data);
   if (changed) dump(run, pass->name);
+  if (changed) run->changes++;
+  else *rested = run->changes + 1;
   return changed;
 }
 

@@ -249,6 +249,7 @@ typedef struct Fusion {
   size_t count;
   size_t first[OP_COUNT]; /* by operator: the index of its first rule, plus one */
   size_t *next;           /* the next rule for the same operator, plus one; 0: none */
+  bool made[OP_COUNT];    /* the operators that the model had when these were chosen */
 } Fusion;
 
 static bool rule_runs(const Match *match) {
@@ -295,26 +296,50 @@ static bool try_rule(Fusion *fusion, const FusionRule *rule, Node *node) {
   return match_goals(&match, &goal) && is_closed(&match) && rule_runs(&match) && rule->fuse(&match);
 }
 
+/* Has the model, or had it, a node of each operator that the pattern cannot do without? */
+static bool may_occur(const Pattern *pattern, const Model *model) {
+  if (pattern->kind == PATTERN_EITHER) {
+    return may_occur(pattern->inputs[0], model) || may_occur(pattern->inputs[1], model);
+  }
+  if (pattern->kind == PATTERN_NODE && !model->made[pattern->op]) return false;
+  for (size_t i = 0; i < PATTERN_INPUTS; i++) {
+    if (pattern->inputs[i] && !may_occur(pattern->inputs[i], model)) return false;
+  }
+  return true;
+}
+
+/* The rules that can match. False: there is none. */
+static bool choose_rules(Fusion *fusion) {
+  const Model *model = fusion->rewriter.model;
+  bool any = false;
+  memcpy(fusion->made, model->made, sizeof fusion->made);
+  memset(fusion->first, 0, sizeof fusion->first);
+  for (size_t i = fusion->count; i--;) {
+    const FusionRule *rule = &fusion->rules[i];
+    if ((rule->op && !schema_version(rule->op, model->opset)) || !may_occur(rule->pattern, model)) continue;
+    size_t *first = &fusion->first[rule->pattern->op];
+    fusion->next[i] = *first;
+    *first = i + 1;
+    any = true;
+  }
+  return any;
+}
+
 static void visit(Rewriter *rewriter, Node *node) {
   Fusion *fusion = (Fusion *)rewriter;
   if (node->op == OP_NONE || node->output_count != 1 || !node->outputs[0]) return;
   size_t rule = fusion->first[node->op];
   for (; rule; rule = fusion->next[rule - 1]) {
-    if (try_rule(fusion, &fusion->rules[rule - 1], node)) return;
+    if (!try_rule(fusion, &fusion->rules[rule - 1], node)) continue;
+    if (memcmp(fusion->made, rewriter->model->made, sizeof fusion->made) != 0) choose_rules(fusion);
+    return;
   }
 }
 
 bool fuse_patterns(Model *model, const char *pass, const FusionRule *rules, size_t count) {
   Fusion fusion = {.rules = rules, .count = count};
-  Context *context = model->context;
   rewrite_begin(&fusion.rewriter, model, pass);
-  fusion.next = arena_new_array(&context->arena, count, size_t);
-  for (size_t i = count; i--;) {
-    if (rules[i].op && !schema_version(rules[i].op, model->opset)) continue;
-    size_t *first = &fusion.first[rules[i].pattern->op];
-    fusion.next[i] = *first;
-    *first = i + 1;
-  }
-  rewrite_each_node(&fusion.rewriter, visit);
+  fusion.next = arena_new_array(&model->context->arena, count, size_t);
+  if (choose_rules(&fusion)) rewrite_each_node(&fusion.rewriter, visit);
   return rewrite_end(&fusion.rewriter);
 }

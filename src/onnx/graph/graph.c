@@ -120,6 +120,7 @@ Node *graph_node(Graph *graph, const Origin *origin, Op op, Value *const *inputs
   require(context_of(graph), op != OP_NONE);
   if (!*op_type) *op_type = str_intern(context_of(graph), op_name(op));
   node->op = op;
+  graph->model->made[op] = true;
   node->op_type = *op_type;
   node->domain = op_has(op, COMPOSITE) ? str_intern(context_of(graph), COMPOSITE_DOMAIN) : graph->model->no_domain;
   return node;
@@ -130,6 +131,7 @@ Node *graph_named_node(Graph *graph, const Origin *origin, const char *op_type, 
                        Node *before) {
   Node *node = make_node(graph, origin, inputs, input_count, outputs, output_count, before);
   node->op = op_from_name(op_type, domain);
+  graph->model->made[node->op] = true;
   node->op_type = str_intern(context_of(graph), op_type);
   node->domain = str_intern(context_of(graph), domain);
   return node;

@@ -146,6 +146,7 @@ struct Model {
   const struct Target *target; /* what it is made for (target/target.h); NULL: the newest ONNX Runtime */
   Str no_domain;               /* "" */
   Str op_types[OP_COUNT];      /* names of operators once they were needed */
+  bool made[OP_COUNT];         /* operators of which a node was ever made: without one no pattern matches */
   const char *pass;            /* that is running, or NULL */
   ARRAY(Removal) removals;     /* by passes, for the ledger */
   Map stored;                  /* of a model read from a file: where tensors without plain data have theirs (read.h) */

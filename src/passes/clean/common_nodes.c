@@ -121,6 +121,10 @@ static void merge_graph(Merger *merger, Graph *graph) {
     }
     if (can_merge(node)) find_and_merge(merger, node, &scope);
   }
+  if (!graph->owner) { /* nothing is around it */
+    merger->seen = (Map){0};
+    return;
+  }
   /* What the graph holds is not seen by those beside it. */
   for (; scope; scope = scope->older) *map_slot(merger->rewriter.context, &merger->seen, scope->hash, 0) = scope->next;
 }

@@ -137,21 +137,25 @@ static bool has_subgraph(const Node *node) {
   return false;
 }
 
+static bool is_empty(Type type) {
+  bool empty = false;
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (!dim_is_constant(type.dims[i])) return false;
+    empty = empty || type.dims[i].constant == 0;
+  }
+  return empty;
+}
+
 /* An array without elements is known whatever it is made of; runtimes are not at home with them. */
 static const Tensor *fold_empty(Rewriter *rewriter, const Node *node) {
   Type type = node->outputs[0]->type;
-  if (type.dtype == DTYPE_NONE || !dtype_bits(type.dtype) || has_subgraph(node)) return NULL;
+  if (!is_empty(type) || type.dtype == DTYPE_NONE || !dtype_bits(type.dtype) || has_subgraph(node)) return NULL;
   if (node_is(node, OP_Constant) || node_is(node, OP_Identity)) return NULL;
   int64_t *dims = arena_new_array(&rewriter->context->arena, type.rank, int64_t);
-  bool empty = false;
-  for (uint32_t i = 0; i < type.rank; i++) {
-    if (!dim_is_constant(type.dims[i])) return NULL;
-    dims[i] = type.dims[i].constant;
-    empty = empty || dims[i] == 0;
-  }
+  for (uint32_t i = 0; i < type.rank; i++) dims[i] = type.dims[i].constant;
   Tensor *result = arena_new(&rewriter->context->arena, Tensor);
   *result = (Tensor){.dtype = type.dtype, .rank = type.rank, .dims = dims};
-  return empty ? result : NULL;
+  return result;
 }
 
 static void fold(Rewriter *rewriter, Node *node) {
