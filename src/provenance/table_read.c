@@ -307,7 +307,9 @@ static void add_line(Table *table, Builder *out, Place place, LineForm form, boo
   if (place.file) {
     Str file = table->files[place.file];
     builder_add_sized(out, file, str_length(file));
-    builder_format(out, form == TRACE_LINE ? ":%u (" : ":%u in ", place.line);
+    builder_add_sized(out, ":", 1);
+    builder_add_number(out, place.line);
+    builder_add(out, form == TRACE_LINE ? " (" : " in ");
   }
   builder_add_sized(out, name, str_length(name));
   if (place.file && form == TRACE_LINE) builder_add_sized(out, ")", 1);
@@ -348,7 +350,8 @@ static Str place_text(Table *table, Builder *out, uint32_t name, const Link *lin
   out->length = 0;
   Str function = table->names[link->place.name];
   if (function) builder_add_sized(out, function, str_length(function));
-  builder_format(out, ":%u", link->place.line);
+  builder_add_sized(out, ":", 1);
+  builder_add_number(out, link->place.line);
   spend(table, out->length);
   return str_intern_sized(table->context, builder_text(out), out->length);
 }
@@ -358,8 +361,12 @@ static Str span_text(Table *table, Builder *out, const TableOrigin *origin) {
   if (!origin->has_span) return NULL;
   uint32_t line = table->outer[origin->outer].place.line;
   const uint32_t *span = origin->span;
+  const uint32_t numbers[] = {span[0] ? span[0] : line, span[1], span[2] ? span[2] : line, span[3]};
   out->length = 0;
-  builder_format(out, "%u:%u-%u:%u", span[0] ? span[0] : line, span[1], span[2] ? span[2] : line, span[3]);
+  for (int i = 0; i < 4; i++) {
+    if (i) builder_add_sized(out, i == 2 ? "-" : ":", 1);
+    builder_add_number(out, numbers[i]);
+  }
   return str_intern_sized(table->context, builder_text(out), out->length);
 }
 
