@@ -59,8 +59,10 @@ void *arena_alloc(Arena *arena, size_t size) {
   size = (size + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
   if (size == 0) size = ALIGNMENT;
   if (size > arena->left) {
-    /* Blocks grow with the conversion, so that their number stays small; a large object gets its own size. */
-    size_t block = arena->total / 4 > BLOCK_SIZE ? arena->total / 4 : BLOCK_SIZE;
+    /* Blocks grow with the conversion, so that their number stays small and large pages come soon; a large object gets
+     * its own size. */
+    size_t block = arena->total > BLOCK_SIZE ? arena->total : BLOCK_SIZE;
+    if (block > LARGE_PAGE) block = arena->total / 4 > LARGE_PAGE ? arena->total / 4 : LARGE_PAGE;
     if (block > LARGEST_BLOCK) block = LARGEST_BLOCK;
     add_block(arena, size > block ? size : block);
   }
