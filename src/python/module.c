@@ -12,6 +12,7 @@
 #include "python/arguments.h"
 #include "python/custom.h"
 #include "python/import.h"
+#include "python/options.h"
 #include "python/running.h"
 #include "record.h"
 #include "tool/tool.h"
@@ -26,13 +27,13 @@ typedef struct Conversion {
   UnsupportedList problems, notices;
   Program *program;
   const char *path;   /* NULL: the model is returned as bytes */
-  PyObject *paths[4]; /* that, the calls', the folder for dumps, the record's: bytes, or None */
   const char *record; /* file that receives everything the conversion was given, or NULL */
   bool record_shapes_only;
   const char *model_name;
   PyObject *input_names, *output_names, *input_nchw, *output_nchw, *root, *entry_frames, *disabled_passes;
   PyObject *path_rules;
-  int relative_paths;
+  bool relative_paths;
+  int64_t metadata, normalization, external_threshold; /* as they were given */
   PyThreadState *state; /* while the interpreter lock is released; NULL while it is held */
   int64_t asked;        /* when the user was last asked whether to stop, in nanoseconds */
   CustomCalls custom;
@@ -282,81 +283,53 @@ static PyObject *run_conversion(PyObject *module, Conversion *c) {
   return c->result;
 }
 
-/* A path as os.fsencode gives it, or None. False with an exception set. */
-static bool read_path(PyObject *object, const char **path) {
-  char *bytes = NULL;
-  if (object != Py_None && PyBytes_AsStringAndSize(object, &bytes, NULL) != 0) return false;
-  *path = bytes;
-  return true;
-}
+#define ROW(name, kind, field) {name, OPTION_##kind, offsetof(Conversion, field)}
+static const OptionRow option_rows[] = {
+    ROW("jaxpr", OBJECT, request.jaxpr),
+    ROW("types", DICT, request.types),
+    ROW("name_parameters", OBJECT, request.name_parameters),
+    ROW("name_modules", OBJECT, request.name_modules),
+    ROW("read_sources", OBJECT, request.read_sources),
+    ROW("jax_folders", TUPLE, request.jax_folders),
+    ROW("library_folders", TUPLE, request.library_folders),
+    ROW("model_name", TEXT, model_name),
+    ROW("opset", NUMBER, options.lower.opset),
+    ROW("input_names", LIST, input_names),
+    ROW("output_names", LIST, output_names),
+    ROW("input_nchw", OBJECT, input_nchw),
+    ROW("output_nchw", OBJECT, output_nchw),
+    ROW("metadata", NUMBER, metadata),
+    ROW("path", PATH, path),
+    ROW("calls", PATH, options.calls),
+    ROW("record", PATH, record),
+    ROW("record_shapes_only", FLAG, record_shapes_only),
+    ROW("external_threshold", NUMBER, external_threshold),
+    ROW("single_file", FLAG, write.single_file),
+    ROW("skip_sync", FLAG, write.output.skip_sync),
+    ROW("fixed_data_name", FLAG, write.output.fixed_names),
+    ROW("root", TUPLE, root),
+    ROW("entry_frames", LIST, entry_frames),
+    ROW("disabled_passes", LIST, disabled_passes),
+    ROW("check_passes", FLAG, options.passes.check),
+    ROW("dump_passes", PATH, options.passes.dump_folder),
+    ROW("normalization", NUMBER, normalization),
+    ROW("sequential_bits", FLAG, options.lower.sequential_bits),
+    ROW("lowered", OBJECT, request.lowered),
+    ROW("expand", OBJECT, request.expand),
+    ROW("custom", TUPLE, request.custom),
+    ROW("lower_custom", OBJECT, custom.lower),
+    ROW("path_rules", LIST, path_rules),
+    ROW("relative_paths", FLAG, relative_paths),
+};
 
 static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *keywords) {
-  static char *names[] = {"jaxpr",
-                          "types",
-                          "name_parameters",
-                          "name_modules",
-                          "read_sources",
-                          "jax_folders",
-                          "library_folders",
-                          "model_name",
-                          "opset",
-                          "input_names",
-                          "output_names",
-                          "input_nchw",
-                          "output_nchw",
-                          "metadata",
-                          "path",
-                          "calls",
-                          "record",
-                          "record_shapes_only",
-                          "external_threshold",
-                          "single_file",
-                          "skip_sync",
-                          "fixed_data_name",
-                          "root",
-                          "entry_frames",
-                          "disabled_passes",
-                          "check_passes",
-                          "dump_passes",
-                          "normalization",
-                          "sequential_bits",
-                          "lowered",
-                          "expand",
-                          "custom",
-                          "lower_custom",
-                          "path_rules",
-                          "relative_paths",
-                          NULL};
   Conversion c = {0};
-  long long opset;
-  int metadata, single_file, skip_sync, fixed_data_name, check_passes, record_shapes_only;
-  int normalization = NORMALIZATION_AUTO, sequential_bits = 0;
-  Py_ssize_t threshold;
-  if (!PyArg_ParseTupleAndKeywords(
-          arguments, keywords, "$OO!OOOO!O!sLO!O!OOiOOOpnpppO!O!O!pOipOOO!OO!p", names, &c.request.jaxpr, &PyDict_Type,
-          &c.request.types, &c.request.name_parameters, &c.request.name_modules, &c.request.read_sources, &PyTuple_Type,
-          &c.request.jax_folders, &PyTuple_Type, &c.request.library_folders, &c.model_name, &opset, &PyList_Type,
-          &c.input_names, &PyList_Type, &c.output_names, &c.input_nchw, &c.output_nchw, &metadata, &c.paths[0],
-          &c.paths[1], &c.paths[3], &record_shapes_only, &threshold, &single_file, &skip_sync, &fixed_data_name,
-          &PyTuple_Type, &c.root, &PyList_Type, &c.entry_frames, &PyList_Type, &c.disabled_passes, &check_passes,
-          &c.paths[2], &normalization, &sequential_bits, &c.request.lowered, &c.request.expand, &PyTuple_Type,
-          &c.request.custom, &c.custom.lower, &PyList_Type, &c.path_rules, &c.relative_paths)) {
-    return NULL;
-  }
-  if (!read_path(c.paths[0], &c.path) || !read_path(c.paths[1], &c.options.calls) ||
-      !read_path(c.paths[2], &c.options.passes.dump_folder) || !read_path(c.paths[3], &c.record)) {
-    return NULL;
-  }
-  c.options.lower.opset = opset;
-  c.record_shapes_only = record_shapes_only;
-  c.request.spans = c.options.keep_ledger = metadata == METADATA_FULL || metadata == METADATA_COMPACT;
-  c.options.passes.check = check_passes;
-  c.options.passes.normalization = (NormalizationMode)normalization;
-  c.options.lower.sequential_bits = sequential_bits;
-  c.write = (WriteOptions){.metadata = (MetadataLevel)metadata,
-                           .external_threshold = threshold > 0 ? (size_t)threshold : 0,
-                           .single_file = single_file,
-                           .output = {.skip_sync = skip_sync, .fixed_names = fixed_data_name}};
+  if (PyTuple_Size(arguments) > 0) return PyErr_Format(PyExc_TypeError, "options are given by their names");
+  if (!read_options(keywords, option_rows, sizeof option_rows / sizeof *option_rows, &c)) return NULL;
+  c.request.spans = c.options.keep_ledger = c.metadata == METADATA_FULL || c.metadata == METADATA_COMPACT;
+  c.options.passes.normalization = (NormalizationMode)c.normalization;
+  c.write.metadata = (MetadataLevel)c.metadata;
+  c.write.external_threshold = c.external_threshold > 0 ? (size_t)c.external_threshold : 0;
   c.options.output = c.write.output;
   return run_conversion(module, &c);
 }
