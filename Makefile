@@ -11,7 +11,7 @@ C_SOURCES := $(shell git ls-files 'src/*.c' 'src/*.h' 'tests/*.c' 'tests/*.h' 'i
 .PHONY: help demo test test-c test-text test-python test-programs test-forms forms test-full test-matrix test-matrix-short bench format lint sanitize graft-tools test-graft graft-sample fuzz fuzz-short fuzz-programs fuzz-programs-checker fuzz-programs-readers build release goldens sample coverage coverage-count accessibility wheels compile-elsewhere clean
 
 help:
-	@echo "make demo          export a small model, print each node with its provenance, check it against JAX"
+	@echo "make demo          export a small model, check it against JAX; leaves demo/model.onnx and demo/report.html"
 	@echo "make test          all tests: C under sanitizers, Python, the other supported Python and JAX in short"
 	@echo "make test-text     the text tests alone, seconds after a change; ARGS=--write writes the expected parts anew"
 	@echo "make test-full     the Python tests with every variant of every layer, all activations, Keras' applications"
@@ -30,11 +30,12 @@ help:
 	@echo "make format, lint  clang-format and ruff"
 
 $(VENV)/ready: requirements-dev.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
-	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --upgrade pip
-	$(VENV)/bin/pip install --quiet -r requirements-dev.txt
-	touch $@
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	@echo "Setting up $(VENV): JAX, ONNX Runtime and the tools for the tests (a minute or two, once)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/pip install --quiet --upgrade pip
+	@$(VENV)/bin/pip install --quiet -r requirements-dev.txt
+	@touch $@
 
 # The extension is built beside the package, so that the tree itself is importable.
 build: $(VENV)/ready
@@ -45,7 +46,7 @@ release: $(VENV)/ready
 	@tools/build_in_place.sh $(PY) $(BUILD)-release -Db_lto=true -Doptimization=3
 
 demo: build
-	@$(PY) examples/demo.py
+	@$(PY) examples/demo.py --j2o $(BUILD)/j2o
 
 test: lint test-c fuzz-short test-python test-programs test-forms test-matrix-short
 
@@ -161,4 +162,4 @@ compile-elsewhere: build
 	@$(PY) tools/compile_elsewhere.py $(BUILD)/src
 
 clean:
-	rm -rf build dist .matrix jax2onnx/_core*.so
+	rm -rf build demo dist .matrix jax2onnx/_core*.so

@@ -4,13 +4,14 @@ own the commands that need JAX or ONNX Runtime."""
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import sys
 import traceback
 from typing import Any
 
 from jax2onnx import _core
-from jax2onnx._commands.command import FAILED, OK, USAGE, Parser, complain
+from jax2onnx._commands.command import FAILED, OK, USAGE, Parser, command_parser, complain
 from jax2onnx._commands.target import Target, UsageError, parse_input, parse_target
 from jax2onnx._core import VERSION
 from jax2onnx._door.installation import damage
@@ -23,7 +24,7 @@ jax2onnx turns JAX functions into ONNX models and looks into them.
 usage: jax2onnx export pkg.module:fn --input 'f32[2]' -o fn.onnx
        jax2onnx inspect fn.onnx
        jax2onnx COMMAND --help
-       jax2onnx --help | --version
+       jax2onnx help [COMMAND] | completion SHELL | --version
 
   export    trace a function or model with JAX and write it as ONNX
   explain   from an error message of ONNX Runtime, TensorRT, OpenVINO or the checker to the lines it is about
@@ -57,6 +58,7 @@ exit codes: 0 done, 1 the export failed (an earlier file of that name is left as
 
 
 _COMMANDS = ("explain", "verify", "profile")
+_LEVELS = ("off", "minimal", "full", "compact")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -74,10 +76,29 @@ def main(arguments: list[str] | None = None) -> int:
         return OK
     if not command:
         return complain("which command? Try jax2onnx --help.", USAGE)
-    if command in ("--help", "-h"):
+    if command == "help" and arguments[1:2] and arguments[1] in ("export", *_COMMANDS):
+        return main([arguments[1], "--help"])
+    if command in ("--help", "-h") or arguments == ["help"]:
         print(_HELP, end="")
+    elif command == "completion":
+        arguments = [*arguments[:2], "jax2onnx", *_completed_options()] if len(arguments) == 2 else arguments
+    elif meant := _meant(command):
+        return complain(f"unknown command {command}; did you mean {meant}? Try jax2onnx --help.", USAGE)
     sys.stdout.flush()
     return _core.tool(["jax2onnx", *arguments])
+
+
+def _meant(command: str) -> str | None:
+    """The command of Python's that was probably meant; j2o knows its own."""
+    if command.startswith("-") or command == "man" or _core.tool_output(["j2o", "help", command])[0] == OK:
+        return None
+    return next(iter(difflib.get_close_matches(command, ("export", *_COMMANDS), n=1, cutoff=0.75)), None)
+
+
+def _completed_options() -> list[str]:
+    """For each command of Python's its name and its options."""
+    parsers = {"export": _parser(), **{name: command_parser(name, "", "") for name in _COMMANDS}}
+    return [" ".join([name, *sorted(parser._option_string_actions)]) for name, parser in parsers.items()]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -102,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--stacktrace",
         metavar="LEVEL",
-        choices=("off", "minimal", "full", "compact"),
+        choices=_LEVELS,
         help="write on each node where it came from: minimal (also what --stacktrace alone means), full, compact "
         "(as full, each part stored once), or off",
     )
@@ -140,8 +161,7 @@ class _ListPasses(argparse.Action):
 
 
 def _export(arguments: list[str]) -> int:
-    # argparse would take the word after a bare --stacktrace for its value.
-    arguments = ["--stacktrace=minimal" if word == "--stacktrace" else word for word in arguments]
+    arguments = _with_levels(arguments)
     try:
         options = _parser().parse_args(arguments)
     except SystemExit as end:  # argparse has printed the help or the error
@@ -166,6 +186,18 @@ def _export(arguments: list[str]) -> int:
     if not options.quiet:
         print(_core.shown(options.output))
     return OK
+
+
+def _with_levels(arguments: list[str]) -> list[str]:
+    """--stacktrace with its level: the next word where that is one, else minimal. argparse would take any next word."""
+    words = []
+    for index, word in enumerate(arguments):
+        follows = arguments[index + 1 : index + 2]
+        if index and arguments[index - 1] == "--stacktrace" and word in _LEVELS:
+            continue
+        level = follows[0] if follows and follows[0] in _LEVELS else "minimal"
+        words.append(f"--stacktrace={level}" if word == "--stacktrace" else word)
+    return words
 
 
 def _call_arguments(options: argparse.Namespace) -> dict[str, Any]:

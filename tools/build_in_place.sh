@@ -5,6 +5,7 @@ python=$1
 folder=$2
 shift 2
 native=$folder.ini
+[ -f "$folder/build.ninja" ] || echo "Building the converter in $folder (half a minute, once)"
 mkdir -p "$(dirname "$folder")"
 printf "[binaries]\npython = '%s'\n" "$("$python" -c 'import sys; print(sys.executable)')" >"$native.new"
 cmp -s "$native.new" "$native" 2>/dev/null || mv "$native.new" "$native"

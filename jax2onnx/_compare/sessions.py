@@ -151,7 +151,8 @@ def compare_outputs(
                 f"{name}: {int(wrong.sum())} of {wrong.size} elements differ; first at {at}: "
                 f"{got[at]} in {here}, {want[at]} in {there}"
             )
-    return True, f"all {len(expected)} outputs agree (largest difference {worst:.3g})"
+    agreeing = "the output agrees" if len(expected) == 1 else f"all {len(expected)} outputs agree"
+    return True, f"{agreeing} (largest difference {worst:.3g})"
 
 
 _SIZE_OF_NAMED_DIMENSION = 2

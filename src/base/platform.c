@@ -129,15 +129,23 @@ bool file_map_descriptor(int descriptor, MappedFile *file) {
   return true;
 }
 
-void file_map(Context *context, const char *path, MappedFile *file) {
+/* Takes over the descriptor. */
+static void map_opened(Context *context, int descriptor, const char *path, MappedFile *file) {
   *file = (MappedFile){0};
-  int descriptor = open(path, O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) fail(context, ERROR_IO, "%s: %s", path, strerror(errno));
   struct stat status;
   if (fstat(descriptor, &status) != 0) fail_closing(context, descriptor, path);
   if (!S_ISREG(status.st_mode)) read_whole(context, descriptor, path, file);
   else if (!file_map_descriptor(descriptor, file)) fail_closing(context, descriptor, path);
   close(descriptor);
+}
+
+void file_map(Context *context, const char *path, MappedFile *file) {
+  map_opened(context, open(path, O_RDONLY | O_CLOEXEC), path, file);
+}
+
+void file_map_standard_input(Context *context, MappedFile *file) {
+  map_opened(context, dup(STDIN_FILENO), "standard input", file);
 }
 
 void file_unmap(MappedFile *file) {

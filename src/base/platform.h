@@ -15,6 +15,7 @@ typedef struct MappedFile {
 
 /* Fails with ERROR_IO. The mapping must outlive every model read from it. */
 void file_map(Context *context, const char *path, MappedFile *file);
+void file_map_standard_input(Context *context, MappedFile *file);
 void file_unmap(MappedFile *file);
 bool path_exists(const char *path);
 

@@ -6,7 +6,7 @@ const char tool_help[] =
     "\n"
     "usage: j2o COMMAND MODEL.onnx [...]\n"
     "       j2o COMMAND --help\n"
-    "       j2o --help | --version\n"
+    "       j2o help [COMMAND] | completion SHELL | man | --version\n"
     "\n"
     "  inspect   the model's interface, then every node with its values, shapes and origin; or a summary\n"
     "  blame     the program's source, each line with the nodes it became\n"
@@ -27,7 +27,7 @@ const char tool_help[] =
     "  graft     a copy of a model that a tool made, with the provenance of the model it was made of\n"
     "\n"
     "Models of any producer can be read; weights are never loaded, so a model of many gigabytes takes no longer than\n"
-    "its nodes.\n"
+    "its nodes. - stands for a model on standard input.\n"
     "\n"
     "exit codes: 0 done, 1 the file cannot be read, is no ONNX model, or holds nothing of what was asked for,\n"
     "            2 the command line is wrong. diff: 0 the same, 1 different, 2 trouble of any kind\n";

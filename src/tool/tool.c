@@ -12,16 +12,14 @@
 #include "onnx/file/metadata_edit.h"
 #include "onnx/file/print.h"
 #include "tool/index.h"
-
-#ifndef J2O_VERSION
-#define J2O_VERSION "0.0.0"
-#endif
+#include "tool/suggest.h"
 
 #define TORN "the file was cut short while it was read"
 
 const MappedFile *job_file(Job *job, int operand) {
   job->path = job->operands[operand];
-  file_map(&job->context, job->path, &job->files[operand]);
+  if (strcmp(job->path, "-") == 0) file_map_standard_input(&job->context, &job->files[operand]);
+  else file_map(&job->context, job->path, &job->files[operand]);
   return &job->files[operand];
 }
 
@@ -173,11 +171,40 @@ static const Option *find_option(const Job *job, const char *argument, const cha
   return NULL;
 }
 
+const char *tool_option(const Command *command, size_t index) {
+  for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+    if ((command->options & options[i].of) && !index--) return options[i].name;
+  }
+  return NULL;
+}
+
+static int unknown_name(FILE *err, const char *kind, const Suggestion *suggestion) {
+  fprintf(err, "j2o: unknown %s ", kind);
+  print_safely(err, suggestion->given, false);
+  if (suggestion->name) fprintf(err, "; did you mean %s?", suggestion->name);
+  fputs("\nTry j2o --help.\n", err);
+  return EXIT_USAGE;
+}
+
+static int unknown_option(FILE *err, const Command *command, const char *given) {
+  Suggestion suggestion = {given};
+  const char *name;
+  for (size_t i = 0; (name = tool_option(command, i)); i++) suggest_one(&suggestion, name);
+  suggest_one(&suggestion, "--help");
+  return unknown_name(err, "option", &suggestion);
+}
+
+static int unknown_command(FILE *err, const char *given) {
+  Suggestion suggestion = {given};
+  for (const Command *command = tool_commands; command->name; command++) suggest_one(&suggestion, command->name);
+  return unknown_name(err, "command", &suggestion);
+}
+
 /* Reads the option at argv[*at]. EXIT_OK when it is good. */
 static int read_option(Job *job, int argc, char **argv, int *at, FILE *err) {
   const char *value = NULL;
   const Option *option = find_option(job, argv[*at], &value);
-  if (!option) return usage_error(err, "there is no option ", argv[*at]);
+  if (!option) return unknown_option(err, job->command, argv[*at]);
   char *place = (char *)job + option->place;
   if (!option->takes_value) {
     *(bool *)(void *)place = true;
@@ -188,8 +215,7 @@ static int read_option(Job *job, int argc, char **argv, int *at, FILE *err) {
   const char **text = (const char **)(void *)place;
   if (option->counter) {
     size_t *count = (size_t *)(void *)((char *)job + option->counter);
-    if (*count == MAX_SOURCE_FILES)
-      return usage_error(err, "too many files or folders; what shall be done with ", value);
+    if (*count == MAX_SOURCE_FILES) return usage_error(err, "too many files or folders, from ", value);
     text += (*count)++;
   }
   *text = value;
@@ -240,7 +266,7 @@ static int read_arguments(Job *job, int argc, char **argv, FILE *out, FILE *err)
       int code = read_option(job, argc, argv, &i, err);
       if (code != EXIT_OK) return code;
     } else if (job->operand_count == command->most_operands) {
-      return usage_error(err, "too much; what shall be done with ", argument);
+      return usage_error(err, "unexpected argument ", argument);
     } else {
       job->operands[job->operand_count++] = argument;
     }
@@ -281,6 +307,15 @@ static int show(FILE *out, const char *text) {
   return fflush(out) == 0 || errno == EPIPE ? EXIT_OK : EXIT_FILE;
 }
 
+static int show_help(const char *name, FILE *out, FILE *err) {
+  if (!*name) return show(out, tool_help);
+  if (strcmp(name, "completion") == 0) return show(out, completion_help);
+  for (const Command *command = tool_commands; command->name; command++) {
+    if (strcmp(command->name, name) == 0) return show(out, command->help);
+  }
+  return unknown_command(err, name);
+}
+
 int j2o_tool_main(int argc, char **argv, FILE *out, FILE *err) {
   ToolCosts costs;
   return tool_run(argc, argv, out, err, &costs);
@@ -289,15 +324,25 @@ int j2o_tool_main(int argc, char **argv, FILE *out, FILE *err) {
 int tool_run(int argc, char **argv, FILE *out, FILE *err, ToolCosts *costs) {
   *costs = (ToolCosts){0};
   const char *first = argc > 1 ? argv[1] : "";
-  if (strcmp(first, "--version") == 0) return show(out, "j2o " J2O_VERSION "\n");
+  if (strcmp(first, "--version") == 0 || strcmp(first, "-V") == 0) return show(out, "j2o " J2O_VERSION "\n");
   if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) return show(out, tool_help);
+  if (strcmp(first, "help") == 0) return show_help(argc > 2 ? argv[2] : "", out, err);
+  if (strcmp(first, "man") == 0) {
+    print_manual(out);
+    return show(out, "");
+  }
+  if (strcmp(first, "completion") == 0) {
+    if (asks_for_help(argc, argv)) return show(out, completion_help);
+    if (run_completion(argc, argv, out)) return show(out, "");
+    return usage_error(err, "which shell? Give bash, zsh or fish", "");
+  }
   if (!*first) {
     fputs(tool_help, err);
     return EXIT_USAGE;
   }
   Job job = {.command = tool_commands};
   while (job.command->name && strcmp(first, job.command->name) != 0) job.command++;
-  if (!job.command->name) return usage_error(err, "there is no command ", first);
+  if (!job.command->name) return unknown_command(err, first);
   if (asks_for_help(argc, argv)) return show(out, job.command->help);
   int code = read_arguments(&job, argc, argv, out, err);
   if (code != EXIT_OK) return code;

@@ -14,6 +14,10 @@
 /* EXIT_DIFFERENT is j2o diff's alone, which answers a trouble with a file by EXIT_TROUBLE. */
 enum { EXIT_OK = 0, EXIT_FILE = 1, EXIT_DIFFERENT = 1, EXIT_USAGE = 2, EXIT_TROUBLE = 2 };
 
+#ifndef J2O_VERSION
+#define J2O_VERSION "0.0.0"
+#endif
+
 /* The whole tool, on given streams. Returns the exit code. */
 int j2o_tool_main(int argc, char **argv, FILE *out, FILE *err);
 
@@ -72,7 +76,13 @@ struct Command {
 };
 
 extern const Command tool_commands[]; /* ends with an empty row; help.c */
-extern const char tool_help[];
+extern const char tool_help[], completion_help[];
+
+/* The name of the command's option at the index, or NULL behind the last. */
+const char *tool_option(const Command *command, size_t index);
+/* False: there is no such shell. completion.c */
+bool run_completion(int argc, char **argv, FILE *out);
+void print_manual(FILE *out);
 
 enum {
   OPTION_JSON = 1,

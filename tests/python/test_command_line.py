@@ -134,6 +134,7 @@ def test_double_precision_and_layout():
         (["--stacktrace"], 2),
         (["--stacktrace=minimal"], 2),
         (["--stacktrace=full"], 5),
+        (["--stacktrace", "full"], 5),
         (["--stacktrace=off"], 0),
     ],
 )
@@ -167,6 +168,66 @@ def test_passes_are_listed_left_out_and_dumped(capsys, tmp_path):
 def test_a_bare_stacktrace_before_the_target():
     assert main(["export", "--stacktrace", "program_under_test:scaled_sine", "-i", "f32[2]", "-o", "m.onnx"]) == OK
     assert len(metadata(onnx.load("m.onnx").graph.node[0])) == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["exprot"], "unknown command exprot; did you mean export?"),
+        (["verfy"], "unknown command verfy; did you mean verify?"),
+        (["reprot"], "unknown command reprot; did you mean report?"),
+        (["inspect", "--summry", "m.onnx"], "unknown option --summry; did you mean --summary?"),
+        (["nothing-like-it"], "unknown command nothing-like-it\n"),
+    ],
+)
+def test_what_was_meant(command, message, capfd):
+    assert main(command) == USAGE
+    assert message in capfd.readouterr().err
+
+
+def test_help_of_a_command(capfd):
+    for command, words in (("export", "x:i32[B,128]"), ("blame", "usage: j2o blame"), ("completion", "zsh")):
+        assert main(["help", command]) == OK
+        assert words in capfd.readouterr().out
+    assert main(["help"]) == OK
+    assert "export" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_names_every_command_and_option(shell, capfd):
+    assert main(["completion", shell]) == OK
+    script = capfd.readouterr().out
+    for word in ("export", "verify", "inspect", "--opset", "--model-explorer", "--summary"):
+        assert word in script
+    assert main(["completion", "tcsh"]) == USAGE
+
+
+def test_bash_completes(capfd):
+    assert main(["completion", "bash"]) == OK
+    script = capfd.readouterr().out
+    asked = "COMP_WORDS=(jax2onnx {}); COMP_CWORD={}; _jax2onnx; echo ${{COMPREPLY[@]}}\n"
+    script += asked.format("insp", 1) + asked.format("inspect --su", 2) + asked.format("export --ops", 2)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["inspect", "--summary", "--opset"]
+
+
+def test_a_model_on_standard_input(capfd):
+    export("program_under_test:scaled_sine", "--input", "f32[2]")
+    with open("m.onnx", "rb") as file:
+        mapped = run("stats", "-", "--json", stdin=file, capture_output=True)
+    with open("m.onnx", "rb") as file:
+        piped = run("stats", "-", "--json", input=file.read(), capture_output=True)
+    assert mapped.returncode == piped.returncode == OK and mapped.stdout == piped.stdout
+    assert json.loads(mapped.stdout)["file"] == "-"
+    assert run("stats", "-", input=b"not a model", capture_output=True).returncode == FAILED
+
+
+def test_the_manual_page_has_every_command(capfd):
+    assert main(["man"]) == OK
+    page = capfd.readouterr().out
+    assert page.startswith(".TH J2O 1")
+    for section in ("j2o inspect", "j2o graft", "j2o completion"):
+        assert f".SH {section}\n" in page
 
 
 def test_quiet_and_record(capsys):
@@ -239,6 +300,7 @@ def test_help_and_version(capfd):
         (["export", "--help"], ["x:i32[B,128]", "exit codes"]),
         (["inspect", "--help"], ["--json"]),
         (["--version"], [jax2onnx.__version__]),
+        (["-V"], [jax2onnx.__version__]),
     ):
         assert main(arguments) == OK
         out, err = capfd.readouterr()
