@@ -213,8 +213,8 @@ def _call_arguments(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "inputs": [(shape, dtype) for _, shape, dtype in inputs],
         "input_params": {name: (shape, dtype) for name, shape, dtype in params},
-        "input_names": [name or f"in_{index}" for index, (name, _, _) in enumerate(inputs)],
-        "output_names": options.output_name,
+        "input_names": [name for name, _, _ in inputs],
+        "output_names": options.output_name or "auto",
         "inputs_as_nchw": _indices_or_names(options.nchw_input),
         "outputs_as_nchw": _indices_or_names(options.nchw_output),
     }
@@ -227,9 +227,11 @@ def _indices_or_names(given: list[str] | None) -> list[int | str] | None:
 def _run(target: Target, call: dict[str, Any], options: argparse.Namespace) -> None:
     stage(f"importing {target.module}")
     from jax2onnx._door.export import to_onnx
-    from jax2onnx._door.inputs import NamedShape
+    from jax2onnx._door.inputs import NamedShape, argument_names
 
     fn = target.load()
+    automatic = argument_names(fn, len(call["input_names"]))
+    call["input_names"] = [given or name for given, name in zip(call["input_names"], automatic, strict=True)]
     call["inputs"] = [NamedShape(*spec) for spec in call["inputs"]]
     call["input_params"] = {name: NamedShape(*spec) for name, spec in call["input_params"].items()}
     with (
@@ -259,7 +261,8 @@ def _described(error: Exception) -> str:
     from jax2onnx._door.errors import UnsupportedError
     from jax2onnx._door.jax_types import is_users_file
 
-    message = str(error)
+    notes = [note for note in getattr(error, "__notes__", []) if note.startswith("Hint: ")]
+    message = "\n".join([str(error), *notes])
     if isinstance(error, (UnsupportedError, OSError)):
         return message
     if isinstance(error, SyntaxError):

@@ -19,7 +19,14 @@ import numpy as np
 from jax2onnx import _core
 from jax2onnx._door.errors import name_symbolic_dimension, with_source
 from jax2onnx._door.expansions import expand, lowered_primitives
-from jax2onnx._door.inputs import InputSpecs, check_name, checked_names
+from jax2onnx._door.hints import hints
+from jax2onnx._door.inputs import (
+    InputSpecs,
+    automatic_input_names,
+    automatic_output_names,
+    check_name,
+    checked_names,
+)
 from jax2onnx._door.inputs import input_names as names_of_inputs
 from jax2onnx._door.jax_types import InconclusiveDimension, core_types, is_users_file, jax_folders, library_folders
 from jax2onnx._door.modules import Part
@@ -60,8 +67,8 @@ class ExportOptions(TypedDict, total=False):
     output_path: str | os.PathLike[str] | None
     inputs_as_nchw: Sequence[int | str] | None
     outputs_as_nchw: Sequence[int | str] | None
-    input_names: Sequence[str] | None
-    output_names: Sequence[str] | None
+    input_names: Sequence[str] | Literal["auto"] | None
+    output_names: Sequence[str] | Literal["auto"] | None
     export_mode: Literal["standard", "web"]
     normalization_mode: Literal["auto", "prefer_native", "force_decomposed"]
     stacktrace_metadata: bool | str | None
@@ -129,8 +136,8 @@ def to_onnx(
     output_path: str | os.PathLike[str] | None = None,
     inputs_as_nchw: Sequence[int | str] | None = None,
     outputs_as_nchw: Sequence[int | str] | None = None,
-    input_names: Sequence[str] | None = None,
-    output_names: Sequence[str] | None = None,
+    input_names: Sequence[str] | Literal["auto"] | None = None,
+    output_names: Sequence[str] | Literal["auto"] | None = None,
     export_mode: Literal["standard", "web"] = "standard",
     normalization_mode: Literal["auto", "prefer_native", "force_decomposed"] = "auto",
     stacktrace_metadata: bool | str | None = None,
@@ -159,7 +166,8 @@ def to_onnx(
             the others the model is written there and returned.
         inputs_as_nchw, outputs_as_nchw: which 4-D NHWC inputs and outputs (by index or name) the model shall take
             and give as NCHW.
-        input_names, output_names: names for the graph's inputs and outputs, in order.
+        input_names, output_names: names for the graph's inputs and outputs, in order. ``"auto"``: those of the
+            function's arguments, of keys and of fields. None: ``in_0``, ``in_1``, …, ``out_0``, ….
         export_mode: ``"web"`` keeps everything in one file.
         normalization_mode: whether normalisations become ONNX's own operators: ``"auto"`` where that is no less
             accurate, ``"prefer_native"`` wherever there is one, ``"force_decomposed"`` never.
@@ -203,15 +211,20 @@ def to_onnx(
     with _precision(enable_double_precision):
         specs = InputSpecs(np.float64 if enable_double_precision else np.float32)
         args, kwargs = specs.positional(inputs), specs.keyword(input_params)
+        if input_names == "auto":
+            input_names = automatic_input_names(fn, args)
         names = names_of_inputs(args, kwargs, input_names)
         try:
-            jaxpr, shapes, recording = trace(fn, args, kwargs, input_params)
+            with hints(fn, args):
+                jaxpr, shapes, recording = trace(fn, args, kwargs, input_params)
         except InconclusiveDimension as error:
             name_symbolic_dimension(error, specs.places)
             raise
     outputs = jax.tree.leaves(shapes)
     if not outputs:
         raise ValueError("the function returns no array; an ONNX model needs an output")
+    if output_names == "auto":
+        output_names = automatic_output_names(shapes, names)
     result_names = _output_names(output_names, len(outputs))
     _check_unique(names, result_names)
     flat_inputs = jax.tree.leaves((args, kwargs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -129,6 +130,38 @@ def input_names(args: list[Any], kwargs: dict[str, Any], given: Sequence[str] | 
         names[: len(given)] = checked_names(given, "input_names", positional, len(names))
     for name in names:
         check_name("the name of an input", name)
+    return names
+
+
+def argument_names(fn: Any, count: int) -> list[str]:
+    """What the function calls its first positional arguments; ``in_<number>`` where it does not say."""
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names = [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    rest = next((each.name for each in parameters if each.kind == each.VAR_POSITIONAL), "in")
+    return (names + [f"{rest}_{index}" for index in range(len(names), count)])[:count]
+
+
+def automatic_input_names(fn: Any, args: list[Any]) -> list[str]:
+    """A name for each flat positional input: the argument's, with keys and fields behind a dot."""
+    names = []
+    for name, value in zip(argument_names(fn, len(args)), args, strict=True):
+        for path, _ in jax.tree_util.tree_flatten_with_path(value)[0]:
+            names.append(f"{name}.{path_text(path)}" if path else name)
+    return names
+
+
+def automatic_output_names(shapes: Any, taken: Sequence[str]) -> list[str]:
+    """A name for each flat output: its keys and fields; ``out_<number>`` where it has a position alone."""
+    names: list[str] = []
+    for index, (path, _) in enumerate(jax.tree_util.tree_flatten_with_path(shapes)[0]):
+        by_position = all(hasattr(key, "idx") for key in path)
+        name = f"out_{index}" if by_position else path_text(path)
+        while name in taken or name in names:
+            name += "_out"
+        names.append(name)
     return names
 
 

@@ -56,6 +56,12 @@ def image(x):
 
 def centred(x):
     return x - jnp.mean(x)
+
+def named(image, weights):
+    return {"logits": image * weights}
+
+def branching(x):
+    return x if x.sum() > 0 else -x
 """
 
 
@@ -291,6 +297,17 @@ def test_a_folder_stays_missing_when_nothing_is_written(tmp_path):
     path = str(tmp_path / "nowhere" / "near" / "m.onnx")
     assert main(["export", "program_under_test:unsupported", "-i", "f32[2,2]", "-o", path]) == FAILED
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_the_command_names_values_as_the_function_does():
+    model = export("program_under_test:named", "--input", "f32[2]", "--input", "weight:f32[2]")
+    assert [value.name for value in model.graph.input] == ["image", "weight"]
+    assert [value.name for value in model.graph.output] == ["logits"]
+
+
+def test_hints_are_printed(capsys):
+    export("program_under_test:branching", "--input", "f32[2]", code=FAILED)
+    assert "\nHint: a Python if, while, and, or or not depends on an input" in capsys.readouterr().err
 
 
 def test_help_and_version(capfd):
