@@ -49,7 +49,9 @@ static void help_and_version_succeed(void) {
 
 static void wrong_command_lines_are_told(void) {
   CHECK(RUN("").code == EXIT_USAGE);
-  CHECK(RUN("destroy").code == EXIT_USAGE && strstr(RUN("destroy").err, "no command destroy"));
+  CHECK(RUN("destroy").code == EXIT_USAGE && strstr(RUN("destroy").err, "unknown command destroy\n"));
+  CHECK(strstr(RUN("insepct").err, "did you mean inspect?"));
+  CHECK(strstr(RUN("inspect", "--summry").err, "did you mean --summary?"));
   CHECK(RUN("inspect").code == EXIT_USAGE);
   CHECK(RUN("inspect", "a", "b").code == EXIT_USAGE);
   CHECK(RUN("inspect", "a", "--fast").code == EXIT_USAGE);
