@@ -8,7 +8,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 C_SOURCES := $(shell git ls-files 'src/*.c' 'src/*.h' 'tests/*.c' 'tests/*.h' 'include/*.h' 2>/dev/null)
 
-.PHONY: help demo test test-c test-text test-python test-programs test-forms forms test-full test-matrix test-matrix-short bench format lint sanitize graft-tools test-graft graft-sample fuzz fuzz-short fuzz-programs fuzz-programs-checker fuzz-programs-readers build release goldens sample coverage coverage-count accessibility wheels compile-elsewhere clean
+.PHONY: help demo test test-c test-text test-python test-programs test-forms forms test-full test-matrix test-matrix-short bench format lint sanitize graft-tools test-graft graft-sample fuzz fuzz-short fuzz-programs fuzz-programs-checker fuzz-programs-readers build release goldens sample coverage coverage-count accessibility wheels test-documents compile-elsewhere clean
 
 help:
 	@echo "make demo          export a small model, check it against JAX; leaves demo/model.onnx and demo/report.html"
@@ -26,6 +26,7 @@ help:
 	@echo "make goldens       write the expected graphs anew and show what changed"
 	@echo "make accessibility the page of j2o report under axe-core; needs npm and Chromium"
 	@echo "make wheels        source distribution and wheels in dist/, tested in fresh environments of every Python here"
+	@echo "make test-documents   the commands of README.md in order, after a fresh installation of what is committed"
 	@echo "make compile-elsewhere   the sources through clang and, for Windows, mingw-w64"
 	@echo "make format, lint  clang-format and ruff"
 
@@ -157,6 +158,9 @@ accessibility: build
 # What is committed, as it is published: docs/testing.md says what is tried.
 wheels: $(VENV)/ready
 	@$(PY) tools/wheels.py $(ARGS)
+
+test-documents: $(VENV)/ready
+	@$(PY) tools/run_documents.py --fresh
 
 compile-elsewhere: build
 	@$(PY) tools/compile_elsewhere.py $(BUILD)/src
