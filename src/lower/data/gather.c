@@ -125,48 +125,70 @@ static uint32_t shared_leading(const Access *access) {
   return batched == shared ? shared : 0;
 }
 
-/* Points, or windows taken apart into points: GatherND on the operand with the addressed dimensions in front. */
-static void gather_points(Lowering *l, const Access *access, Value *operand, Gathered *gathered) {
-  uint32_t shared = shared_leading(access), rank = access->batch_rank, count = 0, front = 0, result = 0;
-  Dim dims[3 * MAX_RANK];
-  int64_t axes[MAX_RANK], permutation[MAX_RANK];
-  Value *columns[MAX_RANK];
-  for (uint32_t b = 0; b < rank; b++) axes[b] = b;
-  for (uint32_t b = 0; b < rank; b++) {
-    dims[b] = access->batch[b];
+/* GatherND on the operand with the addressed dimensions in front. */
+typedef struct PointGather {
+  uint32_t shared;          /* leading axes that operand and tuples have in common */
+  uint32_t rank;            /* axes that number points: the batch's, then those of windows taken apart */
+  Dim dims[3 * MAX_RANK];   /* of the result: those, then the operand's that are whole */
+  int64_t order[MAX_RANK];  /* of the operand's axes: shared, addressed, whole */
+  uint32_t front;           /* how many of them are shared or addressed */
+  Value *columns[MAX_RANK]; /* a number per point for each that is addressed */
+  uint32_t column_count;
+} PointGather;
+
+static void number_points(const Access *access, PointGather *points, Gathered *gathered) {
+  points->rank = access->batch_rank;
+  for (uint32_t b = 0; b < access->batch_rank; b++) {
+    points->dims[b] = access->batch[b];
     gathered->axes[b] = BATCH_AXIS + b;
   }
   for (uint32_t c = 0; c < access->column_count; c++) {
     uint32_t d = access->columns[c].dim;
     if (dim_is(access->size[d], 1)) continue;
-    gathered->axes[rank] = d;
-    dims[rank++] = access->size[d];
+    gathered->axes[points->rank] = d;
+    points->dims[points->rank++] = access->size[d];
   }
-  for (uint32_t d = 0; d < shared; d++) permutation[front++] = d;
+}
+
+/* The numbers along an axis that is addressed by a column, or by where a point stands in the batch. */
+static void address(Lowering *l, const Access *access, PointGather *points) {
   uint32_t window_axis = access->batch_rank;
-  for (uint32_t d = shared; d < access->operand.rank; d++) {
-    int32_t c = access_column_of(access, d);
-    if (c < 0 && access->batch_of[d] < 0) continue;
-    permutation[front++] = d;
-    if (c < 0) {
-      columns[count++] = axis_numbers(l, dim_of(0), access->operand.dims[d], (uint32_t)access->batch_of[d], rank);
-      continue;
-    }
-    columns[count++] = window_numbers(l, access, &access->columns[c], axes, window_axis, rank, dims);
-    window_axis += !dim_is(access->size[d], 1);
+  int64_t axes[MAX_RANK];
+  for (uint32_t b = 0; b < access->batch_rank; b++) axes[b] = b;
+  for (uint32_t d = 0; d < points->shared; d++) points->order[points->front++] = d;
+  for (uint32_t d = points->shared; d < access->operand.rank; d++) {
+    int32_t c = access_column_of(access, d), b = access->batch_of[d];
+    if (c < 0 && b < 0) continue;
+    points->order[points->front++] = d;
+    points->columns[points->column_count++] =
+        c < 0 ? axis_numbers(l, dim_of(0), access->operand.dims[d], (uint32_t)b, points->rank)
+              : window_numbers(l, access, &access->columns[c], axes, window_axis, points->rank, points->dims);
+    window_axis += c >= 0 && !dim_is(access->size[d], 1);
   }
-  uint32_t last = front;
-  bool as_given = access->tuples && count == access->column_count && rank == access->batch_rank;
-  Value *tuples = as_given ? cast_to(l, access->tuples, DTYPE_INT64) : index_tuples(l, columns, count, dims, rank);
+}
+
+static Value *point_tuples(Lowering *l, const Access *access, const PointGather *points) {
+  bool as_given = points->column_count == access->column_count && points->rank == access->batch_rank;
+  if (access->tuples && as_given) return cast_to(l, access->tuples, DTYPE_INT64);
+  return index_tuples(l, points->columns, points->column_count, points->dims, points->rank);
+}
+
+/* Points, or windows taken apart into points. */
+static void gather_points(Lowering *l, const Access *access, Value *operand, Gathered *gathered) {
+  PointGather points = {.shared = shared_leading(access)};
+  number_points(access, &points, gathered);
+  address(l, access, &points);
+  Value *tuples = point_tuples(l, access, &points);
+  uint32_t last = points.front, rank = points.rank;
   for (uint32_t d = 0; d < access->operand.rank; d++) {
-    if (list_holds(permutation, front, d)) continue;
-    gathered->axes[rank + result] = d;
-    dims[rank + result++] = operand->type.dims[d];
-    permutation[last++] = d;
+    if (list_holds(points.order, points.front, d)) continue;
+    gathered->axes[rank] = d;
+    points.dims[rank++] = operand->type.dims[d];
+    points.order[last++] = d;
   }
-  Type type = type_make(l->context, operand->type.dtype, dims, rank + result);
-  gathered->value = EMIT(l, OP_GatherND, type, transpose_by(l, operand, permutation), tuples);
-  if (shared) node_set_int(gathered->value->producer, "batch_dims", shared);
+  Type type = type_make(l->context, operand->type.dtype, points.dims, rank);
+  gathered->value = EMIT(l, OP_GatherND, type, transpose_by(l, operand, points.order), tuples);
+  if (points.shared) node_set_int(gathered->value->producer, "batch_dims", points.shared);
 }
 
 /* Nothing is addressed at run time: the windows are the same for all, or the batch's own. */
