@@ -17,7 +17,7 @@ static void inline_call(Lowering *l, Here here, const Jaxpr *jaxpr) {
 
 /* The parameter that holds the callee differs by primitive; the row names it. */
 static void lower_inlined_call(Lowering *l) {
-  inline_call(l, HERE, param_jaxpr(l->context, l->equation, l->plugin->text));
+  inline_call(l, HERE, param_jaxpr(l->context, l->equation, l->plugin->calls));
 }
 
 /* Up to JAX 0.10 the callee of these is `jaxpr`, later `call_jaxpr`. */
@@ -83,31 +83,31 @@ static void lower_call_exported(Lowering *l) {
 
 /* The jaxpr that JAX itself would lower in place of the primitive. */
 static void lower_expansion(Lowering *l) {
-  inline_call(l, HERE, param_jaxpr(l->context, l->equation, l->plugin->text));
+  inline_call(l, HERE, param_jaxpr(l->context, l->equation, l->plugin->calls));
 }
 
-const Plugin expansion_plugin = PLUGIN("expansion", lower_expansion, .text = "expansion", .flags = CALLS_ONE);
+const Plugin expansion_plugin = PLUGIN("expansion", lower_expansion, .calls = "expansion");
 
 /* clang-format off */
 const Plugin call_plugins[] = {
-    PLUGIN("jit", lower_inlined_call, .text = "jaxpr", .flags = CALLS_ONE),
-    PLUGIN("pjit", lower_inlined_call, .text = "jaxpr", .flags = CALLS_ONE),
-    PLUGIN("closed_call", lower_inlined_call, .text = "call_jaxpr", .flags = CALLS_ONE),
-    PLUGIN("core_call", lower_inlined_call, .text = "call_jaxpr", .flags = CALLS_ONE),
-    PLUGIN("call", lower_inlined_call, .text = "call_jaxpr", .flags = CALLS_ONE),
+    PLUGIN("jit", lower_inlined_call, .calls = "jaxpr"),
+    PLUGIN("pjit", lower_inlined_call, .calls = "jaxpr"),
+    PLUGIN("closed_call", lower_inlined_call, .calls = "call_jaxpr"),
+    PLUGIN("core_call", lower_inlined_call, .calls = "call_jaxpr"),
+    PLUGIN("call", lower_inlined_call, .calls = "call_jaxpr"),
     PLUGIN("eval_jaxpr", lower_renamed_call),
-    PLUGIN("remat", lower_inlined_call, .text = "jaxpr", .flags = CALLS_ONE),
-    PLUGIN("remat2", lower_inlined_call, .text = "jaxpr", .flags = CALLS_ONE),
-    PLUGIN("checkpoint", lower_inlined_call, .text = "jaxpr", .flags = CALLS_ONE),
+    PLUGIN("remat", lower_inlined_call, .calls = "jaxpr"),
+    PLUGIN("remat2", lower_inlined_call, .calls = "jaxpr"),
+    PLUGIN("checkpoint", lower_inlined_call, .calls = "jaxpr"),
     PLUGIN("composite", lower_renamed_call),
-    PLUGIN("custom_jvp_call", lower_inlined_call, .text = "call_jaxpr", .flags = CALLS_ONE),
-    PLUGIN("custom_vjp_call", lower_inlined_call, .text = "call_jaxpr", .flags = CALLS_ONE),
-    PLUGIN("custom_vjp_call_jaxpr", lower_inlined_call, .text = "fun_jaxpr", .flags = CALLS_ONE),
-    PLUGIN("custom_vmap_call", lower_inlined_call, .text = "call", .flags = CALLS_ONE),
-    PLUGIN("linear_call", lower_inlined_call, .text = "callee", .flags = CALLS_ONE),
-    PLUGIN("custom_linear_solve", lower_custom_linear_solve, .text = "solve", .flags = CALLS_ONE),
-    PLUGIN("remat_opt", lower_inlined_call, .text = "fwd_jaxpr", .flags = CALLS_ONE),
-    PLUGIN("shard_map", lower_shard_map, .text = "jaxpr", .flags = CALLS_ONE),
+    PLUGIN("custom_jvp_call", lower_inlined_call, .calls = "call_jaxpr"),
+    PLUGIN("custom_vjp_call", lower_inlined_call, .calls = "call_jaxpr"),
+    PLUGIN("custom_vjp_call_jaxpr", lower_inlined_call, .calls = "fun_jaxpr"),
+    PLUGIN("custom_vmap_call", lower_inlined_call, .calls = "call"),
+    PLUGIN("linear_call", lower_inlined_call, .calls = "callee"),
+    PLUGIN("custom_linear_solve", lower_custom_linear_solve, .calls = "solve"),
+    PLUGIN("remat_opt", lower_inlined_call, .calls = "fwd_jaxpr"),
+    PLUGIN("shard_map", lower_shard_map, .calls = "jaxpr"),
     PLUGIN("psum", lower_collective),
     PLUGIN("psum_invariant", lower_collective),
     PLUGIN("pmax", lower_collective),

@@ -46,7 +46,7 @@ static Value **body_arguments(Lowering *l, Call *call, Value *const *outer, uint
 
 static void lower_body(Lowering *l, Here here, Call *call) {
   const Equation *equation = l->equation;
-  const Jaxpr *jaxpr = param_jaxpr(l->context, equation, l->plugin->text);
+  const Jaxpr *jaxpr = param_jaxpr(l->context, equation, l->plugin->calls);
   require(l->context, jaxpr->input_count == equation->input_count && jaxpr->output_count == equation->output_count);
   Value **outer = arena_new_array(&l->context->arena, equation->input_count, Value *);
   for (uint32_t i = 0; i < equation->input_count; i++) outer[i] = input(l, i);
@@ -168,7 +168,7 @@ static void lower_end(Lowering *l) {
 
 /* clang-format off */
 const Plugin function_plugins[] = {
-    PLUGIN("onnx_function", lower_function, .text = "jaxpr", .flags = CALLS_ONE),
+    PLUGIN("onnx_function", lower_function, .calls = "jaxpr"),
     PLUGIN("onnx_function_begin", lower_begin),
     PLUGIN("onnx_function_end", lower_end),
     {0},

@@ -276,8 +276,7 @@ static void scan_params(Scan *scan, const Equation *equation, const Plugin *plug
     scan_param(scan, &branches->list.items[choice], site, NULL);
     return;
   }
-  const char *only = plugin->flags & CALLS_ONE ? plugin->text : NULL;
-  for (uint32_t p = 0; p < equation->param_count; p++) scan_param(scan, &equation->params[p], site, only);
+  for (uint32_t p = 0; p < equation->param_count; p++) scan_param(scan, &equation->params[p], site, plugin->calls);
 }
 
 static void scan_jaxpr(Scan *scan, const Jaxpr *jaxpr, const Site *caller) {
@@ -291,7 +290,7 @@ static void scan_jaxpr(Scan *scan, const Jaxpr *jaxpr, const Site *caller) {
     if (plugin && !(plugin->flags & REFUSED) && !equation->param_count) continue;
     const Site *site = site_intern(l->provenance, equation->trace, caller);
     if (!plugin || plugin->flags & REFUSED) {
-      const char *reason = plugin ? plugin->text : "there is no lowering for this primitive";
+      const char *reason = plugin ? plugin->reason : "there is no lowering for this primitive";
       if (!plugin && map_get_pointer(&l->plugins, equation->primitive))
         reason = "it is not supported on complex numbers, or keys of this kind";
       Unsupported problem = {equation->primitive, reason, site};

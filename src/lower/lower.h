@@ -25,13 +25,11 @@ struct Plugin {
   int line;
   Op op; /* the row's own data: an operator, */
   int flags;
-  const char *text; /* and a parameter's name or a reason, as its flags say; or NULL */
+  const char *calls;  /* the parameter whose jaxpr is lowered, others may hold anything; NULL: all are */
+  const char *reason; /* of what is refused or dropped; else NULL */
 };
 
-/* Of the jaxprs among the parameters, only the one named by the row's text is lowered: others may hold anything. */
-enum { CALLS_ONE = 1 << 30 };
-
-/* Rows of primitives that no model can hold: the row's text is the reason (refusals.c). */
+/* Rows of primitives that no model can hold, and why (refusals.c). */
 enum { REFUSED = 1 << 29, DROPPED = 1 << 28 };
 
 /* Rows for real and for complex numbers alike; others have a second row for complex ones (complex.h), or none. */

@@ -469,7 +469,7 @@ static const char *plugin_kind(const Plugin *plugin) {
 static void add_plugin(const Plugin *plugin, void *data) {
   PyObject **dict = data;
   if (!*dict) return;
-  const char *reason = plugin->flags & (REFUSED | DROPPED) ? plugin->text : "";
+  const char *reason = plugin->reason ? plugin->reason : "";
   PyObject *pair = Py_BuildValue("(ss)", plugin_kind(plugin), reason);
   if (!pair || PyDict_SetItemString(*dict, plugin->primitive, pair) != 0) Py_CLEAR(*dict);
   Py_XDECREF(pair);

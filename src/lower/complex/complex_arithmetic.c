@@ -5,10 +5,12 @@
 
 static void lower_complex(Lowering *l) { bind_parts(l, 0, (Parts){input(l, 0), input(l, 1)}); }
 
+enum { IMAGINARY = 1 };
+
 static void lower_part(Lowering *l) {
   Parts parts = input_parts(l, 0);
   Type type = output_type(l, 0);
-  bind(l, 0, part_array(l, l->plugin->text[0] == 'r' ? parts.re : parts.im, type));
+  bind(l, 0, part_array(l, l->plugin->flags & IMAGINARY ? parts.im : parts.re, type));
 }
 
 /* Of real numbers, too: they become complex. */
@@ -200,8 +202,8 @@ static void lower_convert(Lowering *l) {
 const Plugin complex_plugins[] = {
     PLUGIN("complex", lower_complex, OP_NONE),
     PLUGIN("conj", lower_conj, OP_NONE),
-    PLUGIN("imag", lower_part, .text = "imag"),
-    PLUGIN("real", lower_part, .text = "real"),
+    PLUGIN("imag", lower_part, .flags = IMAGINARY),
+    PLUGIN("real", lower_part),
     {0},
 };
 

@@ -168,10 +168,12 @@ static void lower_polygamma(Lowering *l) {
   bind_narrow(l, EMIT_WHERE(l, natural, value, number_like(l, n, NAN)));
 }
 
+enum { FIRST_ORDER = 1 };
+
 /* Polynomials in x / 4 - 1 up to 8, and in 16 / x - 1 from there on, scaled by the root of x. */
 static void lower_scaled_bessel(Lowering *l) {
   Value *x = double_input(l, 0), *size = EMIT_MATH(l, OP_Abs, x), *eight = number_like(l, x, 8);
-  bool first = strcmp(l->plugin->text, "I1") == 0;
+  bool first = l->plugin->flags & FIRST_ORDER;
   Value *t = plus(l, times(l, EMIT_MATH(l, OP_Min, size, eight), 0.25), -1);
   Value *near = first ? EMIT_POLYNOMIAL(l, t, bessel_i1e_near) : EMIT_POLYNOMIAL(l, t, bessel_i0e_near);
   Value *far_size = EMIT_MATH(l, OP_Max, size, eight);
@@ -192,8 +194,8 @@ const Plugin gamma_plugins[] = {
     PLUGIN("digamma", lower_digamma, OP_Log),
     PLUGIN("zeta", lower_zeta, OP_Pow),
     PLUGIN("polygamma", lower_polygamma, OP_Pow),
-    PLUGIN("bessel_i0e", lower_scaled_bessel, .text = "I0"),
-    PLUGIN("bessel_i1e", lower_scaled_bessel, .text = "I1"),
+    PLUGIN("bessel_i0e", lower_scaled_bessel),
+    PLUGIN("bessel_i1e", lower_scaled_bessel, .flags = FIRST_ORDER),
     {0},
 };
 /* clang-format on */
