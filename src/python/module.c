@@ -283,8 +283,8 @@ static PyObject *run_conversion(PyObject *module, Conversion *c) {
   return c->result;
 }
 
-#define ROW(name, kind, field) {name, OPTION_##kind, offsetof(Conversion, field)}
-static const OptionRow option_rows[] = {
+#define ROW(name, kind, field) {name, KEYWORD_##kind, offsetof(Conversion, field)}
+static const KeywordRow keyword_rows[] = {
     ROW("jaxpr", OBJECT, request.jaxpr),
     ROW("types", DICT, request.types),
     ROW("name_parameters", OBJECT, request.name_parameters),
@@ -325,7 +325,7 @@ static const OptionRow option_rows[] = {
 static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *keywords) {
   Conversion c = {0};
   if (PyTuple_Size(arguments) > 0) return PyErr_Format(PyExc_TypeError, "options are given by their names");
-  if (!read_options(keywords, option_rows, sizeof option_rows / sizeof *option_rows, &c)) return NULL;
+  if (!read_options(keywords, keyword_rows, sizeof keyword_rows / sizeof *keyword_rows, &c)) return NULL;
   c.request.spans = c.options.keep_ledger = c.metadata == METADATA_FULL || c.metadata == METADATA_COMPACT;
   c.options.passes.normalization = (NormalizationMode)c.normalization;
   c.write.metadata = (MetadataLevel)c.metadata;

@@ -3,14 +3,14 @@
 
 #include <string.h>
 
-static bool has_row(PyObject *key, const OptionRow *rows, size_t count) {
+static bool has_row(PyObject *key, const KeywordRow *rows, size_t count) {
   for (size_t i = 0; i < count; i++) {
     if (PyUnicode_CompareWithASCIIString(key, rows[i].name) == 0) return true;
   }
   return false;
 }
 
-static bool refuse_others(PyObject *keywords, const OptionRow *rows, size_t count) {
+static bool refuse_others(PyObject *keywords, const KeywordRow *rows, size_t count) {
   Py_ssize_t at = 0;
   PyObject *key;
   while (PyDict_Next(keywords, &at, &key, NULL)) {
@@ -21,7 +21,7 @@ static bool refuse_others(PyObject *keywords, const OptionRow *rows, size_t coun
   return true;
 }
 
-static bool read_object(PyObject *value, const OptionRow *row, bool fits, const char *wanted, PyObject **field) {
+static bool read_object(PyObject *value, const KeywordRow *row, bool fits, const char *wanted, PyObject **field) {
   if (!fits) PyErr_Format(PyExc_TypeError, "the option '%s' must be a %s, not %R", row->name, wanted, Py_TYPE(value));
   *field = value;
   return fits;
@@ -53,21 +53,21 @@ static bool read_flag(PyObject *value, bool *field) {
   return truth >= 0;
 }
 
-static bool read_option(PyObject *value, const OptionRow *row, void *field) {
+static bool read_option(PyObject *value, const KeywordRow *row, void *field) {
   switch (row->kind) {
-    case OPTION_OBJECT: return read_object(value, row, true, NULL, field);
-    case OPTION_DICT: return read_object(value, row, PyDict_Check(value), "dict", field);
-    case OPTION_LIST: return read_object(value, row, PyList_Check(value), "list", field);
-    case OPTION_TUPLE: return read_object(value, row, PyTuple_Check(value), "tuple", field);
-    case OPTION_TEXT: return read_text(value, field);
-    case OPTION_PATH: return read_path(value, field);
-    case OPTION_NUMBER: return read_number(value, field);
-    case OPTION_FLAG: return read_flag(value, field);
+    case KEYWORD_OBJECT: return read_object(value, row, true, NULL, field);
+    case KEYWORD_DICT: return read_object(value, row, PyDict_Check(value), "dict", field);
+    case KEYWORD_LIST: return read_object(value, row, PyList_Check(value), "list", field);
+    case KEYWORD_TUPLE: return read_object(value, row, PyTuple_Check(value), "tuple", field);
+    case KEYWORD_TEXT: return read_text(value, field);
+    case KEYWORD_PATH: return read_path(value, field);
+    case KEYWORD_NUMBER: return read_number(value, field);
+    case KEYWORD_FLAG: return read_flag(value, field);
   }
   return false;
 }
 
-bool read_options(PyObject *keywords, const OptionRow *rows, size_t count, void *into) {
+bool read_options(PyObject *keywords, const KeywordRow *rows, size_t count, void *into) {
   for (size_t i = 0; i < count; i++) {
     PyObject *value = keywords ? PyDict_GetItemString(keywords, rows[i].name) : NULL;
     if (!value) {

@@ -7,24 +7,24 @@
 #include <Python.h>
 #include <stdbool.h>
 
-typedef enum OptionKind {
-  OPTION_OBJECT, /* PyObject *: anything */
-  OPTION_DICT,   /* PyObject * of that type, as the next two */
-  OPTION_LIST,
-  OPTION_TUPLE,
-  OPTION_TEXT,   /* const char * */
-  OPTION_PATH,   /* const char *: bytes as os.fsencode gives them, or NULL for None */
-  OPTION_NUMBER, /* int64_t */
-  OPTION_FLAG,   /* bool: whatever is true */
-} OptionKind;
+typedef enum KeywordKind {
+  KEYWORD_OBJECT, /* PyObject *: anything */
+  KEYWORD_DICT,   /* PyObject * of that type, as the next two */
+  KEYWORD_LIST,
+  KEYWORD_TUPLE,
+  KEYWORD_TEXT,   /* const char * */
+  KEYWORD_PATH,   /* const char *: bytes as os.fsencode gives them, or NULL for None */
+  KEYWORD_NUMBER, /* int64_t */
+  KEYWORD_FLAG,   /* bool: whatever is true */
+} KeywordKind;
 
-typedef struct OptionRow {
+typedef struct KeywordRow {
   const char *name;
-  OptionKind kind;
+  KeywordKind kind;
   size_t offset; /* of the field */
-} OptionRow;
+} KeywordRow;
 
 /* False with an exception set. */
-bool read_options(PyObject *keywords, const OptionRow *rows, size_t count, void *into);
+bool read_options(PyObject *keywords, const KeywordRow *rows, size_t count, void *into);
 
 #endif
