@@ -1,9 +1,9 @@
 /* A table of origins: every distinct frame, call stack and trace of a model once, as lines of text. A node then needs
  * only the number of its origin. Nothing is lost: the texts that the full level writes come back byte by byte.
  *
- * The text begins with "j2o origins 2" ("1": without what is marked by *); eight sections follow, each with a line
- * "NAME COUNT" and COUNT rows. Rows are counted from 1; 0 stands for none. In files and names a backslash and a line
- * end are written \\ and \n.
+ * The text begins with "j2o origins 3" ("2": without what is marked by **, "1": nor by *); eight sections follow, each
+ * with a line "NAME COUNT" and COUNT rows. Rows are counted from 1; 0 stands for none. In files and names a backslash
+ * and a line end are written \\ and \n.
  *
  *   files    SHARED REST        a path: the first SHARED bytes of the row before, then REST
  *   names    TEXT               functions, plugins, and whatever has no better place
@@ -11,7 +11,8 @@
  *   inner    FRAME FRAME …      what a user's line called, innermost first
  *   calls    FRAME OUTER        a call stack: the last call, and the row with those around it
  *   outer    FILE LINE NAME OUTER   a user's line, and the row of the line that called it. "+N" or "-N": like the row
- *                               before but for the line number, which is N more or less
+ *                               before but for the line number, which is N more or less.
+ *                               ** "+N*TIMES" stands for as many rows of "+N", 16 at most
  *   ways     INNER CALLS        what many origins share
  *   origins  WAY [OUTER] […]    OUTER, where it is not there, is one more than that of the row before. Then, where
  *                               needed: "cNAME" a callsite that is not the first line of OUTER, "pNAME" a plugin that
@@ -20,6 +21,11 @@
  *                               * "sCOLUMN-COLUMN" a span on the line of the callsite
  *                               * "sLINE:COLUMN-LINE:COLUMN" any other, "tNAME" one of another form
  *                               * "wNAME" what an initializer was made of
+ *                               ** A span on the line of the callsite that the last row of the same WAY had is not
+ *                               written again; "s" alone: there is none
+ *                               ** "=N […]": all but the module is that of the row N before
+ *
+ * A node that keeps its callsite needs no number where one row alone has that callsite. **
  */
 #ifndef J2O_PROVENANCE_TABLE_H
 #define J2O_PROVENANCE_TABLE_H
@@ -41,6 +47,8 @@ uint32_t table_add(TableWriter *writer, OriginTexts texts); /* its number, from 
 /* The same for one trace whose lines, innermost first, are known: none is empty or holds a line end. */
 uint32_t table_add_trace(TableWriter *writer, OriginTexts texts_but_trace, const Str *lines, size_t count);
 bool table_is_empty(const TableWriter *writer);
+/* Has one row alone this callsite? Of a table that is whole. */
+bool table_tells_by_callsite(const TableWriter *writer, Str callsite);
 const char *table_text(TableWriter *writer, size_t *length);
 
 /* Reading one. A small table can stand for much text: no more is written out than `limit` bytes, or 0 for as many as an
@@ -48,8 +56,12 @@ const char *table_text(TableWriter *writer, size_t *length);
 typedef struct Table Table;
 Table *table_read(Context *context, const char *text, size_t length, size_t limit);
 bool table_get(Table *table, uint64_t number, OriginTexts *texts); /* false when there is no such origin */
+/* The number of the only origin with this callsite; 0: there is none, or several. */
+uint32_t table_row_of_callsite(Table *table, Str callsite);
 
-#define TABLE_HEADING "j2o origins 2\n"
-#define TABLE_HEADING_BEFORE "j2o origins 1\n"
+#define TABLE_HEADING "j2o origins 3\n"
+#define TABLE_VERSION 3 /* its number; those before it are read, too */
+
+enum { LONGEST_RUN = 16 /* of rows of outer written as one */ };
 
 #endif

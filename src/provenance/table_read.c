@@ -53,6 +53,9 @@ struct Table {
   Link *outer;
   Way *ways;
   TableOrigin *origins;
+  uint32_t *last_of_way; /* by way: its last row so far, while they are read */
+  Map callsites;         /* of origins, once one was looked for: the number of the only one, or SEVERAL */
+  bool has_callsites;
   uint32_t file_count, name_count, frame_count, inner_count, call_count, outer_count, way_count, origin_count;
 };
 
@@ -82,10 +85,12 @@ static void expect(Table *table, char c) {
   if (!accept(table, c)) fail_table(table, c == '\n' ? "a line end is missing" : "something else was expected");
 }
 
+static bool is_digit(const Table *table) { return table->at < table->end && *table->at >= '0' && *table->at <= '9'; }
+
 static uint32_t read_number(Table *table) {
   uint64_t number = 0;
   const char *start = table->at;
-  while (table->at < table->end && *table->at >= '0' && *table->at <= '9') {
+  while (is_digit(table)) {
     number = number * 10 + (uint64_t)(*table->at++ - '0');
     if (number > INT32_MAX) fail_table(table, "a number is too large");
   }
@@ -100,6 +105,12 @@ static uint32_t read_row(Table *table, uint32_t least, uint32_t limit) {
   return row;
 }
 
+/* Every row has at least its line end, or a part of one. */
+static size_t most_rows(const Table *table) {
+  size_t left = (size_t)(table->end - table->at);
+  return table->version < 3 || left > SIZE_MAX / LONGEST_RUN ? left : left * LONGEST_RUN;
+}
+
 static uint32_t read_heading(Table *table, const char *name) {
   size_t length = strlen(name);
   if ((size_t)(table->end - table->at) < length || memcmp(table->at, name, length) != 0) {
@@ -109,8 +120,7 @@ static uint32_t read_heading(Table *table, const char *name) {
   expect(table, ' ');
   uint32_t count = read_number(table);
   expect(table, '\n');
-  /* Every row has at least its line end. */
-  if (count > (size_t)(table->end - table->at)) fail_table(table, "there are fewer rows than it says");
+  if (count > most_rows(table)) fail_table(table, "there are fewer rows than it says");
   return count;
 }
 
@@ -185,16 +195,25 @@ static void read_frames(Table *table) {
   }
 }
 
+/* A line like that of the row before, so many lines below or above it. */
+static Link stepped(const Table *table, Link link, uint32_t step, bool up) {
+  if (up && step > link.place.line) fail_table(table, "a line number from nowhere");
+  link.place.line = up ? link.place.line - step : link.place.line + step;
+  if (link.place.line > INT32_MAX) fail_table(table, "a number is too large");
+  return link;
+}
+
 static void read_outer(Table *table) {
   SECTION(table, "outer", outer, outer_count, Link) {
     Link *link = &table->outer[row];
-    bool more = accept(table, '+'), less = !more && accept(table, '-');
-    if (more || less) {
-      *link = table->outer[row - 1];
-      uint32_t step = read_number(table);
-      if (row == 1 || (less && step > link->place.line)) fail_table(table, "a line number from nowhere");
-      link->place.line = more ? link->place.line + step : link->place.line - step;
-      if (link->place.line > INT32_MAX) fail_table(table, "a number is too large");
+    bool down = accept(table, '+'), up = !down && accept(table, '-');
+    if (down || up) {
+      if (row == 1) fail_table(table, "a line number from nowhere");
+      uint32_t step = read_number(table), times = 1;
+      if (down && table->version > 2 && accept(table, '*')) times = read_number(table);
+      if (!times || times > LONGEST_RUN || times - 1 > table->outer_count - row) fail_table(table, "too many rows");
+      *link = stepped(table, link[-1], step, up);
+      for (; times > 1; times--, row++, link++) link[1] = stepped(table, *link, step, up);
     } else {
       link->place = read_place(table);
       expect(table, ' ');
@@ -221,9 +240,11 @@ static bool read_addition(Table *table, TableOrigin *origin) {
   if (accept(table, 'm')) {
     origin->module = read_row(table, 0, table->name_count);
   } else if (accept(table, 's')) {
-    read_span(table, origin->span);
-    origin->has_span = true;
+    memset(origin->span, 0, sizeof origin->span);
+    origin->has_span = table->version < 3 || is_digit(table);
+    if (origin->has_span) read_span(table, origin->span);
   } else if (accept(table, 't')) {
+    origin->has_span = false;
     origin->span_name = read_row(table, 1, table->name_count);
   } else if (accept(table, 'w')) {
     origin->made_of = read_row(table, 1, table->name_count);
@@ -233,11 +254,37 @@ static bool read_addition(Table *table, TableOrigin *origin) {
   return true;
 }
 
-static void read_origin(Table *table, TableOrigin *origin, uint32_t outer, uint32_t module) {
+/* Where a row of the same way had columns alone, this one has the same, unless it says otherwise. */
+static void repeat_span(const Table *table, TableOrigin *origin) {
+  const TableOrigin *before = &table->origins[table->last_of_way[origin->way]];
+  if (!before->has_span || before->span[0]) return;
+  origin->has_span = true;
+  memcpy(origin->span, before->span, sizeof origin->span);
+}
+
+/* All but the module is that of an earlier row. */
+static void repeat_origin(Table *table, uint32_t row, uint32_t module) {
+  TableOrigin *origin = &table->origins[row];
+  *origin = table->origins[row - read_row(table, 1, row - 1)];
+  origin->module = module;
+  if (accept(table, ' ')) {
+    expect(table, 'm');
+    origin->module = read_row(table, 0, table->name_count);
+  }
+  expect(table, '\n');
+}
+
+static void read_origin(Table *table, uint32_t row, uint32_t outer, uint32_t module) {
   ARRAY(Way) more = {0};
+  TableOrigin *origin = &table->origins[row];
+  if (table->version > 2 && accept(table, '=')) {
+    repeat_origin(table, row, module);
+    return;
+  }
   origin->way = read_row(table, 1, table->way_count);
   origin->outer = outer;
   origin->module = module;
+  if (table->version > 2) repeat_span(table, origin);
   while (accept(table, ' ')) {
     if (accept(table, 'c')) {
       origin->callsite = read_row(table, 1, table->name_count);
@@ -266,10 +313,12 @@ static void read_origins(Table *table) {
     expect(table, '\n');
   }
   uint32_t outer = 0, module = 0;
+  table->last_of_way = arena_new_array(&table->context->arena, table->way_count + 1ul, uint32_t);
   SECTION(table, "origins", origins, origin_count, TableOrigin) {
-    read_origin(table, &table->origins[row], outer + 1, module);
+    read_origin(table, row, outer + 1, module);
     outer = table->origins[row].outer;
     module = table->origins[row].module;
+    table->last_of_way[table->origins[row].way] = row;
   }
 }
 
@@ -280,9 +329,9 @@ Table *table_read(Context *context, const char *text, size_t length, size_t limi
   if (!limit && __builtin_mul_overflow(length, (size_t)UNFOLDED_PER_BYTE, &table->limit)) table->limit = SIZE_MAX;
   if (!limit && table->limit < UNFOLDED_AT_LEAST) table->limit = UNFOLDED_AT_LEAST;
   builder_init(&table->text, context);
-  size_t heading = strlen(TABLE_HEADING);
-  if (length >= heading && memcmp(text, TABLE_HEADING, heading) == 0) table->version = 2;
-  if (length >= heading && memcmp(text, TABLE_HEADING_BEFORE, heading) == 0) table->version = 1;
+  size_t heading = strlen(TABLE_HEADING), number = heading - 2;
+  bool known = length >= heading && memcmp(text, TABLE_HEADING, number) == 0 && text[number + 1] == '\n';
+  if (known && text[number] > '0' && text[number] <= '0' + TABLE_VERSION) table->version = text[number] - '0';
   if (!table->version) {
     fail(context, ERROR_FORMAT, "the table of origins is of a form that this version does not know");
   }
@@ -396,4 +445,25 @@ bool table_get(Table *table, uint64_t number, OriginTexts *texts) {
   if (!origin->rendered) render(table, origin);
   *texts = origin->texts;
   return true;
+}
+
+/* ---- by callsite ---- */
+
+static void *const SEVERAL = (void *)UINTPTR_MAX;
+
+static void find_callsites(Table *table) {
+  table->has_callsites = true;
+  for (uint32_t row = 1; row <= table->origin_count; row++) {
+    const TableOrigin *origin = &table->origins[row];
+    Str callsite = place_text(table, &table->text, origin->callsite, &table->outer[origin->outer]);
+    void **slot = map_slot_pointer(table->context, &table->callsites, callsite);
+    *slot = *slot ? SEVERAL : (void *)(uintptr_t)row;
+  }
+}
+
+uint32_t table_row_of_callsite(Table *table, Str callsite) {
+  if (table->version < 3) return 0;
+  if (!table->has_callsites) find_callsites(table);
+  void *found = map_get_pointer(&table->callsites, callsite);
+  return found == SEVERAL ? 0 : (uint32_t)(uintptr_t)found;
 }

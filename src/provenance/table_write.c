@@ -31,23 +31,31 @@ typedef struct Stack {
 struct TableWriter {
   Context *context;
   Section files, names, frames, inner, calls, outer, ways, origins;
-  Map lines;  /* (text, form) to Line */
-  Map rows;   /* (key, which section and more) to row number */
-  Map pairs;  /* two texts to a number for both */
-  Map extras; /* the same for numbers of what has more parts */
-  Map lists;  /* (list but its last, last frame) to a number for the list */
+  Map lines;     /* (text, form) to Line */
+  Map rows;      /* (key, which section and more) to row number */
+  Map pairs;     /* two texts to a number for both */
+  Map extras;    /* the same for numbers of what has more parts */
+  Map lists;     /* (list but its last, last frame) to a number for the list */
+  Map places;    /* (what single origins are known by but the module, further traces) to a number */
+  Map callsites; /* callsite to how many rows have it: 1, or 2 for more */
+  Map spans;     /* way to the span of its last row, where its lines are the callsite's */
   Map stacks;
   Lines scratch;
+  Builder text; /* scratch */
   Map user_files;
   Str last_file;
   struct {
     uint32_t file, line, name, parent;
   } last_outer;
+  struct {
+    uint32_t step, length; /* rows that say "+step"; 0: there is none */
+    size_t start;          /* of their text */
+  } run;
   uint32_t last_origin_outer, last_origin_module;
 };
 
 typedef enum LineForm { TRACE_LINE, STACK_LINE } LineForm; /* "path:line (function)", "path:line in function" */
-enum { ROW_FILE, ROW_NAME, ROW_INNER, ROW_CALL, ROW_OUTER, ROW_WAY, ROW_ORIGIN, ROW_PARTS, ROW_KINDS };
+enum { ROW_FILE, ROW_NAME, ROW_INNER, ROW_CALL, ROW_OUTER, ROW_WAY, ROW_ORIGIN, ROW_PARTS, ROW_ALIKE, ROW_KINDS };
 
 TableWriter *table_writer_new(Context *context) {
   TableWriter *writer = arena_new(&context->arena, TableWriter);
@@ -59,6 +67,7 @@ TableWriter *table_writer_new(Context *context) {
     sections[i]->name = names[i];
     builder_init(&sections[i]->rows, context);
   }
+  builder_init(&writer->text, context);
   writer->last_file = str_intern(context, "");
   return writer;
 }
@@ -217,23 +226,43 @@ static uint32_t call_row(TableWriter *writer, Line *line, uint32_t outer) {
   return new_row(&writer->calls, slot);
 }
 
+/* The row of a line below or above that of the row before. Steps of the same size are counted in one line. */
+static void add_step(TableWriter *writer, uint32_t line) {
+  Builder *rows = &writer->outer.rows;
+  uint32_t before = writer->last_outer.line, step = line < before ? 0 : line - before;
+  bool goes_on = step && step == writer->run.step && writer->run.length && writer->run.length < LONGEST_RUN;
+  if (goes_on) {
+    rows->length = writer->run.start;
+    writer->run.length++;
+  } else {
+    writer->run.start = rows->length;
+    writer->run.step = step;
+    writer->run.length = step ? 1 : 0;
+  }
+  if (line < before) add_number(rows, "-", before - line);
+  else add_number(rows, "+", step);
+  if (goes_on) add_number(rows, "*", writer->run.length);
+  builder_add(rows, "\n");
+}
+
 static uint32_t outer_row(TableWriter *writer, const Line *line, uint32_t parent) {
   uint32_t file = line->file ? file_row(writer, line->file) : 0, name = name_row(writer, line->name);
   void **slot = row_slot(writer, ROW_OUTER, (uint64_t)(uintptr_t)line, parent);
   if (*slot) return (uint32_t)(uintptr_t)*slot;
   bool similar = writer->outer.count && file && file == writer->last_outer.file && name == writer->last_outer.name &&
                  parent == writer->last_outer.parent;
-  Builder *row = &writer->outer.rows;
-  uint32_t number = file ? line->number : 0, before = writer->last_outer.line;
+  uint32_t number = file ? line->number : 0;
   if (similar) {
-    add_number(row, number < before ? "-" : "+", number < before ? before - number : number - before);
+    add_step(writer, number);
   } else {
+    Builder *row = &writer->outer.rows;
+    writer->run.length = 0;
     add_number(row, "", file);
     add_number(row, " ", number);
     add_number(row, " ", name);
     add_number(row, " ", parent);
+    builder_add(row, "\n");
   }
-  builder_add(row, "\n");
   writer->last_outer.file = file;
   writer->last_outer.line = line->number;
   writer->last_outer.name = name;
@@ -356,37 +385,89 @@ static bool parse_span(Str text, unsigned span[4]) {
          read_number(&at, '\0', &span[3]) && at == text + str_length(text) + 1 && span[0] && span[2];
 }
 
+/* "column-column" of a span whose lines are the callsite's; NULL for any other. */
+static Str columns_of(TableWriter *writer, OriginParts parts) {
+  unsigned span[4];
+  if (!parse_span(parts.span, span) || span[0] != parts.line || span[2] != parts.line) return NULL;
+  Builder *text = &writer->text;
+  text->length = 0;
+  add_number(text, "", span[1]);
+  add_number(text, "-", span[3]);
+  return str_intern_sized(writer->context, builder_text(text), text->length);
+}
+
+/* The columns of the way's last row are these from now on; NULL: it has none. */
+static Str note_span(TableWriter *writer, OriginParts parts) {
+  Str columns = parts.span ? columns_of(writer, parts) : NULL;
+  if (columns) *map_slot(writer->context, &writer->spans, parts.way, 0) = (void *)(uintptr_t)columns;
+  else map_remove(&writer->spans, parts.way, 0);
+  return columns;
+}
+
+/* A span whose lines are the callsite's is written where it is another than the way's last row had. */
 static void write_span(TableWriter *writer, Builder *row, OriginParts parts) {
   unsigned span[4];
-  if (!parse_span(parts.span, span)) {
+  Str before = map_get(&writer->spans, parts.way, 0), columns = note_span(writer, parts);
+  if (columns == before && columns) return;
+  if (columns) {
+    builder_add(row, " s");
+    builder_add(row, columns);
+  } else if (!parts.span) {
+    if (before) builder_add(row, " s");
+  } else if (!parse_span(parts.span, span)) {
     add_number(row, " t", name_row(writer, parts.span));
-  } else if (span[0] == parts.line && span[2] == parts.line) {
-    add_number(row, " s", span[1]);
-    add_number(row, "-", span[3]);
   } else {
     builder_add(row, " s");
     builder_add_sized(row, parts.span, str_length(parts.span));
   }
 }
 
-/* All but the line end: more may follow. */
-static void write_origin(TableWriter *writer, OriginParts parts) {
-  Builder *row = &writer->origins.rows;
-  add_number(row, "", parts.way);
-  if (parts.outer != writer->last_origin_outer + 1) add_number(row, " ", parts.outer);
-  writer->last_origin_outer = parts.outer;
-  if (parts.callsite) add_number(row, " c", parts.callsite);
-  if (parts.plugin) add_number(row, " p", parts.plugin);
-  if (parts.module != writer->last_origin_module) add_number(row, " m", parts.module);
-  writer->last_origin_module = parts.module;
-  if (parts.span) write_span(writer, row, parts);
-  if (parts.made_of) add_number(row, " w", parts.made_of);
-}
-
 static uint64_t number_of(TableWriter *writer, Map *map, uint64_t first, uint64_t second) {
   void **slot = map_slot(writer->context, map, first, second);
   if (!*slot) *slot = (void *)(uintptr_t)map->count;
   return (uint64_t)(uintptr_t)*slot;
+}
+
+static void write_module(TableWriter *writer, Builder *row, uint32_t module) {
+  if (module != writer->last_origin_module) add_number(row, " m", module);
+  writer->last_origin_module = module;
+}
+
+static void write_parts(TableWriter *writer, OriginParts parts) {
+  Builder *row = &writer->origins.rows;
+  add_number(row, "", parts.way);
+  if (parts.outer != writer->last_origin_outer + 1) add_number(row, " ", parts.outer);
+  if (parts.callsite) add_number(row, " c", parts.callsite);
+  if (parts.plugin) add_number(row, " p", parts.plugin);
+  write_module(writer, row, parts.module);
+  write_span(writer, row, parts);
+  if (parts.made_of) add_number(row, " w", parts.made_of);
+}
+
+/* The place of what origins that differ only by their module share; further may be NULL. */
+static void **alike_slot(TableWriter *writer, OriginParts parts, Str further) {
+  uint64_t more = number_of(writer, &writer->extras, parts.made_of, (uint64_t)(uintptr_t)parts.span);
+  uint64_t place = number_of(writer, &writer->extras, (uint64_t)parts.callsite << 32 | parts.plugin, more);
+  uint64_t whole = number_of(writer, &writer->places, place, (uint64_t)(uintptr_t)further);
+  return row_slot(writer, ROW_ALIKE, (uint64_t)parts.way << 32 | parts.outer, whole);
+}
+
+/* The layers of a model have the same origins, each in its own module: all but the first row are short. */
+static void write_row(TableWriter *writer, OriginParts parts, Str further) {
+  Builder *row = &writer->origins.rows;
+  void **alike = alike_slot(writer, parts, further);
+  uint32_t before = (uint32_t)(uintptr_t)*alike;
+  *alike = (void *)(uintptr_t)++writer->origins.count;
+  if (before) {
+    add_number(row, "=", writer->origins.count - before);
+    write_module(writer, row, parts.module);
+    note_span(writer, parts);
+  } else {
+    write_parts(writer, parts);
+    if (further) builder_add_sized(row, further, str_length(further));
+  }
+  writer->last_origin_outer = parts.outer;
+  builder_add(row, "\n");
 }
 
 /* One with a single trace is known by its parts. */
@@ -396,22 +477,23 @@ static uint32_t add_single(TableWriter *writer, OriginParts parts) {
   uint64_t place = number_of(writer, &writer->extras, (uint64_t)parts.callsite << 32 | parts.plugin, more);
   void **slot = row_slot(writer, ROW_PARTS, (uint64_t)parts.way << 32 | parts.outer, place);
   if (*slot) return (uint32_t)(uintptr_t)*slot;
-  write_origin(writer, parts);
-  builder_add(&writer->origins.rows, "\n");
-  return new_row(&writer->origins, slot);
+  *slot = (void *)(uintptr_t)(writer->origins.count + 1);
+  write_row(writer, parts, NULL);
+  return writer->origins.count;
 }
 
 static uint32_t add_merged(TableWriter *writer, OriginParts parts, const char *stop, const char *end) {
-  write_origin(writer, parts);
+  Builder further;
+  builder_init(&further, writer->context);
   while (stop < end) {
     const char *text = stop + 2;
     stop = block_end(text, end);
     Block more = add_block(writer, text, stop, NULL);
-    add_number(&writer->origins.rows, " +", more.inner);
-    add_number(&writer->origins.rows, ",", more.outer);
+    add_number(&further, " +", more.inner);
+    add_number(&further, ",", more.outer);
   }
-  builder_add(&writer->origins.rows, "\n");
-  return ++writer->origins.count;
+  write_row(writer, parts, str_intern_sized(writer->context, builder_text(&further), further.length));
+  return writer->origins.count;
 }
 
 /* A number for two texts, so that many need no larger key. */
@@ -425,6 +507,15 @@ static void **origin_slot(TableWriter *writer, OriginTexts texts) {
   return row_slot(writer, ROW_ORIGIN, place << 32 | trace, more << 28 | made_of);
 }
 
+static void count_callsite(TableWriter *writer, Str callsite) {
+  void **count = map_slot_pointer(writer->context, &writer->callsites, callsite);
+  *count = (void *)(uintptr_t)(*count ? 2 : 1);
+}
+
+bool table_tells_by_callsite(const TableWriter *writer, Str callsite) {
+  return (uintptr_t)map_get_pointer(&writer->callsites, callsite) == 1;
+}
+
 uint32_t table_add(TableWriter *writer, OriginTexts texts) {
   uint32_t number = (uint32_t)(uintptr_t)*origin_slot(writer, texts);
   if (number) return number;
@@ -432,7 +523,9 @@ uint32_t table_add(TableWriter *writer, OriginTexts texts) {
   Callsite callsite = parse_callsite(writer, texts.callsite);
   Block first = add_block(writer, text, stop, &callsite);
   OriginParts parts = origin_parts(writer, texts, first, stack_of(writer, texts.stacktrace));
+  uint32_t before = writer->origins.count;
   number = stop == end ? add_single(writer, parts) : add_merged(writer, parts, stop, end);
+  if (writer->origins.count > before) count_callsite(writer, texts.callsite);
   *origin_slot(writer, texts) = (void *)(uintptr_t)number;
   return number;
 }
@@ -444,7 +537,10 @@ uint32_t table_add_trace(TableWriter *writer, OriginTexts texts, const Str *line
   }
   Callsite callsite = parse_callsite(writer, texts.callsite);
   Block first = add_lines(writer, &writer->scratch, &callsite);
-  return add_single(writer, origin_parts(writer, texts, first, stack_of(writer, texts.stacktrace)));
+  uint32_t before = writer->origins.count;
+  uint32_t number = add_single(writer, origin_parts(writer, texts, first, stack_of(writer, texts.stacktrace)));
+  if (number > before) count_callsite(writer, texts.callsite);
+  return number;
 }
 
 bool table_is_empty(const TableWriter *writer) { return writer->origins.count == 0; }

@@ -1,4 +1,5 @@
 /* The table of origins and the rewriting of metadata: nothing is lost, damage is told. */
+#include "base/array.h"
 #include "onnx/file/metadata_edit.h"
 #include "onnx/file/read.h"
 #include "provenance/table.h"
@@ -59,6 +60,66 @@ static void origins_come_back_as_they_were(void) {
   context_release(&context);
 }
 
+/* ---- what is written short ---- */
+
+static OriginTexts layer(Context *context, const char *module, int line, const char *columns) {
+  Arena *arena = &context->arena;
+  const char *callsite = arena_format(arena, "call:%d", line);
+  const char *trace = arena_format(arena, "jax.py:7 (bind)\nm.py:%d (call)", line);
+  OriginTexts texts = {str_intern(context, callsite), str_intern(context, "P:1"), str_intern(context, "a.c:1 in P"),
+                       str_intern(context, trace)};
+  if (module) texts.module = str_intern(context, module);
+  if (columns) {
+    texts.span = str_intern(context, arena_format(arena, "%d:%s-%d:%s", line, columns, line, columns));
+  }
+  return texts;
+}
+
+static bool same_texts(const OriginTexts *a, const OriginTexts *b) {
+  return a->callsite == b->callsite && a->plugin == b->plugin && a->stacktrace == b->stacktrace &&
+         a->traceback == b->traceback && a->module == b->module && a->span == b->span;
+}
+
+static void check_short_rows(void *argument) {
+  Context *context = argument;
+  TableWriter *writer = table_writer_new(context);
+  ARRAY(OriginTexts) all = {0};
+  for (int line = 1; line <= 40; line++) { /* one line after the other, spans that come and go */
+    array_push(context, &all, layer(context, NULL, line, line % 10 == 9 ? NULL : line % 20 > 10 ? "4" : "8"));
+  }
+  static const char *const modules[] = {"blocks.0", "blocks.1", "blocks.2", NULL};
+  for (int module = 0; module < 4; module++) {
+    for (int line = 50; line < 60; line += 3) {
+      OriginTexts texts = layer(context, modules[module], line, "2");
+      if (line == 53) {
+        const char *more = arena_format(&context->arena, "%s\n\nm.py:99 (call)", texts.traceback);
+        texts.traceback = str_intern(context, more);
+      }
+      array_push(context, &all, texts);
+    }
+  }
+  for (size_t i = 0; i < all.count; i++) CHECK(table_add(writer, all.items[i]) == i + 1);
+  size_t length;
+  const char *text = table_text(writer, &length);
+  CHECK(strstr(text, "\n+1*16\n") && strstr(text, "\n=4 m"));
+  Table *table = table_read(context, text, length, 0);
+  for (size_t i = 0; i < all.count; i++) {
+    OriginTexts found;
+    CHECK(table_get(table, i + 1, &found) && same_texts(&found, &all.items[i]));
+    bool alone = i < 40; /* the layers share their lines */
+    CHECK(table_tells_by_callsite(writer, all.items[i].callsite) == alone);
+    CHECK(table_row_of_callsite(table, all.items[i].callsite) == (alone ? i + 1 : 0));
+  }
+  CHECK(table_row_of_callsite(table, str_intern(context, "nowhere:1")) == 0);
+}
+
+static void short_rows_say_the_same(void) {
+  Context context;
+  context_init(&context);
+  CHECK(context_protect(&context, check_short_rows, &context));
+  context_release(&context);
+}
+
 /* ---- damaged tables ---- */
 
 typedef struct Damaged {
@@ -72,6 +133,7 @@ static void read_damaged(void *argument) {
   Table *table = table_read(&damaged->context, damaged->text, damaged->length, 0);
   OriginTexts texts;
   for (uint64_t i = 1; table_get(table, i, &texts);) i++;
+  table_row_of_callsite(table, str_intern(&damaged->context, "f:3"));
 }
 
 static ErrorKind error_of(const char *text, size_t length) {
@@ -83,9 +145,10 @@ static ErrorKind error_of(const char *text, size_t length) {
   return kind;
 }
 
-static const char small_table[] = TABLE_HEADING
-    "files 1\n0 m.py\nnames 2\nf\nP\nframes 1\n1 5 2\ninner 1\n1\ncalls 1\n1 0\n"
-    "outer 2\n1 3 1 0\n+1\nways 1\n1 1\norigins 2\n1\n1\n";
+#define SMALL_UP_TO_OUTER(heading) heading "files 1\n0 m.py\nnames 2\nf\nP\nframes 1\n1 5 2\ninner 1\n1\ncalls 1\n1 0\n"
+
+static const char small_table[] = SMALL_UP_TO_OUTER(TABLE_HEADING) "outer 3\n1 3 1 0\n+1*2\nways 1\n1 1\n"
+                                                                   "origins 4\n1 s2-9\n1\n1 s m2\n=2 m1\n";
 
 static void damaged_tables_are_told(void) {
   CHECK(error_of(small_table, sizeof small_table - 1) == ERROR_NONE);
@@ -106,7 +169,17 @@ static void damaged_tables_are_told(void) {
       TABLE_HEADING "files 0\nnames 1\nf\nframes 0\ninner 0\ncalls 0\nouter 1\n0 0 1 1\nways 0\norigins 0\n",
       TABLE_HEADING "files 0\nnames 0\nframes 1\n0 0 1\ninner 0\ncalls 0\nouter 0\nways 0\norigins 0\n",
       TABLE_HEADING "files 2000000000\n",
-      "j2o origins 3\n",
+      "j2o origins 4\n",
+      "j2o origins 0\n",
+      /* more rows than a run may stand for, or than there are; none; what the version before did not have */
+      SMALL_UP_TO_OUTER(TABLE_HEADING) "outer 18\n1 3 1 0\n+1*17\nways 1\n1 1\norigins 0\n",
+      SMALL_UP_TO_OUTER(TABLE_HEADING) "outer 3\n1 3 1 0\n+1*3\nways 1\n1 1\norigins 0\n",
+      SMALL_UP_TO_OUTER(TABLE_HEADING) "outer 2\n1 3 1 0\n+1*0\nways 1\n1 1\norigins 0\n",
+      SMALL_UP_TO_OUTER("j2o origins 2\n") "outer 3\n1 3 1 0\n+1*2\nways 1\n1 1\norigins 0\n",
+      /* a row like one that is not before it */
+      SMALL_UP_TO_OUTER(TABLE_HEADING) "outer 1\n1 3 1 0\nways 1\n1 1\norigins 2\n=1\n1 1\n",
+      SMALL_UP_TO_OUTER(TABLE_HEADING) "outer 1\n1 3 1 0\nways 1\n1 1\norigins 2\n1 1\n=0\n",
+      SMALL_UP_TO_OUTER("j2o origins 2\n") "outer 1\n1 3 1 0\nways 1\n1 1\norigins 2\n1 1\n=1\n",
   };
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) CHECK(error_of(wrong[i], strlen(wrong[i])) == ERROR_FORMAT);
 }
@@ -227,6 +300,7 @@ static void metadata_is_rewritten_and_nothing_else(void) {
 
 const Test table_tests[] = {
     {"origins_come_back_as_they_were", origins_come_back_as_they_were},
+    {"short_rows_say_the_same", short_rows_say_the_same},
     {"damaged_tables_are_told", damaged_tables_are_told},
     {"metadata_is_rewritten_and_nothing_else", metadata_is_rewritten_and_nothing_else},
     {0},

@@ -292,7 +292,7 @@ def test_a_compact_original_gives_a_compact_result(tmp_path):
     _core.tool_output(["j2o", "compact", str(tmp_path / "full.onnx"), "-o", str(tmp_path / "compact.onnx")])
     compact = onnx.load(tmp_path / "compact.onnx")
     _, result, _ = graft(tmp_path, compact, model(chain(*STEPS), tensors=TENSORS))
-    assert entries(result.graph.node[0]).keys() == {"j2o", OURS + "callsite", OURS + "grafted"}
+    assert entries(result.graph.node[0]).keys() == {OURS + "callsite", OURS + "grafted"}
     assert OURS + "provenance" in entries(result)
     code, output, _ = _core.tool_output(
         ["j2o", "inspect", str(tmp_path / "out.onnx"), "--line", "model.py:12", "--json"]

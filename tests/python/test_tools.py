@@ -120,8 +120,9 @@ def test_models_without_full_provenance_are_copied(tool, exports, tmp_path):
 def test_compact_models_are_valid(exports):
     model = onnx.load(exports / "compact.onnx")
     onnx.checker.check_model(model, full_check=True)
-    keys = ["pkg.jax2onnx.callsite", "j2o"]  # a line that any viewer shows, and the row of the table
-    assert all([entry.key for entry in node.metadata_props] == keys for node in model.graph.node)
+    # A line that any viewer shows, and the row of the table where the line does not tell it.
+    keys = [[entry.key for entry in node.metadata_props] for node in model.graph.node]
+    assert all(found[0] == "pkg.jax2onnx.callsite" and found[1:] in ([], ["j2o"]) for found in keys)
 
 
 def test_a_result_may_replace_its_source_or_go_to_standard_output(exports, tmp_path):
@@ -158,7 +159,7 @@ def test_the_levels_can_be_chosen_by_the_environment(exports, tmp_path, monkeypa
     monkeypatch.setenv("JAX2ONNX_STACKTRACE_DETAIL", "compact")
     model = to_onnx(Wave(), [("B", 3)])
     assert model.metadata_props[-1].key == "pkg.jax2onnx.provenance"
-    assert model.metadata_props[-1].value.startswith("j2o origins 2\n")
+    assert model.metadata_props[-1].value.startswith("j2o origins 3\n")
 
 
 def straight_program(count):
@@ -177,7 +178,7 @@ def test_compact_costs_less_than_the_graph_itself(tmp_path):
         path = tmp_path / f"{level}.onnx"
         to_onnx(program, [("B", 128)], stacktrace_metadata=level, return_mode="file", output_path=path)
         sizes[level] = path.stat().st_size
-    assert sizes["compact"] <= 1.9 * sizes["off"], sizes
+    assert sizes["compact"] <= 1.6 * sizes["off"], sizes
 
 
 # ---- inspect ----

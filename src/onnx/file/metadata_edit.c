@@ -155,7 +155,29 @@ static bool has_reference(Wire message, uint64_t metadata) {
   return false;
 }
 
-/* They become the number of a row; a node keeps its callsite, which other viewers show. */
+/* The number of an origin's row. A node keeps its callsite, which other viewers show; where that tells the row, it is
+ * all. So it takes two walks: when the second begins, the table is whole. */
+static void add_row(MessageEditor *editor, Builder *out, Message kind, OriginTexts texts) {
+  TableWriter *writer = labelling(editor)->writer;
+  uint32_t row = table_add(writer, texts);
+  int field = entry_field(kind);
+  if (kind == MESSAGE_NODE) {
+    add_entry(out, field, full_keys[CALLSITE], texts.callsite, str_length(texts.callsite));
+    if (table_tells_by_callsite(writer, texts.callsite)) return;
+  }
+  char number[16];
+  int length = snprintf(number, sizeof number, "%u", row);
+  add_entry(out, field, METADATA_REFERENCE, number, (size_t)length);
+}
+
+static void walk_twice(MessageEditor *editor) {
+  messages_walk(editor);
+  editor->edits.count = 0;
+  editor->changes = 0;
+  messages_walk(editor);
+}
+
+/* The entries of the full level become the number of a row. */
 static void compact_message(MessageEditor *editor, Message kind, Wire message) {
   FullEntries all = {.start = NULL};
   if (has_origin(kind) && has_reference(message, metadata_field(kind))) labelling(editor)->is_stray = true;
@@ -170,13 +192,9 @@ static void compact_message(MessageEditor *editor, Message kind, Wire message) {
   Str values[FULL_KEYS];
   full_values(editor->context, &texts, NULL, values);
   if (values[NAMESPACE] != value_text(editor, &all, NAMESPACE)) return;
-  char number[16];
-  int length = snprintf(number, sizeof number, "%u", table_add(labelling(editor)->writer, texts));
   Builder text;
   builder_init(&text, editor->context);
-  int field = entry_field(kind);
-  if (kind == MESSAGE_NODE) add_entry(&text, field, full_keys[CALLSITE], texts.callsite, str_length(texts.callsite));
-  add_entry(&text, field, METADATA_REFERENCE, number, (size_t)length);
+  add_row(editor, &text, kind, texts);
   add_edit(editor, all.start, all.end, &text);
   editor->changes++;
 }
@@ -209,23 +227,38 @@ static const Builder *expanded_entries(MessageEditor *editor, uint64_t number, i
   return text;
 }
 
+/* The row of a node that has no number: where it has a callsite and nothing that goes with that elsewhere. */
+static uint64_t row_of_callsite(MessageEditor *editor, const Entry *callsite, bool has_plugin) {
+  if (!callsite->end || has_plugin) return 0;
+  const char *text = (const char *)callsite->value.data;
+  return table_row_of_callsite(labelling(editor)->table, str_intern_sized(editor->context, text, callsite->value.size));
+}
+
 static void expand_message(MessageEditor *editor, Message kind, Wire message) {
   if (!has_origin(kind)) return;
   Field field;
-  Entry before = {.end = NULL};
+  Entry before = {.end = NULL}, callsite = {.end = NULL};
+  bool has_reference = false, has_plugin = false;
   while (wire_next(&message, &field)) {
     if (field.key != metadata_field(kind)) continue;
     Entry entry = read_entry(&message, &field);
     if (is_key(&entry, METADATA_REFERENCE)) {
       uint64_t number = reference_number((const char *)entry.value.data, entry.value.size);
-      const Builder *text = expanded_entries(editor, number, (int)(field.key >> 3));
+      const Builder *text = expanded_entries(editor, number, entry_field(kind));
       if (!text) wire_fail(&message, field.start, "an unknown origin");
       bool doubled = before.end == entry.start && is_key(&before, full_keys[CALLSITE]);
       add_edit(editor, doubled ? before.start : entry.start, entry.end, text);
       editor->changes++;
+      has_reference = true;
     }
+    if (is_key(&entry, full_keys[CALLSITE])) callsite = entry;
+    has_plugin = has_plugin || is_key(&entry, full_keys[PLUGIN]);
     before = entry;
   }
+  uint64_t row = has_reference || kind != MESSAGE_NODE ? 0 : row_of_callsite(editor, &callsite, has_plugin);
+  if (!row) return;
+  add_edit(editor, callsite.start, callsite.end, expanded_entries(editor, row, entry_field(kind)));
+  editor->changes++;
 }
 
 typedef struct TablePlace {
@@ -260,7 +293,7 @@ Rewritten model_compact(Context *context, const void *bytes, size_t size) {
   Labelling data = {.writer = table_writer_new(context)};
   MessageEditor editor = {.context = context, .bytes = bytes, .size = size, .visit = compact_message, .data = &data};
   TablePlace place = find_table(whole_message(&editor));
-  if (!place.found) messages_walk(&editor);
+  if (!place.found) walk_twice(&editor);
   if (data.is_stray) { /* a number without a table would be taken for a row of ours: the model stays as it is */
     editor.edits.count = 0;
     editor.changes = 0;
@@ -324,11 +357,7 @@ static bool add_reference(MessageEditor *editor, Builder *out, Message kind, con
   }
   full_values(editor->context, &texts, NULL, values);
   if (values[NAMESPACE] != found[NAMESPACE]) return false;
-  char number[16];
-  int length = snprintf(number, sizeof number, "%u", table_add(labelling(editor)->writer, texts)),
-      field = entry_field(kind);
-  if (kind == MESSAGE_NODE) add_entry(out, field, full_keys[CALLSITE], texts.callsite, str_length(texts.callsite));
-  add_entry(out, field, METADATA_REFERENCE, number, (size_t)length);
+  add_row(editor, out, kind, texts);
   return true;
 }
 
@@ -373,7 +402,8 @@ static void relabel_message(MessageEditor *editor, Message kind, Wire message) {
 Rewritten model_relabel(Context *context, const void *bytes, size_t size, const Model *model, bool compact) {
   Labelling data = {.model = model, .writer = compact ? table_writer_new(context) : NULL};
   MessageEditor editor = {.context = context, .bytes = bytes, .size = size, .visit = relabel_message, .data = &data};
-  messages_walk(&editor);
+  if (compact) walk_twice(&editor);
+  else messages_walk(&editor);
   return messages_edit(&editor);
 }
 
@@ -383,26 +413,37 @@ typedef struct Unfolding {
   Context *context;
   Table *table;
   Map namespaces; /* of modules: many nodes share one */
-  Str keys[FULL_KEYS];
+  Str keys[FULL_KEYS], reference;
 } Unfolding;
 
+static size_t find_key(const MetadataList *list, Str key) {
+  size_t at = 0;
+  while (at < list->count && list->items[at].key != key) at++;
+  return at;
+}
+
+/* The entries of an origin take the place of the `count` entries from `at` on, which are one or two. */
+static void unfold_at(Unfolding *unfolding, MetadataList *list, size_t at, size_t count, const OriginTexts *texts) {
+  Str values[FULL_KEYS];
+  full_values(unfolding->context, texts, &unfolding->namespaces, values);
+  list->items[at] = (Metadata){unfolding->keys[CALLSITE], values[CALLSITE]};
+  if (count > 1) list->items[at + 1] = (Metadata){unfolding->keys[PLUGIN], values[PLUGIN]};
+  for (size_t k = count > 1 ? STACKTRACE : PLUGIN; k < FULL_KEYS; k++) {
+    if (values[k]) array_push(unfolding->context, list, ((Metadata){unfolding->keys[k], values[k]}));
+  }
+}
+
 static void unfold(Unfolding *unfolding, MetadataList *list) {
-  for (size_t i = 0; i < list->count; i++) {
-    OriginTexts texts;
-    Str reference = list->items[i].value;
-    if (!str_is(list->items[i].key, METADATA_REFERENCE)) continue;
-    if (!table_get(unfolding->table, reference_number(reference, str_length(reference)), &texts)) continue;
-    Str values[FULL_KEYS];
-    full_values(unfolding->context, &texts, &unfolding->namespaces, values);
-    if (i && list->items[i - 1].key == unfolding->keys[CALLSITE]) i--;
-    list->items[i] = (Metadata){unfolding->keys[CALLSITE], values[CALLSITE]};
-    size_t at = i + 1; /* the next entry that may be written over: the reference behind a callsite */
-    bool is_free = at < list->count && str_is(list->items[at].key, METADATA_REFERENCE);
-    if (is_free) list->items[at] = (Metadata){unfolding->keys[PLUGIN], values[PLUGIN]};
-    for (size_t k = is_free ? STACKTRACE : PLUGIN; k < FULL_KEYS; k++) {
-      if (values[k]) array_push(unfolding->context, list, ((Metadata){unfolding->keys[k], values[k]}));
-    }
-    return;
+  OriginTexts texts;
+  size_t callsite = find_key(list, unfolding->keys[CALLSITE]), reference = find_key(list, unfolding->reference);
+  if (reference < list->count) {
+    Str number = list->items[reference].value;
+    if (!table_get(unfolding->table, reference_number(number, str_length(number)), &texts)) return;
+    bool behind = reference && list->items[reference - 1].key == unfolding->keys[CALLSITE];
+    unfold_at(unfolding, list, behind ? reference - 1 : reference, behind ? 2 : 1, &texts);
+  } else if (callsite < list->count && find_key(list, unfolding->keys[PLUGIN]) == list->count) {
+    uint32_t row = table_row_of_callsite(unfolding->table, list->items[callsite].value);
+    if (row && table_get(unfolding->table, row, &texts)) unfold_at(unfolding, list, callsite, 1, &texts);
   }
 }
 
@@ -419,6 +460,7 @@ void model_unfold(Model *model, size_t limit) {
     Unfolding unfolding = {.context = model->context,
                            .table = table_read(model->context, value, str_length(value), limit)};
     for (size_t k = 0; k < FULL_KEYS; k++) unfolding.keys[k] = str_intern(model->context, full_keys[k]);
+    unfolding.reference = str_intern(model->context, METADATA_REFERENCE);
     model_each_graph(model, unfold_graph, &unfolding);
     memmove(&model->metadata.items[i], &model->metadata.items[i + 1],
             (model->metadata.count - i - 1) * sizeof *model->metadata.items);

@@ -105,9 +105,12 @@ void put_node_provenance(ProvenanceWriter *writer, Encoder *encoder, const Node 
     put_shared_origin(writer, encoder, node->origin);
     return;
   }
-  put_reference(writer, encoder, FIELD_NODE_METADATA_PROPS, node->scratch);
   render_callsite(writer->provenance, &writer->text, node->origin);
-  put_entry(encoder, FIELD_NODE_METADATA_PROPS, METADATA_PREFIX "callsite", builder_text(&writer->text));
+  Str callsite = rendered(writer);
+  if (!table_tells_by_callsite(writer->table, callsite)) {
+    put_reference(writer, encoder, FIELD_NODE_METADATA_PROPS, node->scratch);
+  }
+  put_entry(encoder, FIELD_NODE_METADATA_PROPS, METADATA_PREFIX "callsite", callsite);
 }
 
 void put_initializer_provenance(ProvenanceWriter *writer, Encoder *encoder, const Value *value) {
