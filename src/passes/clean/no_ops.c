@@ -159,11 +159,42 @@ static bool same_numbers(const Tensor *tensor, const int64_t *numbers, size_t co
          (count == 0 || memcmp(tensor->data, numbers, tensor->size) == 0);
 }
 
+/* Is one shape the other with axes of size 1 put in? axes receives which. */
+static bool puts_in_axes(Type shorter, Type longer, int64_t *axes, size_t *count) {
+  uint32_t next = 0;
+  *count = 0;
+  for (uint32_t i = 0; i < longer.rank; i++) {
+    if (next < shorter.rank && dim_equal(longer.dims[i], shorter.dims[next])) next++;
+    else if (dim_is(longer.dims[i], 1)) axes[(*count)++] = i;
+    else return false;
+  }
+  return next == shorter.rank;
+}
+
+/* Several sizes known only at run time, which no Reshape to constant numbers can say: axes are put in or left out. */
+static void change_axes_at_once(Rewriter *rewriter, Node *node, Node *inner) {
+  Type from = input_type(inner, 0), to = output_type(node);
+  int64_t axes[MAX_RANK];
+  size_t count;
+  bool longer = to.rank > from.rank;
+  if (from.rank > MAX_RANK || node_input(node, 0)->uses->next) return;
+  if (!puts_in_axes(longer ? from : to, longer ? to : from, axes, &count) || count == 0) return;
+  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  Value *inputs[] = {node_input(inner, 0), rewrite_constant_ints(rewriter, node, axes, count, node->origin)};
+  Node *change = graph_node(node->graph, origin, longer ? OP_Unsqueeze : OP_Squeeze, inputs, 2, &to, 1, node);
+  replace(rewriter, node, change->outputs[0]);
+  rewrite_drop_unused(rewriter, inner, change);
+}
+
 /* One Reshape of what the first node read. */
 static void reshape_at_once(Rewriter *rewriter, Node *node, Node *inner) {
   Type from = input_type(inner, 0), to = output_type(node);
   int64_t numbers[MAX_RANK];
-  if (to.rank > MAX_RANK || !reshape_numbers(from, to, numbers)) return;
+  if (to.rank > MAX_RANK) return;
+  if (!reshape_numbers(from, to, numbers)) {
+    change_axes_at_once(rewriter, node, inner);
+    return;
+  }
   if (node_is(node, OP_Reshape)) {
     if (!same_numbers(constant_of(node_input(node, 1)), numbers, to.rank)) {
       use_set(&node->inputs[1], rewrite_constant_ints(rewriter, node, numbers, to.rank, node->origin));

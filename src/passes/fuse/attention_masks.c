@@ -173,24 +173,38 @@ static Value *number_like(Match *match, double number, int64_t rows) {
   return match_constant(match, tensor);
 }
 
-/* The shape of what is computed from both, over the last axes of the scores; false when it is more than theirs. */
-static bool mask_shape(const Scores *scores, Dim dims[4], uint32_t *rank) {
-  *rank = 2;
+/* Every size is 1 or that of the scores, and the columns are there. */
+static bool has_shape_of_scores(const Scores *scores) {
+  const Value *parts[] = {scores->mask, scores->bias};
+  bool has_columns = dim_is(columns_of(scores), 1);
+  for (size_t p = 0; p < 2; p++) {
+    if (!parts[p]) continue;
+    Type type = parts[p]->type;
+    if (own_rank(type) > scores->type.rank) return false;
+    for (uint32_t i = 1; i <= type.rank && i <= scores->type.rank; i++) {
+      Dim size = type.dims[type.rank - i];
+      if (dim_is(size, 1)) continue;
+      if (!dim_equal(size, scores->type.dims[scores->type.rank - i])) return false;
+      has_columns = has_columns || i == 1;
+    }
+  }
+  return has_columns;
+}
+
+/* The shape of what is computed from both. */
+static uint32_t mask_shape(const Scores *scores, Dim dims[4]) {
+  uint32_t rank = 2;
   for (int i = 0; i < 4; i++) dims[i] = dim_of(1);
   const Value *parts[] = {scores->mask, scores->bias};
   for (size_t p = 0; p < 2; p++) {
     if (!parts[p]) continue;
     Type type = parts[p]->type;
-    if (type.rank > 4 || own_rank(type) > scores->type.rank) return false;
-    if (type.rank > *rank) *rank = type.rank;
-    for (uint32_t i = 1; i <= type.rank && i <= scores->type.rank; i++) {
-      Dim size = type.dims[type.rank - i];
-      if (dim_is(size, 1)) continue;
-      if (!dim_equal(size, scores->type.dims[scores->type.rank - i])) return false;
-      dims[4 - i] = size;
+    if (type.rank > rank) rank = type.rank;
+    for (uint32_t i = 1; i <= type.rank; i++) {
+      if (!dim_is(type.dims[type.rank - i], 1)) dims[4 - i] = type.dims[type.rank - i];
     }
   }
-  return true;
+  return rank;
 }
 
 /* A column of zeros, one for each query, whose number is known only at run time. */
@@ -234,15 +248,13 @@ static Value *added_bias(Match *match, const Scores *scores) {
   return EMIT_BEFORE(match, OP_Where, type, numbers.mask, inverted ? least : zero, inverted ? zero : least)->outputs[0];
 }
 
-/* The bias, with the fill where the mask puts scores out. NULL when it cannot be made. */
+/* The bias, with the fill where the mask puts scores out. */
 static Value *added_mask(Match *match, const Scores *scores) {
   Dim dims[4];
-  uint32_t rank;
-  if (!mask_shape(scores, dims, &rank)) return NULL;
+  uint32_t rank = mask_shape(scores, dims);
   uint32_t given = scores->mask ? scores->mask->type.rank : 0;
   if (scores->bias && scores->bias->type.rank > given) given = scores->bias->type.rank;
   bool has_rows = dim_equal(dims[2], rows_of(scores)) && given >= 2;
-  if (!dim_equal(dims[3], columns_of(scores))) return NULL;
   Dim rows = rows_of(scores);
   dims[2] = rows;
   Value *zeros = has_rows                ? number_like(match, 0, 0)
@@ -260,17 +272,24 @@ static Value *added_mask(Match *match, const Scores *scores) {
 
 /* Leading axes of size 1 beyond those of the scores are left out. */
 static Value *of_rank_of_scores(Match *match, const Scores *scores, Value *mask) {
-  int64_t axes[4] = {0, 1, 2, 3};
-  if (mask->type.rank <= scores->type.rank || mask->type.rank > 4) return mask;
+  int64_t axes[MAX_RANK];
+  if (!mask || mask->type.rank <= scores->type.rank || mask->type.rank > MAX_RANK) return mask;
   uint32_t more = mask->type.rank - scores->type.rank;
+  for (uint32_t i = 0; i < more; i++) axes[i] = i;
   Type type = {.dtype = mask->type.dtype, .rank = scores->type.rank, .dims = mask->type.dims + more};
   Value *left_out = rewrite_constant_ints(match->rewriter, match->root, axes, more, match->root->origin);
   return EMIT_BEFORE(match, OP_Squeeze, type, mask, left_out)->outputs[0];
 }
 
 bool attention_mask(Match *match, const Scores *scores, MaskUse use, Value **mask) {
-  *mask = use == MASK_KEPT ? kept_mask(match, scores) : use == MASK_ADDED ? added_mask(match, scores) : NULL;
-  if (*mask) *mask = of_rank_of_scores(match, scores, *mask);
+  *mask = NULL;
+  if (use == MASK_KEPT) *mask = of_rank_of_scores(match, scores, kept_mask(match, scores));
+  if (use == MASK_ADDED && has_shape_of_scores(scores)) {
+    Scores own = *scores;
+    own.mask = of_rank_of_scores(match, scores, scores->mask);
+    own.bias = of_rank_of_scores(match, scores, scores->bias);
+    *mask = added_mask(match, &own);
+  }
   return use != MASK_UNFIT && (*mask || (use != MASK_ADDED && use != MASK_KEPT));
 }
 
