@@ -77,7 +77,10 @@ Value *constant_cast(Lowering *l, const Tensor *tensor, DType to) {
     return dtype_is_integer(to) || (exact && dtype_is_float(to)) ? constant_integer(l, to, integer) : NULL;
   }
   if (!dtype_is_float(tensor->dtype) || !dtype_is_float(to)) return NULL;
-  return literal_double(tensor, &real) ? constant_scalar(l, to, real) : NULL;
+  if (!literal_double(tensor, &real)) return NULL;
+  Tensor *cast = arena_copy(&l->context->arena, tensor_scalar(l, to, real), sizeof *cast);
+  if (dtype_bits(to) > dtype_bits(tensor->dtype)) cast->precision = tensor->dtype;
+  return constant(l, cast);
 }
 
 Value *constant_ints(Lowering *l, const int64_t *values, size_t count) {

@@ -65,5 +65,5 @@ Value *emit_around(Lowering *l, Here here, Op op, Type type, Value *const *input
   }
   bool back = type.dtype == from;
   Value *result = emit_value(l, here, op, back ? type_with(type, compute) : type, cast, count);
-  return cast_to(l, result, type.dtype);
+  return narrow_to(l, result, type.dtype);
 }

@@ -181,6 +181,8 @@ Value *slice_at(Lowering *l, Value *value, Type type, const Dim *starts, const D
                 const int64_t *axes, size_t count);
 Value *concat_at(Lowering *l, Value *const *values, size_t count, int64_t axis, Type type);
 Value *cast_to(Lowering *l, Value *value, DType dtype); /* ONNX Cast; nothing when the type is the same */
+/* The same for a result that was computed in a wider type than the program's: passes may leave out the rounding. */
+Value *narrow_to(Lowering *l, Value *value, DType dtype);
 /* A reducing operator over axes, which are dropped; cast around types it has no kernel for (reductions.c). */
 Value *reduce_along(Lowering *l, Here here, Op op, Value *value, const int64_t *axes, size_t count);
 #define EMIT_REDUCED(l, op, value, axes, count) reduce_along((l), HERE, (op), (value), (axes), (count))

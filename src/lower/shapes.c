@@ -15,6 +15,12 @@ Value *cast_to(Lowering *l, Value *value, DType dtype) {
   return cast;
 }
 
+Value *narrow_to(Lowering *l, Value *value, DType dtype) {
+  bool is_half = dtype == DTYPE_BFLOAT16 || dtype == DTYPE_FLOAT16;
+  if (!is_half || value->type.dtype != DTYPE_FLOAT32 || value->tensor) return cast_to(l, value, dtype);
+  return EMIT(l, OP_Narrow, type_with(value->type, dtype), value);
+}
+
 /* One unknown dimension is left to Reshape as -1; unchanged leading ones as 0. Only then is a shape computed. */
 static Value *reshape_target(Lowering *l, Type from, const Dim *dims, size_t rank) {
   int64_t *numbers = arena_new_array(&l->context->arena, rank, int64_t);

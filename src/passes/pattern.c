@@ -117,6 +117,11 @@ static bool match_reshaped(Match *match, const Goal *goal) {
   return false;
 }
 
+static DType precision_of(const Value *constant) {
+  const Tensor *tensor = unread_constant_of(constant);
+  return tensor && tensor->precision ? tensor->precision : constant->type.dtype;
+}
+
 static bool match_goals(Match *match, const Goal *goal) {
   if (!goal) return true;
   const Pattern *pattern = goal->pattern;
@@ -126,7 +131,7 @@ static bool match_goals(Match *match, const Goal *goal) {
     case PATTERN_CONSTANT: return unread_constant_of(goal->value) && match_with_slot(match, goal, goal->rest);
     case PATTERN_UNIFORM: return uniform_number(goal->value, &number) && match_with_slot(match, goal, goal->rest);
     case PATTERN_NUMBER:
-      return uniform_number(goal->value, &number) && near_number(goal->value->type.dtype, number, pattern->number) &&
+      return uniform_number(goal->value, &number) && near_number(precision_of(goal->value), number, pattern->number) &&
              match_with_slot(match, goal, goal->rest);
     case PATTERN_NODE: return match_node(match, goal);
     case PATTERN_EITHER:

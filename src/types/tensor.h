@@ -13,6 +13,7 @@ typedef struct Tensor {
   const struct Moved *moved; /* how to make it, or NULL */
   size_t size;               /* bytes */
   Str name;                  /* readable name (a parameter's path), or NULL */
+  DType precision;           /* of the program, where a lower one was widened; DTYPE_NONE: that of dtype */
   Str made_of; /* of one that was computed at export: the names of the weights, separated by commas; or NULL */
 } Tensor;
 

@@ -52,7 +52,7 @@ Value *emit_where(Lowering *l, Here here, Value *condition, Value *a, Value *b) 
   if (compute == DTYPE_NONE) unsupported(l, "ONNX Runtime cannot select between values of type %s", dtype_name(dtype));
   Value *const values[] = {condition, cast_to(l, a, compute), cast_to(l, b, compute)};
   Type type = type_with(broadcast_shape(l, values, 3), compute);
-  return cast_to(l, emit_value(l, here, OP_Where, type, values, 3), dtype);
+  return narrow_to(l, emit_value(l, here, OP_Where, type, values, 3), dtype);
 }
 
 Value *emit_polynomial(Lowering *l, Here here, Value *x, const double *coefficients, size_t count) {
@@ -88,4 +88,4 @@ Value *native_input(Lowering *l, size_t index) {
   return input_type(l, index).dtype == DTYPE_FLOAT16 ? input(l, index) : wide_input(l, index);
 }
 
-void bind_narrow(Lowering *l, Value *value) { bind(l, 0, cast_to(l, value, output_type(l, 0).dtype)); }
+void bind_narrow(Lowering *l, Value *value) { bind(l, 0, narrow_to(l, value, output_type(l, 0).dtype)); }

@@ -24,6 +24,18 @@ static Value *float_to_integer(Lowering *l, Value *x, DType to) {
   return EMIT_WHERE(l, past, integer_like(l, cast, is_signed ? INT64_MAX : -1), cast);
 }
 
+/* JAX adds halves up in float32 and converts the sum, or the mean, back: that is one function of halves, with a
+ * rounding at its end as any other, and not one that the program asked for. */
+static bool is_sum_of_halves(const Value *value, DType half) {
+  const Node *node = value->producer;
+  while (node && (node_is(node, OP_Div) || node_is(node, OP_Mul) || node_has(node, RENAMES))) {
+    if (node_input(node, 1) && !node_has(node, RENAMES) && !node_input(node, 1)->tensor) return false;
+    node = node_input(node, 0)->producer;
+  }
+  const Node *cast = node && node_has(node, REDUCES) ? node_input(node, 0)->producer : NULL;
+  return cast && node_is(cast, OP_Cast) && node_input(cast, 0)->type.dtype == half;
+}
+
 static void lower_convert_element_type(Lowering *l) {
   Value *x = input(l, 0);
   DType from = x->type.dtype, to = output_type(l, 0).dtype;
@@ -37,8 +49,9 @@ static void lower_convert_element_type(Lowering *l) {
   if (onnx_dtype(from) == 0 || onnx_dtype(to) == 0) {
     unsupported(l, "ONNX has no type for a conversion from %s to %s", dtype_name(from), dtype_name(to));
   }
-  bool saturates = dtype_is_float(from) && dtype_is_integer(to);
-  bind(l, 0, saturates ? float_to_integer(l, x, to) : cast_to(l, x, to));
+  if (dtype_is_float(from) && dtype_is_integer(to)) bind(l, 0, float_to_integer(l, x, to));
+  else if (is_sum_of_halves(x, to)) bind_narrow(l, x);
+  else bind(l, 0, cast_to(l, x, to));
 }
 
 /* clang-format off */

@@ -185,7 +185,7 @@ static Value *matrix_product(Lowering *l, const Dot *dot) {
   for (uint32_t i = 0; i + 1 < lhs->type.rank; i++) dims[rank++] = lhs->type.dims[i];
   if (rhs->type.rank > 1) dims[rank++] = rhs->type.dims[rhs->type.rank - 1];
   Value *result = EMIT(l, OP_MatMul, type_make(l->context, dot->dtype, dims, (uint32_t)rank), lhs, rhs);
-  result = cast_to(l, result, dot->type.dtype);
+  result = narrow_to(l, result, dot->type.dtype);
   bool adds_one = batch && left->free_count + right->free_count == 1;
   if (adds_one && dot->type.rank + 1 == result->type.rank) {
     int64_t axis = (int64_t)(batch + left->free_count);
@@ -238,7 +238,7 @@ static Value *outer_product(Lowering *l, const Dot *dot) {
   if (lhs->type.rank) lhs = add_ones(l, lhs, lhs->type.rank, dot->right.free_count);
   if (batch) rhs = add_ones(l, rhs, batch, dot->left.free_count);
   Value *result = EMIT(l, OP_Mul, type_with(dot->type, dot->dtype), lhs, rhs);
-  return cast_to(l, result, dot->type.dtype);
+  return narrow_to(l, result, dot->type.dtype);
 }
 
 /* A product of vectors for each batch element: multiplied and summed, which needs no axes of size 1. Of floats only:
@@ -252,7 +252,7 @@ static Value *vector_products(Lowering *l, const Dot *dot) {
   Value *rhs = cast_to(l, transpose_by(l, dot->rhs, order), dot->dtype);
   Value *products = EMIT(l, OP_Mul, lhs->type, lhs, rhs);
   for (size_t i = 0; i < contract; i++) axes[i] = (int64_t)(batch + i);
-  return cast_to(l, EMIT_REDUCED(l, OP_ReduceSum, products, axes, contract), dot->type.dtype);
+  return narrow_to(l, EMIT_REDUCED(l, OP_ReduceSum, products, axes, contract), dot->type.dtype);
 }
 
 static bool sums_over_empty_axis(const Dot *dot) {

@@ -37,7 +37,7 @@ Value *reduce_along(Lowering *l, Here here, Op op, Value *value, const int64_t *
   Value *result = emit_value(l, here, op, type, inputs, as_input ? 2 : 1);
   if (!as_input) node_set_ints(result->producer, "axes", axes, count);
   node_set_int(result->producer, "keepdims", 0);
-  return cast_to(l, result, dtype);
+  return narrow_to(l, result, dtype);
 }
 
 /* What an operator gives when there is nothing to reduce. */
@@ -120,7 +120,7 @@ static Value *extreme(Lowering *l, Op op, Value *value, const int64_t *axes, siz
     Value *magnitude = EMIT_REDUCED(l, OP_ReduceL1, value, axes, count);
     result = EMIT_AROUND(l, OP_Min, result->type, result, magnitude);
   }
-  return cast_to(l, from_ordered(l, result, dtype), dtype);
+  return narrow_to(l, from_ordered(l, result, dtype), dtype);
 }
 
 /* Is the sum of that many 32-bit integers exact in double precision? Unknown sizes are taken to be small. */

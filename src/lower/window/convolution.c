@@ -267,7 +267,7 @@ static void lower_convolution(Lowering *l) {
   Value *result = convolve(l, &c);
   int64_t permutation[MAX_RANK];
   for (uint32_t i = 0; i < type.rank; i++) permutation[out_spec[i]] = i;
-  bind(l, 0, transpose_by(l, cast_to(l, result, type.dtype), permutation));
+  bind(l, 0, transpose_by(l, narrow_to(l, result, type.dtype), permutation));
 }
 
 /* clang-format off */

@@ -147,7 +147,7 @@ Value *pool_windows(Lowering *l, Op op, Value *operand, const WindowAxis *axes) 
     Value *fill = constant(l, reduction_identity(l, op, compute));
     value = apply_padding(l, value, 2, space, layout.space, fill);
   }
-  value = cast_to(l, pool(l, op, value, space, layout.space, automatic), type.dtype);
+  value = narrow_to(l, pool(l, op, value, space, layout.space, automatic), type.dtype);
   Dim dims[MAX_RANK];
   int64_t inverse[MAX_RANK];
   for (uint32_t i = 0; i < type.rank; i++) {

@@ -376,6 +376,8 @@ static const Tensor *evaluate_cast(const Evaluation *evaluation) {
     if (!cast_element(x->dtype, to, load(x->dtype, (const char *)x->data + (size_t)i * width), &element)) return NULL;
     store(to, result_data(result) + (size_t)i * step, element);
   }
+  bool widened = dtype_is_float(x->dtype) && dtype_is_float(to) && dtype_bits(to) > dtype_bits(x->dtype);
+  if (widened) result->precision = x->dtype;
   return result;
 }
 

@@ -110,12 +110,16 @@ static Value *cast(Expansion *e, Value *value, DType dtype) {
   return node->outputs[0];
 }
 
+/* What it narrows is there: it is only rounded. */
+static Value *expand_narrow(Expansion *e) { return e->x; }
+
 typedef Value *Expand(Expansion *expansion);
 
 static Expand *const expansions[OP_COUNT] = {
     [OP_Erfc] = expand_erfc,
     [OP_Expm1] = expand_expm1,
     [OP_Log1p] = expand_log1p,
+    [OP_Narrow] = expand_narrow,
 };
 
 static void expand(Rewriter *rewriter, Node *node) {

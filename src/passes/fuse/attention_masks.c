@@ -14,8 +14,8 @@
 #include "types/moved.h"
 #include "types/numbers.h"
 
-static const double lowest_kept = -1e9; /* what is this low leaves nothing of a score beside another */
-static const double swallows = -1e30;   /* what a score vanishes in that is added to it */
+static const double lowest_kept = -9.9e8; /* what is this low, as -1e9 in bfloat16, leaves nothing of a score */
+static const double swallows = -1e30;     /* what a score vanishes in that is added to it */
 static const double not_quite_lowest = -0.7 * FLT_MAX;
 static const double least_added = -0.9 * FLT_MAX;
 

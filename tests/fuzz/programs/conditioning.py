@@ -10,8 +10,8 @@ program with all floats widened to float64.
 
 Statements marked exact (moving, comparing, choosing, integers) are not perturbed: ties reach them as they are. Three
 things change everywhere: the sign of a zero, because ONNX Runtime's Where does not keep it; numbers too small for full
-precision, which XLA takes for zeros; and float16, which ONNX Runtime may keep in single precision from one operator to
-the next. Special functions are right to the last place of 1, not of their result where that is near zero: JAX's lgamma
+precision, which XLA takes for zeros; and halves, which may be kept in single precision from one operator to the next, by
+ONNX Runtime or by the model itself. Special functions are right to the last place of 1, not of their result where that is near zero: JAX's lgamma
 of 1 is 4.8e-7 in single precision.
 
 And JAX has two answers: XLA simplifies what it compiles (a product with a boolean becomes a choice, which loses the
@@ -107,7 +107,7 @@ class Perturbed:
         bits = (bits ^ (bits >> 13)) * jnp.uint32(3266489917)
         sign = ((bits >> 16) % 3).astype(jnp.int32).reshape(value.shape) - 1
         step = sign.astype(value.dtype) * jnp.asarray(ULPS * EPSILON[name], value.dtype)
-        moved = value + value * step if rounds or name == "float16" else value
+        moved = value + value * step if rounds or name in ("float16", "bfloat16") else value
         moved = moved + step if special else moved
         moved = jnp.where(jnp.isfinite(moved), moved, value)
         if rounds and result and name == "float16":
