@@ -17,8 +17,9 @@ enum { X_SLOT, MAXIMUM, LENGTH, SUM, SHIFT, SHIFTED, TOTAL, LARGEST, EXP, DIFFER
 #define DIFFERENCE_OF(shift) OP_AT(DIFFERENCE, Sub, X, RESHAPED(SHIFTED, shift))
 /* JAX adds halves up in float32. */
 #define EXP_OF(shift) OP_AT(EXP, Exp, DIFFERENCE_OF(shift))
+#define WIDE_TOTAL_OF(shift) OP_AT(SUM, ReduceSum, OP(Cast, EXP_OF(shift)))
 #define TOTAL_OF(shift) \
-  EITHER(OP_AT(SUM, ReduceSum, EXP_OF(shift)), OP(Cast, OP_AT(SUM, ReduceSum, OP(Cast, EXP_OF(shift)))))
+  EITHER(OP_AT(SUM, ReduceSum, EXP_OF(shift)), EITHER(OP(Narrow, WIDE_TOTAL_OF(shift)), OP(Cast, WIDE_TOTAL_OF(shift))))
 /* A maximum that is not finite shifts by 0 instead. */
 #define FINITE_OR_0                                                                                               \
   OP_AT(SHIFT, Where, OP(Equal, OP(Sub, ANY(LARGEST), ANY(LARGEST)), NUMBER(0)), RESHAPED(LARGEST, LARGEST_OF_X), \
