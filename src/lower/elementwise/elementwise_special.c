@@ -10,7 +10,12 @@ static const double pi = 3.14159265358979323846, log_of_two = 0.6931471805599453
 static bool is_double(const Value *x) { return x->type.dtype == DTYPE_FLOAT64; }
 
 /* Stays whole for the passes, which write what is left as a formula last, in single precision at least. */
-static void lower_composite(Lowering *l) { bind(l, 0, EMIT_ROW(l, l->plugin->op, output_type(l, 0), input(l, 0))); }
+/* In its own type, but for bfloat16, whose neighbours are computed in float32 as well. */
+static void lower_composite(Lowering *l) {
+  Value *x = input(l, 0);
+  if (x->type.dtype == DTYPE_BFLOAT16) x = cast_to(l, x, DTYPE_FLOAT32);
+  bind_narrow(l, EMIT_ROW(l, l->plugin->op, x->type, x));
+}
 
 static Value *logarithm_of_one_plus(Lowering *l, Value *x) { return EMIT(l, OP_Log1p, x->type, x); }
 

@@ -1,6 +1,7 @@
 /* Composites become plain operators: one function a formula, in float32 where the composite is narrower. */
 #include <float.h>
 
+#include "onnx/facts/schema.h"
 #include "passes/expand/erfc_tables.inc"
 #include "passes/pattern.h"
 #include "types/numbers.h"
