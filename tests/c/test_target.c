@@ -52,7 +52,7 @@ static void what_a_target_can_do_is_not_worked_around(void) {
   static const struct {
     const char *input, *equation, *now, *plain;
   } rows[] = {
-      {"f16[3]", "%1:f16[3] = sign(%0) {}", "Cast Sign Cast", "Sign"},
+      {"f16[3]", "%1:f16[3] = sign(%0) {}", "Cast Sign Narrow", "Sign"},
       {"f32[3]", "%1:f32[] = reduce_max(%0) {axes=[0], out_sharding=None}", "ReduceMax ReduceL1 Min", "ReduceMax"},
       {"i64[3]", "%1:i64[] = reduce_max(%0) {axes=[0], out_sharding=None}", "TopK Squeeze", "ReduceMax"},
       {"i32[3]", "%1:i32[] = reduce_sum(%0) {axes=[0], out_sharding=None}", "Cast ReduceSum Cast", "ReduceSum"},
