@@ -10,9 +10,9 @@ program with all floats widened to float64.
 
 Statements marked exact (moving, comparing, choosing, integers) are not perturbed: ties reach them as they are. Three
 things change everywhere: the sign of a zero, because ONNX Runtime's Where does not keep it; numbers too small for full
-precision, which XLA takes for zeros; and halves, which may be kept in single precision from one operator to the next, by
-ONNX Runtime or by the model itself. Special functions are right to the last place of 1, not of their result where that is near zero: JAX's lgamma
-of 1 is 4.8e-7 in single precision.
+precision, which XLA takes for zeros; and halves, which may stay in single precision from one operator to the next, in
+ONNX Runtime or in the model itself. Special functions are right to the last place of 1, not of their result where that
+is near zero: JAX's lgamma of 1 is 4.8e-7 in single precision.
 
 And JAX has two answers: XLA simplifies what it compiles (a product with a boolean becomes a choice, which loses the
 product's NaN), op by op it does not. Either is right.
