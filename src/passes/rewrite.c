@@ -66,6 +66,14 @@ bool rewrite_end(Rewriter *rewriter) {
   return rewriter->changed;
 }
 
+void rewrite_take_name(Value *value, Value *from) {
+  if (!from->name_fixed) return;
+  value->name = from->name;
+  value->name_fixed = true;
+  from->name = NULL;
+  from->name_fixed = false;
+}
+
 bool rewrite_can_replace(const Value *old, const Value *replacement) {
   if (!value_is_output(old)) return true;
   return replacement->producer && replacement->graph == old->graph && !replacement->name_fixed &&

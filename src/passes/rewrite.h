@@ -35,6 +35,9 @@ bool rewrite_can_replace(const Value *old, const Value *replacement);
  * Identity, or the producer, or NULL when there is none. */
 Node *rewrite_replace(Rewriter *rewriter, Node *node, Value *replacement);
 
+/* The name that a graph's output has goes from one value to another. */
+void rewrite_take_name(Value *value, Value *from);
+
 /* Removes node when nothing uses it, its sites going to receiver (which may be NULL). */
 void rewrite_drop_unused(Rewriter *rewriter, Node *node, Node *receiver);
 

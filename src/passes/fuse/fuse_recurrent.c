@@ -409,12 +409,7 @@ static bool is_used(const Value *value) { return value && value->uses; }
 static void replace_result(Cell *cell, Value *old, Value *result, const int64_t *axes) {
   size_t count = cell->hidden->type.rank == 2 ? 1 : 2;
   Value *value = with_axes(cell, result, axes, count, old->type, OP_Squeeze);
-  if (old->name_fixed) {
-    value->name = old->name;
-    value->name_fixed = true;
-    old->name_fixed = false;
-    old->name = NULL;
-  }
+  rewrite_take_name(value, old);
   value_replace(old, value);
 }
 

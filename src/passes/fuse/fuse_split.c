@@ -58,12 +58,7 @@ static size_t line_up(const Part *first, Part *parts) {
 }
 
 static void take_over(Value *old, Value *value) {
-  if (old->name_fixed) {
-    value->name = old->name;
-    value->name_fixed = true;
-    old->name_fixed = false;
-    old->name = NULL;
-  }
+  rewrite_take_name(value, old);
   value_replace(old, value);
 }
 

@@ -421,13 +421,7 @@ static Node *transpose_back(Layout *layout, Value *value, const AxisOrder *order
   AxisOrder inverse = order_inverse(*order);
   Node *back = new_transpose(layout, value, &inverse, producer->origin, producer->next);
   *map_slot_pointer(layout->rewriter.context, &layout->sunk, back) = back;
-  if (value->name_fixed) {
-    back->outputs[0]->name = value->name;
-    back->outputs[0]->name_fixed = true;
-    value->name = NULL;
-    value->name_fixed = false;
-    value->name = NULL;
-  }
+  rewrite_take_name(back->outputs[0], value);
   return back;
 }
 
