@@ -6,7 +6,9 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import os
 import sys
+import time
 import traceback
 from typing import Any
 
@@ -147,6 +149,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dump-passes", metavar="FOLDER", help="write the graph, as text, before and after each pass")
     parser.add_argument("--disable-pass", metavar="NAME", action="append", default=[], help="leave this pass out")
     parser.add_argument("--list-passes", action=_ListPasses, nargs=0, help="name the passes over the graph, and stop")
+    parser.add_argument(
+        "--report",
+        action="store_true",
+        help="also write the page of j2o report beside the model (.html), with --stacktrace=full unless that is given",
+    )
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="then run the function in JAX and the model in ONNX Runtime, and compare them",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors, show no progress")
     parser.add_argument("--debug", action="store_true", help="show Python's traceback when something fails")
     return parser
@@ -166,6 +178,9 @@ def _export(arguments: list[str]) -> int:
         options = _parser().parse_args(arguments)
     except SystemExit as end:  # argparse has printed the help or the error
         return OK if end.code in (None, 0) else USAGE
+    if options.report and options.stacktrace is None:
+        options.stacktrace = "full"
+    start = time.monotonic()
     try:
         target = parse_target(options.target)
         call = _call_arguments(options)
@@ -184,8 +199,34 @@ def _export(arguments: list[str]) -> int:
             return FAILED
         return complain(_described(error), FAILED)
     if not options.quiet:
-        print(_core.shown(options.output))
-    return OK
+        print("\n".join([_core.shown(options.output), *_summary(options, time.monotonic() - start)]), flush=True)
+    return _after_export(options)
+
+
+def _summary(options: argparse.Namespace, seconds: float) -> list[str]:
+    """What was made: the part of j2o inspect before the nodes, then what it took."""
+    if not os.path.isfile(options.output):  # a device or a pipe cannot be read again
+        return []
+    _, text, _ = _core.tool_output(["j2o", "inspect", "--color=never", "--", options.output])
+    size = os.path.getsize(options.output)
+    lines = text.decode().split("\nnodes\n")[0].splitlines()[1:]
+    return [*(line for line in lines if line), f"\n{size:,} bytes, {seconds:.1f} s"]
+
+
+def _after_export(options: argparse.Namespace) -> int:
+    """--report and --verify."""
+    if options.report:
+        page = os.path.splitext(options.output)[0] + ".html"
+        code, _, errors = _core.tool_output(["j2o", "report", "-o", page, "--", options.output])
+        if code:
+            return complain(errors.decode().removeprefix("j2o: ").rstrip(), FAILED)
+        if not options.quiet:
+            print(_core.shown(page), flush=True)
+    if not options.verify:
+        return OK
+    from jax2onnx._commands import verify
+
+    return verify.run([options.target, options.output, *(["--x64"] if options.x64 else [])])
 
 
 def _with_levels(arguments: list[str]) -> list[str]:

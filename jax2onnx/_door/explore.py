@@ -44,6 +44,7 @@ def explore(
     sources: Iterable[str | os.PathLike[str]] = (),
     source_roots: Iterable[str | os.PathLike[str]] = (),
     profile: str | os.PathLike[str] | None = None,
+    against: str | os.PathLike[str] | None = None,
     height: int = 720,
 ) -> Exploration:
     """Show a model and the program it came from side by side, in a notebook or as a page.
@@ -54,6 +55,7 @@ def explore(
         source_roots: folders in which files that the model names are read; without it that is the working folder
             alone, since a model may name any file of this machine.
         profile: a JSON file with times of nodes, as for ``j2o report --profile``.
+        against: the path of another model, to which this one is compared: what changed, by line and node.
         height: of the view in the notebook, in pixels.
     """
     if isinstance(model, (str, os.PathLike)):
@@ -61,7 +63,7 @@ def explore(
             raise FileNotFoundError(f"there is no model {os.fspath(model)!r}")
         held = _held_sources(os.fspath(model))
         if not held:
-            return _explored(os.fspath(model), sources, source_roots, profile, height)
+            return _explored(os.fspath(model), sources, source_roots, profile, against, height)
         name, content = os.path.basename(model), pathlib.Path(model).read_bytes() + held
     else:
         name, content = "model.onnx", model_bytes(model)
@@ -69,7 +71,7 @@ def explore(
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / name
         path.write_bytes(content)
-        return _explored(str(path), sources, source_roots, profile, height)
+        return _explored(str(path), sources, source_roots, profile, against, height)
 
 
 def _held_sources_of(content: bytes) -> bytes:
@@ -104,12 +106,15 @@ def _explored(
     sources: Iterable[str | os.PathLike[str]],
     source_roots: Iterable[str | os.PathLike[str]],
     profile: str | os.PathLike[str] | None,
+    against: str | os.PathLike[str] | None,
     height: int,
 ) -> Exploration:
     options = [word for source in sources for word in ("--source", os.fspath(source))]
     options += [word for root in source_roots for word in ("--source-root", os.fspath(root))]
     if profile is not None:
         options += ["--profile", os.fspath(profile)]
+    if against is not None:
+        options += ["--against", os.fspath(against)]
     code, page, errors = _core.tool_output(["j2o", "report", "-o", "-", *options, "--", path])
     if code:
         raise ValueError(errors.decode().removeprefix("j2o: ").rstrip())

@@ -117,7 +117,8 @@ def test_inputs_names_and_options(capsys):
     assert [value.name for value in model.graph.output] == ["product"]
     assert model.graph.name == "scaling"
     assert model.opset_import[0].version == 21
-    assert capsys.readouterr() == ("m.onnx\n", "")
+    out, err = capsys.readouterr()
+    assert out.startswith("m.onnx\n") and err == ""
 
 
 def test_the_graph_is_named_after_the_function():
@@ -234,6 +235,24 @@ def test_the_manual_page_has_every_command(capfd):
     assert page.startswith(".TH J2O 1")
     for section in ("j2o inspect", "j2o graft", "j2o completion"):
         assert f".SH {section}\n" in page
+
+
+def test_what_was_made_is_said(capsys):
+    export("program_under_test:named", "--input", "f32[B]", "--input", "f32[B]")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "m.onnx"
+    said = "\n".join(lines)
+    assert "named: 1 node" in said and "  image  f32[B]" in said and "logits  f32[B]" in said
+    assert lines[-1].startswith(f"{os.path.getsize('m.onnx'):,} bytes, ")
+
+
+def test_a_page_and_a_comparison_in_one_go(capsys):
+    export("program_under_test:scaled_sine", "--input", "f32[2]", "--report", "--verify")
+    with open("m.html") as page:
+        assert "scaled_sine" in page.read()
+    out, err = capsys.readouterr()
+    assert "\nm.html\n" in out and err == ""
+    assert "agree" in out.split("m.html\n")[1]
 
 
 def test_quiet_and_record(capsys):
@@ -359,7 +378,7 @@ def run(*arguments, **options):
 def test_export_then_inspect():
     target = ["export", "program_under_test.py:scaled_sine", "--input", "x:f32[B]", "--stacktrace=full", "-o", "m.onnx"]
     done = run(*target, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "m.onnx\n", "")
+    assert (done.returncode, done.stdout.splitlines()[0], done.stderr) == (0, "m.onnx", "")
     done = run("inspect", "m.onnx", capture_output=True, text=True)
     assert done.returncode == 0
     assert "at scaled_sine:6" in done.stdout

@@ -441,12 +441,22 @@ def test_explore_shows_the_page_in_a_frame(browser, tmp_path):
     assert jax2onnx.explore(path).html == jax2onnx.explore(str(path)).html
 
 
+def test_explore_compares_two_models(tmp_path):
+    before, after = tmp_path / "before.onnx", tmp_path / "after.onnx"
+    for path in (before, after):
+        onnx.save(full(), path)
+    compared = jax2onnx.explore(after, against=before)
+    assert "before.onnx" in compared.html and compared.html != jax2onnx.explore(after).html
+    with pytest.raises(ValueError, match=r"none\.onnx"):
+        jax2onnx.explore(after, against=tmp_path / "none.onnx")
+
+
 def test_explore_tells_what_cannot_be_shown(tmp_path):
     with pytest.raises(ValueError, match="not an ONNX model"):
         jax2onnx.explore(b"not a model at all")
     with pytest.raises(FileNotFoundError):
         jax2onnx.explore(tmp_path / "none.onnx")
-    with pytest.raises(TypeError, match="explore"):
+    with pytest.raises(TypeError, match="a model or the path of one is needed"):
         jax2onnx.explore(3)
 
 
