@@ -30,7 +30,7 @@ usage: jax2onnx export pkg.module:fn --input 'f32[2]' -o fn.onnx
 
   export    trace a function or model with JAX and write it as ONNX
   explain   from an error message of ONNX Runtime, TensorRT, OpenVINO or the checker to the lines it is about
-  verify    run a function in JAX and its model in ONNX Runtime, and find the first line where they part
+  verify    run a function in JAX and its model in ONNX Runtime, and find the first line where they differ
   profile   the time that ONNX Runtime takes, by line, function and operator; flame graph and trace
 
 Every command of j2o, the part that needs no Python, is a command of jax2onnx too:

@@ -1,4 +1,4 @@
-"""``jax2onnx verify``: a function in JAX, its model in ONNX Runtime, and the first line where they part."""
+"""``jax2onnx verify``: a function in JAX, its model in ONNX Runtime, and the first line where they differ."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ examples:
   jax2onnx verify model.py:fn fn.onnx
   jax2onnx verify mypackage.layers:mlp mlp.onnx --inputs batch.npz --rtol 1e-3
 
-exit codes: 0 they agree, 1 they part or the model cannot be read, 2 the command line is wrong
+exit codes: 0 they agree, 1 they differ or the model cannot be read, 2 the command line is wrong
 """
 
 
 def run(arguments: list[str]) -> int:
-    parser = command_parser("verify", "Finds the first line where a model and its JAX function part.", _EPILOG)
+    parser = command_parser("verify", "Finds the first line where a model and its JAX function differ.", _EPILOG)
     parser.add_argument("target", metavar="pkg.module:fn", help="the function or model that was exported")
     parser.add_argument("model", metavar="MODEL.onnx")
     add_original(parser)

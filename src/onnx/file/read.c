@@ -690,7 +690,7 @@ static bool looks_like_model(const unsigned char *bytes) {
 static Model *read_model(Context *context, const void *bytes, size_t size, bool is_marked) {
   if (size == 0) fail(context, ERROR_FORMAT, "not an ONNX model: there are no bytes");
   if (!looks_like_model(bytes)) {
-    fail(context, ERROR_FORMAT, "not an ONNX model: it begins with something else at byte 0");
+    fail(context, ERROR_FORMAT, "not an ONNX model: its first byte does not start one");
   }
   Reader reader = {.context = context, .base = bytes, .is_marked = is_marked};
   reader.model = model_new(context, NULL, 0);

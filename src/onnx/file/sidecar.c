@@ -262,7 +262,7 @@ Sidecar *sidecar_read(Context *context, const void *bytes, size_t size) {
   uint64_t before = 0;
   bool headed = size > 2 + strlen(HEADING) && start[0] == AS_BYTES(FIELD_HEADING) && start[1] == strlen(HEADING) &&
                 memcmp(start + 2, HEADING, strlen(HEADING)) == 0;
-  if (!headed) fail(context, ERROR_FORMAT, "not a sidecar that j2o split wrote: it begins with something else");
+  if (!headed) fail(context, ERROR_FORMAT, "not a sidecar that j2o split wrote: its first line is another");
   while (wire_next(&wire, &field)) {
     if (field.key == AS_BYTES(FIELD_IDENTITY) && field.size == SHA256_TEXT - 1) {
       memcpy(sidecar->identity, field.data, field.size);
