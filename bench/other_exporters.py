@@ -1,7 +1,7 @@
 """The same three functions through this package and through the Python package of the same name: nodes, time, error.
 
 Usage: other_exporters.py [PYTHON]. PYTHON is an interpreter that has the other package; without it an environment is
-made in build/other-exporters. Times are of the processor, beyond nothing: tracing is part of both.
+made in build/other-exporters. Times are of the processor and include tracing.
 """
 
 from __future__ import annotations
