@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ PATIENCE = 1.0  # seconds before anything is shown
 _INTERVAL = 0.2
 _ERASE = "\r\x1b[K"
 
+_log = logging.getLogger("jax2onnx")
 _shown: ContextVar[Progress | None] = ContextVar("jax2onnx_progress", default=None)
 
 
@@ -63,7 +65,8 @@ def progress_on(stream: TextIO) -> Iterator[None]:
 
 
 def stage(name: str) -> None:
-    """Names what happens from here on; costs nothing when nobody watches."""
+    """Names what happens from here on, on the terminal and in the log; costs nothing when nobody watches."""
+    _log.debug("%s", name)
     progress = _shown.get()
     if progress is not None:
         progress.stage = name

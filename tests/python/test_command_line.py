@@ -432,3 +432,12 @@ def test_a_short_export_shows_nothing():
     with progress_on(stream):
         pass
     assert stream.getvalue() == ""
+
+
+def test_stages_are_logged(caplog):
+    with caplog.at_level("DEBUG", logger="jax2onnx"):
+        export("program_under_test:scaled_sine", "--input", "f32[2]")
+    assert [record.message for record in caplog.records if record.name == "jax2onnx"][-2:] == [
+        "tracing",
+        "converting and writing",
+    ]
