@@ -53,7 +53,8 @@ static void take_back_constants(Rewriter *rewriter) {
     Graph *graph = value->graph;
     if (value->uses) continue;
     if (value->producer) node_remove(value->producer);
-    else if (graph->initializers.items[graph->initializers.count - 1] == value) graph->initializers.count--;
+    else if (graph->initializers.count && graph->initializers.items[graph->initializers.count - 1] == value)
+      graph->initializers.count--;
   }
 }
 
