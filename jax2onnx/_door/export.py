@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from jax2onnx import _core
+from jax2onnx._door.abstract_trace import WeightSource, explain_missing_weights, trace_abstract
 from jax2onnx._door.errors import name_symbolic_dimension, with_source
 from jax2onnx._door.expansions import expand, lowered_primitives
 from jax2onnx._door.hints import hints
@@ -31,9 +32,11 @@ from jax2onnx._door.inputs import input_names as names_of_inputs
 from jax2onnx._door.jax_types import InconclusiveDimension, core_types, is_users_file, jax_folders, library_folders
 from jax2onnx._door.modules import Part
 from jax2onnx._door.plugins import lower_equation, registered_plugins
-from jax2onnx._door.progress import stage
+from jax2onnx._door.progress import stage, watched
 from jax2onnx._door.settings import (
     LEVELS,
+    alignment_of_data,
+    bytes_of,
     check_passes,
     disabled_passes,
     dump_passes,
@@ -47,6 +50,7 @@ from jax2onnx._door.settings import (
 )
 from jax2onnx._door.sources import read_sources
 from jax2onnx._door.tracing import trace
+from jax2onnx._door.weights import Rename
 
 if TYPE_CHECKING:
     import onnx
@@ -146,6 +150,14 @@ def to_onnx(
     record: str | os.PathLike[str] | None = None,
     record_shapes_only: bool = False,
     embed_source: bool = False,
+    weights: Any = None,
+    rename: Rename = None,
+    allow_surplus_weights: bool = False,
+    weights_by_reference: bool = False,
+    touch_referenced_weights: bool = False,
+    max_shard_size: int | str | None = None,
+    data_alignment: int | None = None,
+    progress: Callable[[int, int], Any] | None = None,
 ) -> Any:
     """Export a JAX function or model to ONNX.
 
@@ -185,6 +197,22 @@ def to_onnx(
         record_shapes_only: record the types of weights and large constants, not their numbers.
         embed_source: keep the text of your source files in a model with ``"full"`` or ``"compact"`` provenance, so that
             it can be shown where the files are not: a notebook's cells, another machine.
+        weights: where the weights of a model are that has none, with ``jax.ShapeDtypeStruct`` in their places as
+            ``jax.eval_shape``, ``nnx.eval_shape`` and ``eqx.filter_eval_shape`` give it: the path of a safetensors
+            file, of a folder with such files and their index, of an Orbax checkpoint or of an ``.npz``; a mapping or
+            tree of arrays; a function from a path to an array; ``"later"`` leaves them to ``j2o fill``.
+        rename: how weights are called there: a mapping from their paths in the model, in which ``*`` stands for one
+            step, or a function.
+        allow_surplus_weights: whether there may be weights that the model has no place for.
+        weights_by_reference: refer to the data where they lie in the safetensors, in the folder of the model or below,
+            and copy nothing.
+        touch_referenced_weights: whether passes may read such weights. What they transpose, scale or fold is written to
+            a file of the model's own. Else those steps stay in the graph, and no byte of a weight is read.
+        max_shard_size: how large a file of tensors may become: bytes, or a text such as ``"5GB"``.
+        data_alignment: what the places of large tensors in these files are multiples of. None: 4,096 bytes, and 65,536
+            on Windows, which maps files in such steps.
+        progress: called some times a second with the bytes of tensors that are written, and that will be; what it
+            raises ends the export, and leaves nothing.
 
     Raises:
         TypeError, ValueError: an argument is not what was expected; the message says what was.
@@ -207,6 +235,8 @@ def to_onnx(
     record_path = _path_or_none("record", record) or record_file()
     level = metadata_level(stacktrace_metadata)
     rules, relative = path_prefix_rules(path_prefix_map), relative_paths(paths)
+    source = WeightSource(weights, rename, allow_surplus_weights, weights_by_reference, touch_referenced_weights, path)
+    _check_data_settings(source, record_path, progress)
     stage("tracing")
     with _precision(enable_double_precision):
         specs = InputSpecs(np.float64 if enable_double_precision else np.float32)
@@ -216,7 +246,13 @@ def to_onnx(
         names = names_of_inputs(args, kwargs, input_names)
         try:
             with hints(fn, args):
-                jaxpr, shapes, recording = trace(fn, args, kwargs, input_params)
+                if weights is None:
+                    jaxpr, shapes, recording = trace(fn, args, kwargs, input_params)
+                else:
+                    jaxpr, shapes, recording = trace_abstract(fn, args, kwargs)
+        except TypeError as error:
+            explain_missing_weights(error, fn)
+            raise
         except InconclusiveDimension as error:
             name_symbolic_dimension(error, specs.places)
             raise
@@ -229,6 +265,7 @@ def to_onnx(
     _check_unique(names, result_names)
     flat_inputs = jax.tree.leaves((args, kwargs))
     plugins = registered_plugins()
+    bound = source.bound(jaxpr, recording)
     stage("converting and writing")
     try:
         content = _convert(
@@ -268,10 +305,21 @@ def to_onnx(
             lower_custom=functools.partial(lower_equation, plugins),
             path_rules=rules,
             relative_paths=relative,
+            weights=bound,
+            data_alignment=alignment_of_data(data_alignment),
+            largest_data_file=bytes_of(max_shard_size),
+            progress=watched(progress),
         )
     except _core.UnsupportedError as error:
         raise with_source(error) from None
     return _result(return_mode, path, content)
+
+
+def _check_data_settings(source: WeightSource, record: str | None, progress: Any) -> None:
+    if record is not None and not source.has_numbers:
+        raise ValueError("an export is recorded with its weights; this one has none, or refers to them")
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress must be callable; got {progress!r}")
 
 
 def _convert(double: bool, path: str | None, **arguments: Any) -> bytes | None:

@@ -17,18 +17,24 @@ import numpy as np
 from jax._src.source_info_util import Scope
 from jax.export import symbolic_shape
 
+from jax2onnx._door.fetching import Fetched, from_devices
+
 # What JAX raises where a symbolic size is needed as a number; before 0.10 it was found in jax.core.
 _ERRORS = jax.errors if hasattr(jax.errors, "InconclusiveDimensionOperation") else jax.core
 InconclusiveDimension: type[Exception] = _ERRORS.InconclusiveDimensionOperation
 
 
-def _contiguous(array: Any) -> np.ndarray:
+def _contiguous(array: Any) -> np.ndarray | Fetched:
     if not isinstance(getattr(array, "dtype", None), np.dtype) and jax.dtypes.issubdtype(
         array.dtype, jax.dtypes.prng_key
     ):
         # A key of threefry2x32's is one uint64 to the core.
         words = np.asarray(jax.random.key_data(array), order="C")
         return words.view(np.uint64)[..., 0] if array.dtype.name == "key<fry>" else words
+    if isinstance(array, Fetched):
+        return array
+    if isinstance(array, jax.Array) and (fetched := from_devices(array)) is not None:
+        return fetched
     return np.asarray(array, order="C")
 
 
@@ -58,6 +64,7 @@ def core_types() -> dict[str, Any]:
         "contiguous": _contiguous,
         "asarray": _as_dtype,
         "Scope": Scope,
+        "Fetched": Fetched,
     }
 
 

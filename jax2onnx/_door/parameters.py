@@ -214,7 +214,7 @@ _Children = Iterable[tuple[str, Any]]
 @functools.lru_cache(maxsize=4096)
 def _reader(kind: type) -> Callable[[Any], _Children] | None:
     """How to get at what an object of this type holds; None for an array."""
-    if issubclass(kind, (jax.Array, np.ndarray)):
+    if issubclass(kind, (jax.Array, np.ndarray, jax.core.Tracer)):
         return None
     if issubclass(kind, Mapping):
         return _items

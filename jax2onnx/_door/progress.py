@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TextIO
+from typing import Any, TextIO
 
 from jax2onnx import _core
 
@@ -28,6 +28,7 @@ class Progress:
         self._stream = stream
         self._patience = patience
         self._start = time.monotonic()
+        self._writing: tuple[float, int] | None = None  # since when, and how much was there
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._show, name="jax2onnx-progress", daemon=True)
         self._thread.start()
@@ -48,6 +49,17 @@ class Progress:
         self._done.set()
         self._thread.join()
 
+    def written(self, done: int, total: int) -> None:
+        """How far the file of tensors is."""
+        rate = done / max(time.monotonic() - self._since(done), 1e-3)
+        left = f", {(total - done) / rate:.0f} s left" if rate else ""
+        self.stage = f"writing {done / 1e9:.1f} of {total / 1e9:.1f} GB, {rate / 1e6:.0f} MB/s{left}"
+
+    def _since(self, done: int) -> float:
+        if not self._writing or done < self._writing[1]:
+            self._writing = (time.monotonic() - _INTERVAL, done)
+        return self._writing[0]
+
 
 @contextmanager
 def progress_on(stream: TextIO) -> Iterator[None]:
@@ -62,6 +74,20 @@ def progress_on(stream: TextIO) -> Iterator[None]:
     finally:
         _shown.reset(token)
         progress.close()
+
+
+def watched(callback: Callable[[int, int], Any] | None) -> Callable[[int, int], Any] | None:
+    """Who is to be told how far the writing is: the caller, the terminal, both, or nobody."""
+    progress = _shown.get()
+    if progress is None:
+        return callback
+
+    def tell(done: int, total: int) -> None:
+        progress.written(done, total)
+        if callback is not None:
+            callback(done, total)
+
+    return tell
 
 
 def stage(name: str) -> None:

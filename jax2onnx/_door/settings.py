@@ -192,6 +192,31 @@ def external_threshold(environment: Mapping[str, str] = os.environ) -> int:
     return int(text)
 
 
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def bytes_of(size: int | str | None) -> int:
+    """``"5GB"`` as a number of bytes; 0 for None."""
+    if size is None:
+        return 0
+    text = str(size).strip().upper() if isinstance(size, (int, str)) and not isinstance(size, bool) else ""
+    number = text.rstrip("KMGTIB ")
+    unit = text[len(number) :].strip()
+    if not number.isdecimal() or unit not in _UNITS or not int(number):
+        raise ValueError(f"max_shard_size must be a number of bytes or a text such as '5GB'; got {size!r}")
+    return int(number) * _UNITS[unit]
+
+
+def alignment_of_data(alignment: int | None) -> int:
+    """What the places of large tensors in a data file are multiples of."""
+    if alignment is None:
+        return 65536 if os.name == "nt" else 4096
+    known = isinstance(alignment, int) and not isinstance(alignment, bool)
+    if not known or not 64 <= alignment <= 1 << 30 or alignment & (alignment - 1):
+        raise ValueError(f"data_alignment must be a power of two, 64 or more; got {alignment!r}")
+    return alignment
+
+
 def sync(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether an export waits until the disk has the files, so that they survive a crash of the machine."""
     if _no_sync.get():

@@ -284,6 +284,14 @@ OutputFile *output_keep(Output *output, uint64_t size, bool (*same)(OutputFile *
   return NULL;
 }
 
+void output_refer(Output *output, const char *name) {
+  OutputFile *file = add_companion(output);
+  file->kept = true;
+  file->name = name;
+  file->descriptor = openat(output->folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (file->descriptor < 0) forget_companion(file); /* it is not there, and nobody removes it */
+}
+
 bool output_same(const OutputFile *file, uint64_t offset, const void *bytes, size_t size) {
   char buffer[1 << 16];
   for (const char *at = bytes; size;) {
@@ -326,6 +334,7 @@ const char *output_choose_name(OutputFile *file, const char *ending, const char 
   Output *output = file->output;
   take_lock(output);
   output_sweep(output);
+  if (file->claimed) return file->name; /* the commit found another one taken */
   if (file->kept) {
     if (kept_as_it_was(file)) return file->name;
     forget_companion(file);

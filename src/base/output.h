@@ -66,6 +66,9 @@ void output_write(OutputFile *file, struct iovec *parts, int count); /* the part
 OutputFile *output_keep(Output *output, uint64_t size, bool (*same)(OutputFile *file, void *data), void *data);
 bool output_same(const OutputFile *file, uint64_t offset, const void *bytes, size_t size);
 
+/* A companion of that name that the file that is replaced has, and the new one too. */
+void output_refer(Output *output, const char *name);
+
 /* The name that a companion will have: "STEM.ENDING" when no file has it and the main file that is replaced has no
  * companions; else "STEM.TOKEN.ENDING", where the token tells by its letters what is in the file. So a name never comes
  * to stand for something else while readers are about, who may have opened the old main file and not yet its companion.

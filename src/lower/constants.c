@@ -54,7 +54,7 @@ Value *constant(Lowering *l, const Tensor *tensor) {
   }
   Scope *scope = l->scope;
   bool captured = scope->is_function && (tensor->name || tensor->size > SMALL);
-  if (tensor->size <= SMALL && !captured) return small_constant(l, tensor);
+  if (tensor->size <= SMALL && !captured && (tensor->data || !tensor->size)) return small_constant(l, tensor);
   void **slot = map_slot(l->context, &scope->tensors, (uint64_t)(uintptr_t)tensor->data, (uint64_t)(uintptr_t)tensor);
   if (!*slot) *slot = captured ? captured_parameter(l, tensor) : graph_initializer(scope->graph, tensor);
   return *slot;
@@ -92,7 +92,7 @@ Value *constant_like(Lowering *l, Type type, double value) { return constant_sca
 
 static bool all_elements_equal(const Tensor *tensor) {
   size_t size = dtype_bytes(tensor->dtype, 1);
-  if (tensor->size < size || size == 0) return false;
+  if (tensor->size < size || size == 0 || !tensor->data) return false;
   const char *data = tensor->data;
   for (size_t at = size; at + size <= tensor->size; at += size) {
     if (memcmp(data, data + at, size) != 0) return false;

@@ -138,8 +138,6 @@ void rewrite_drop_unused(Rewriter *rewriter, Node *node, Node *receiver) {
   rewriter->changed = true;
 }
 
-static bool readable(const Tensor *tensor) { return tensor && (tensor->data || tensor->moved || tensor->size == 0); }
-
 const Tensor *constant_of(const Value *value) {
   const Tensor *tensor = unread_constant_of(value);
   if (tensor) tensor_ready(tensor);
@@ -153,7 +151,7 @@ const Tensor *unread_constant_of(const Value *value) {
     const Attribute *attribute = node_attribute(value->producer, "value");
     tensor = attribute && attribute->kind == ATTRIBUTE_TENSOR ? attribute->tensor : NULL;
   }
-  return readable(tensor) && dtype_bits(tensor->dtype) ? tensor : NULL;
+  return tensor && tensor_is_readable(tensor) && dtype_bits(tensor->dtype) ? tensor : NULL;
 }
 
 static bool is_listed(Str list, Str name) {

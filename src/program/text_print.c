@@ -152,13 +152,13 @@ static void print_elements(Printer *printer, const Tensor *tensor) {
 
 /* A parameter is told apart by where it lies, also from one with the same elements. */
 static bool is_elsewhere(const Printer *printer, const Tensor *tensor) {
-  return tensor->size > MAX_INLINE_BYTES || (printer->data && tensor->name && tensor->size);
+  return tensor->size > MAX_INLINE_BYTES || (tensor->size && (!tensor->data || (printer->data && tensor->name)));
 }
 
 static void print_tensor(Printer *printer, const Tensor *tensor) {
   Builder *out = printer->out;
   bool elsewhere = is_elsewhere(printer, tensor) && dtype_bits(tensor->dtype);
-  if (elsewhere && printer->data && !printer->shapes_only) {
+  if (elsewhere && printer->data && !printer->shapes_only && tensor_is_readable(tensor)) {
     builder_format(out, "data(%" PRIu64 ", %zu)", data_place(printer->data, tensor), tensor->size);
   } else if (elsewhere) {
     builder_add(out, "data()");

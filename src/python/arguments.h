@@ -19,4 +19,8 @@ void release_arguments(Arguments *arguments);
 /* sources(names, given, roots) -> {name: its lines}, of those that may be read (tool/source.h). sources.c */
 PyObject *core_sources(PyObject *module, PyObject *arguments);
 
+/* checkpoint(path) -> (folder, files, [(name, dtype or None, as spelled, shape, file, offset, size)]) of safetensors.
+ * checkpoint.c */
+PyObject *core_checkpoint(PyObject *module, PyObject *path);
+
 #endif

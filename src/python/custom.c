@@ -187,7 +187,7 @@ static PyObject *constants(Importer *in, Lowering *l) {
   PyObject *list = own(in, PyList_New(0));
   for (uint32_t i = 0; i < l->equation->input_count; i++) {
     const Tensor *tensor = input_literal(l, i);
-    bool shown = tensor && tensor->size <= LARGEST_CONSTANT && dtype_bits(tensor->dtype) >= 8;
+    bool shown = tensor && tensor->data && tensor->size <= LARGEST_CONSTANT && dtype_bits(tensor->dtype) >= 8;
     PyObject *bytes = shown ? PyBytes_FromStringAndSize(tensor->data, (Py_ssize_t)tensor->size) : Py_NewRef(Py_None);
     if (PyList_Append(list, own(in, bytes)) != 0) import_fail(in);
   }

@@ -94,7 +94,7 @@ static Dim import_key_size(Importer *in, PyObject *aval) {
   return import_dim(in, PyTuple_GetItem(shape, 0));
 }
 
-static Type read_aval(Importer *in, PyObject *aval) {
+Type import_abstract(Importer *in, PyObject *aval) {
   size_t mark = in->owned.count;
   PyObject *shape = PyObject_GetAttr(aval, in->names[NAME_shape]);
   if (!shape) { /* a token or another type without elements */
@@ -121,7 +121,7 @@ static Type import_aval(Importer *in, PyObject *aval) {
   const Type *known = map_get_pointer(&in->types, aval);
   if (known) return *known;
   Type *type = arena_new(&in->context->arena, Type);
-  *type = read_aval(in, aval);
+  *type = import_abstract(in, aval);
   *map_slot_pointer(in->context, &in->types, aval) = type;
   return *type;
 }
@@ -167,6 +167,11 @@ static const Tensor *tensor_from_numpy(Importer *in, PyObject *array, bool copy)
 const Tensor *import_tensor(Importer *in, PyObject *object) {
   size_t mark = in->owned.count;
   PyObject *array = own(in, PyObject_CallFunctionObjArgs(in->ascontiguous, object, NULL));
+  if (Py_TYPE(array) == (PyTypeObject *)in->fetched_class) {
+    const Tensor *fetched = import_fetched(in, array);
+    disown_to(in, mark);
+    return fetched;
+  }
   PyObject *size = attribute(in, array, in->names[NAME_nbytes]);
   size_t bytes = PyLong_AsSize_t(size);
   const Tensor *tensor = tensor_from_numpy(in, array, bytes <= 64);
@@ -533,6 +538,7 @@ static void prepare(Importer *in) {
   in->as_array = class_named(in, "asarray");
   in->scope_class = class_named(in, "Scope");
   in->part_class = class_named(in, "Part");
+  in->fetched_class = class_named(in, "Fetched");
   in->expand_code = PyObject_GetAttr(in->request.expand, in->names[NAME_code]);
   if (!in->expand_code) import_fail(in);
   Py_DECREF(in->expand_code); /* the function keeps it */
@@ -621,12 +627,16 @@ Program *importer_run(Importer *in, Provenance *provenance) {
   prepare(in);
   in->program = program_new(in->context, provenance);
   in->program->main = import_jaxpr(in, in->request.jaxpr);
+  if (in->request.weights != Py_None) bind_weights(in, in->program->main, in->request.weights);
   name_tensors(in);
   name_modules(in);
   return in->program;
 }
 
+void importer_watch(Importer *in, PyThreadState **state) { in->state = state; }
+
 void importer_release(Importer *in) {
+  release_fetched(in);
   disown_to(in, 0);
   PyMem_Free(in->owned.items);
   in->owned.items = NULL;

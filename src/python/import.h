@@ -21,6 +21,7 @@ typedef struct ImportRequest {
   PyObject *custom;          /* tuple of str: the primitives that plugins of the user's lower */
   PyObject *expand;          /* a function, called with an equation of another primitive; gives a jaxpr or None */
   PyObject *read_sources;    /* None, or called with a list of paths; gives (digest, text or None) or None for each */
+  PyObject *weights;         /* None, or a list for the first inputs, which are weights; see bind_weights.c */
   bool spans;                /* whether the columns of expressions are wanted */
 } ImportRequest;
 
@@ -31,6 +32,8 @@ Program *importer_run(Importer *importer, Provenance *provenance);
 Frame *importer_frame(Importer *importer, Provenance *provenance, PyObject *triple);
 /* After all frames are known: what the user's files hold. */
 void importer_read_sources(Importer *importer, Provenance *provenance);
+/* Where the state of the thread is while it has no interpreter lock; NULL in it while it has. */
+void importer_watch(Importer *importer, PyThreadState **state);
 void importer_release(Importer *importer);
 
 #endif

@@ -11,6 +11,8 @@ enum {
   NAME_COUNT
 };
 
+typedef struct FetchedArray FetchedArray; /* bind_weights.c */
+
 struct Importer {
   Context *context;
   ImportRequest request;
@@ -25,7 +27,9 @@ struct Importer {
   PyObject *names[NAME_COUNT]; /* interned attribute names */
   PyObject *literal_class, *jaxpr_class, *closed_jaxpr_class, *dim_class, *enum_class, *dtype_class, *array_class,
       *typed_array_class, *integer_class;
-  PyObject *ascontiguous, *as_array, *scope_class, *part_class;
+  PyObject *ascontiguous, *as_array, *scope_class, *part_class, *fetched_class;
+  FetchedArray *fetched; /* the last one */
+  PyThreadState **state; /* of the conversion: NULL in it while the interpreter lock is held */
   PyObject *expand_code; /* of request.expand: what it traces starts behind its frame */
   PyObject *traces;      /* dict: traceback -> address of its Trace */
   Map vars;              /* (Var object, scope) -> Var */
@@ -53,6 +57,14 @@ Jaxpr *import_jaxpr(Importer *in, PyObject *object);
 /* code_lines.c: where in its file the instruction at an offset of a code object stands */
 int code_line(Importer *in, PyObject *code, int offset); /* -1: nowhere */
 bool code_span(Importer *in, PyObject *code, int offset, Span *span);
+
+Type import_abstract(Importer *in, PyObject *aval); /* of anything that has a shape and a dtype */
+
+/* bind_weights.c */
+const Tensor *import_fetched(Importer *in, PyObject *object);
+void release_fetched(Importer *in);
+/* The first inputs are weights, one (name, where it is) for each: they become constants. */
+void bind_weights(Importer *in, Jaxpr *jaxpr, PyObject *weights);
 
 /* parameters.c */
 Dim import_dim(Importer *in, PyObject *object);

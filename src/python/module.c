@@ -34,6 +34,9 @@ typedef struct Conversion {
   PyObject *path_rules;
   bool relative_paths;
   int64_t metadata, normalization, external_threshold; /* as they were given */
+  PyObject *progress; /* None, or called with the bytes of tensors that are written and that will be */
+  WriteProgress written_so_far;
+  int64_t data_alignment, largest_data_file; /* as they were given */
   PyThreadState *state; /* while the interpreter lock is released; NULL while it is held */
   int64_t asked;        /* when the user was last asked whether to stop, in nanoseconds */
   CustomCalls custom;
@@ -112,6 +115,15 @@ static void import_custom_plugins(Conversion *c) {
   c->options.lower.custom = (CustomPlugins){names, count, lower_in_python, &c->custom};
 }
 
+/* False with an exception set: whoever watches wants to stop. */
+static bool tell_progress(Conversion *c) {
+  if (c->progress == Py_None || !c->written_so_far.total) return true;
+  PyObject *answer = PyObject_CallFunction(c->progress, "KK", (unsigned long long)c->written_so_far.written,
+                                           (unsigned long long)c->written_so_far.total);
+  Py_XDECREF(answer);
+  return answer != NULL;
+}
+
 /* Runs Python's signal handlers, which is how it learns of Ctrl-C, some times a second. While the lock is held it does
  * so by itself, where it can. */
 static bool is_interrupted(void *data) {
@@ -124,7 +136,7 @@ static bool is_interrupted(void *data) {
   if (time - c->asked < PERIOD) return false;
   c->asked = time;
   PyEval_RestoreThread(c->state);
-  bool raised = PyErr_CheckSignals() != 0;
+  bool raised = PyErr_CheckSignals() != 0 || !tell_progress(c);
   c->state = PyEval_SaveThread();
   return raised;
 }
@@ -135,6 +147,7 @@ static void import_stage(void *argument) {
   Context *context = &c->context;
   Provenance *provenance = provenance_new(context);
   c->importer = importer_new(context, &c->request);
+  importer_watch(c->importer, &c->state);
   c->program = importer_run(c->importer, provenance);
   c->program->name = str_intern(context, c->model_name);
   const Jaxpr *main = c->program->main;
@@ -230,17 +243,28 @@ static void copy_piece(const void *bytes, size_t size, void *data) {
   *to += size;
 }
 
-static PyObject *collect_bytes(Conversion *c) {
-  if (c->size > PY_SSIZE_T_MAX) return PyErr_NoMemory();
-  PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)c->size);
-  if (!bytes) return NULL;
-  char *to = PyBytes_AsString(bytes);
+static void copy_stage(void *argument) {
+  Conversion *c = argument;
+  char *to = PyBytes_AsString(c->result);
   for (size_t i = 0; i < c->segment_count; i++) {
     const Segment *segment = &c->segments[i];
-    if (segment->moved) moved_each_piece(segment->moved, &c->pieces, copy_piece, &to);
-    else copy_piece(segment->data, segment->size, &to);
+    segment_each_piece(segment, &c->pieces, copy_piece, &to);
   }
-  return bytes;
+}
+
+/* False with an error in the context or an exception set. */
+static bool collect_bytes(Conversion *c) {
+  if (c->size > PY_SSIZE_T_MAX) PyErr_NoMemory();
+  else c->result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)c->size);
+  if (c->result && context_protect(&c->context, copy_stage, c)) return true;
+  Py_CLEAR(c->result);
+  return false;
+}
+
+static bool take_result(Conversion *c) {
+  if (!c->path) return collect_bytes(c);
+  c->result = Py_NewRef(Py_None);
+  return true;
 }
 
 /* What was written is read back: from the file, or from the bytes that the caller gets. */
@@ -273,7 +297,7 @@ static PyObject *run_conversion(PyObject *module, Conversion *c) {
     c->state = NULL;
   }
   if (!done) raise_error(module, c);
-  else if (warn(c)) c->result = c->path ? Py_NewRef(Py_None) : collect_bytes(c);
+  else if (warn(c) && !take_result(c) && !PyErr_Occurred()) raise_error(module, c);
   if (!check_result(c)) {
     raise_error(module, c);
     Py_CLEAR(c->result);
@@ -320,6 +344,10 @@ static const KeywordRow keyword_rows[] = {
     ROW("lower_custom", OBJECT, custom.lower),
     ROW("path_rules", LIST, path_rules),
     ROW("relative_paths", FLAG, relative_paths),
+    ROW("weights", OBJECT, request.weights),
+    ROW("data_alignment", NUMBER, data_alignment),
+    ROW("largest_data_file", NUMBER, largest_data_file),
+    ROW("progress", OBJECT, progress),
 };
 
 static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *keywords) {
@@ -330,6 +358,9 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
   c.options.passes.normalization = (NormalizationMode)c.normalization;
   c.write.metadata = (MetadataLevel)c.metadata;
   c.write.external_threshold = c.external_threshold > 0 ? (size_t)c.external_threshold : 0;
+  c.write.data_alignment = c.data_alignment > 0 ? (size_t)c.data_alignment : 0;
+  c.write.largest_data_file = c.largest_data_file > 0 ? (size_t)c.largest_data_file : 0;
+  c.write.progress = &c.written_so_far;
   c.options.output = c.write.output;
   return run_conversion(module, &c);
 }
@@ -493,6 +524,8 @@ static PyObject *core_operator_version(PyObject *module, PyObject *arguments) {
 }
 
 static PyMethodDef methods[] = {
+    {"checkpoint", core_checkpoint, METH_O,
+     "What lies where in safetensors: a file, an index of several, or a folder with one of either."},
     {"convert", (PyCFunction)(void (*)(void))core_convert, METH_VARARGS | METH_KEYWORDS,
      "Converts a jaxpr to an ONNX model: writes it to path, or returns it as bytes when path is None."},
     {"passes", core_passes, METH_NOARGS, "What each pass over the graph does, by name, in the order they run."},

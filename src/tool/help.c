@@ -24,6 +24,7 @@ const char tool_help[] =
     "  expand    a copy of a compact model with the whole traces on its nodes\n"
     "  split     a copy without provenance, and a sidecar that holds it\n"
     "  join      a copy with the provenance of its sidecar\n"
+    "  fill      the weights of a model that was exported without them, from safetensors\n"
     "  graft     a copy of a model that a tool made, with the provenance of the model it was made of\n"
     "\n"
     "Models of any producer can be read; weights are never loaded, so a model of many gigabytes takes no longer than\n"
@@ -175,6 +176,21 @@ static const char strip_help[] =
     "\n"
     "  --all      remove every metadata entry and every doc_string, whoever wrote them\n" OUTPUT_HELP;
 
+static const char fill_help[] =
+    "usage: j2o fill MODEL.onnx --from SOURCE [-o FILE] [--rename PATH=KEY …] [--by-reference] [--allow-surplus]\n"
+    "                [--max-shard-size 5G] [--no-sync]\n"
+    "\n"
+    "Gives a model the weights that to_onnx(..., weights=\"later\") left to come. Without -o the model itself is\n"
+    "replaced. Nothing is written unless every weight is found, with its type and shape.\n"
+    "\n"
+    "  --from     safetensors: a file, a folder with such files and their index, or the index\n"
+    "  --rename   how a weight of the model is called there; * stands for one step of a path, the same on both sides:\n"
+    "             'layers.*.kernel=model.layers.*.weight'; may be given again\n"
+    "  --by-reference  the model refers to the data where they lie, in its folder or below; nothing is copied\n"
+    "  --allow-surplus  there may be weights that the model has no place for\n"
+    "  --max-shard-size  how large a file of weights may become\n"
+    "  --no-sync  does not wait until the disk has the files\n";
+
 static const char compact_help[] =
     "usage: j2o compact MODEL.onnx -o OUT.onnx [--no-sync] [--json]\n"
     "\n"
@@ -319,6 +335,7 @@ const Command tool_commands[] = {
     {"convert", run_convert, convert_help, OPTION_CONVERT | OPTION_OUTPUT | OPTION_LIMIT, 1, 1},
     {"passes", run_passes_command, passes_help, OPTION_PASSES | OPTION_MAY_OUTPUT | OPTION_LIMIT, 1, 1},
     {"strip", run_strip, strip_help, OPTION_OUTPUT | OPTION_ALL | OPTION_JSON, 1, 1},
+    {"fill", run_fill, fill_help, OPTION_FILL | OPTION_MAY_OUTPUT, 1, 1},
     {"compact", run_compact, compact_help, OPTION_OUTPUT | OPTION_JSON, 1, 1},
     {"expand", run_expand, expand_help, OPTION_OUTPUT | OPTION_JSON | OPTION_LIMIT, 1, 1},
     {"split", run_split, split_help,

@@ -133,6 +133,11 @@ static const Option options[] = {
     {"--web", OPTION_CONVERT, false, offsetof(Job, door.web)},
     {"--disable-pass", OPTION_CONVERT, true, offsetof(Job, door.disabled), offsetof(Job, door.disabled_count)},
     {"--dump-passes", OPTION_CONVERT, true, offsetof(Job, door.dump_passes)},
+    {"--from", OPTION_FILL, true, offsetof(Job, from)},
+    {"--rename", OPTION_FILL, true, offsetof(Job, renames), offsetof(Job, rename_count)},
+    {"--by-reference", OPTION_FILL, false, offsetof(Job, by_reference)},
+    {"--allow-surplus", OPTION_FILL, false, offsetof(Job, allow_surplus)},
+    {"--max-shard-size", OPTION_FILL, true, offsetof(Job, limit_text)},
     {"--data", OPTION_DATA, true, offsetof(Job, door.data)},
     {"--pass", OPTION_PASSES, true, offsetof(Job, door.passes), offsetof(Job, door.pass_count)},
     {"--time-passes", OPTION_PASSES, false, offsetof(Job, door.time_passes)},
@@ -273,7 +278,7 @@ static int read_arguments(Job *job, int argc, char **argv, FILE *out, FILE *err)
   }
   if (!is_color_setting(job->color)) return usage_error(err, "--color is auto, always or never, not ", job->color);
   if (job->limit_text && !read_size(job->limit_text, &job->limit)) {
-    return usage_error(err, "--limit is a size such as 500M or 2G, not ", job->limit_text);
+    return usage_error(err, "a size is such as 500M or 2G, not ", job->limit_text);
   }
   if (job->top && !is_number(job->top)) return usage_error(err, "--top is a number, not ", job->top);
   if (job->self && job->inclusive) return usage_error(err, "--self and --inclusive exclude each other", "");
@@ -286,6 +291,7 @@ static int read_arguments(Job *job, int argc, char **argv, FILE *out, FILE *err)
   if (command->run == run_locate && job->operand_count == 1 && !job->line && !job->module) {
     return usage_error(err, "which node or value? Give its name, or --line or --module", "");
   }
+  if (command->run == run_fill && !job->from) return usage_error(err, "where are the weights? Give --from SOURCE", "");
   bool writes_elsewhere = job->map || job->model_explorer;
   if ((command->options & OPTION_OUTPUT) && !job->output && !writes_elsewhere) {
     return usage_error(err, "where to? Give -o FILE", "");

@@ -62,6 +62,10 @@ struct Job {
   const char *op, *line, *module, *name, *output, *top, *color, *profile, *original, *sidecar, *against,
       *model_explorer;
   bool no_sync;
+  const char *from; /* of fill, as the names of its options say */
+  const char *renames[MAX_SOURCE_FILES];
+  size_t rename_count;
+  bool by_reference, allow_surplus;
   Sources sources;
   char folder[PATH_MAX]; /* the working folder, or "" */
   int code;              /* of a command that ended well */
@@ -142,6 +146,7 @@ void run_strip(Job *job);
 void run_compact(Job *job);
 void run_expand(Job *job);
 void run_graft(Job *job);
+void run_fill(Job *job);
 /* What a tool made of the nodes of each line. diff_processed.c */
 void diff_processed(Job *job, Model *original, Model *processed);
 void run_split(Job *job);
@@ -155,6 +160,7 @@ enum {
   OPTION_DATA = 1 << 21,
   OPTION_MAY_OUTPUT = 1 << 22, /* -o, which may be left out */
   OPTION_CONVERT = 1 << 23,
+  OPTION_FILL = 1 << 24,
 };
 const char *door_mistake(const DoorOptions *options); /* what is wrong with them, or NULL */
 void run_passes_command(Job *job);

@@ -7,13 +7,15 @@
 #ifndef J2O_TYPES_MOVED_H
 #define J2O_TYPES_MOVED_H
 
+#include "types/fetched.h"
 #include "types/tensor.h"
 
 typedef struct Moved {
   Context *context;
   const void *from;
-  size_t width; /* bytes of an element */
-  size_t rank;  /* at least 1 */
+  const Fetched *fetched; /* in place of `from`; or NULL */
+  size_t width;           /* bytes of an element */
+  size_t rank;            /* at least 1 */
   int64_t dims[MAX_RANK];
   int64_t strides[MAX_RANK]; /* in elements of `from` */
   const double *scale;       /* float32 alone: what each step along the first axis is multiplied by; or NULL */
@@ -35,10 +37,12 @@ typedef struct Segment {
   const void *data;
   size_t size;
   const struct Moved *moved; /* in place of data: bytes that are made while they are written (moved.h); or NULL */
+  const Fetched *fetched;    /* in place of data: bytes that come while they are written (fetched.h); or NULL */
 } Segment;
 
-/* The bytes of a tensor, there or moved. */
+/* The bytes of a tensor: there, moved or fetched. */
 Segment tensor_segment(const Tensor *tensor);
+static inline bool segment_is_plain(const Segment *segment) { return !segment->moved && !segment->fetched; }
 
 /* Makes the bytes in order, a piece at a time, each in the same memory. */
 typedef struct Pieces {
@@ -46,7 +50,6 @@ typedef struct Pieces {
   size_t capacity;
 } Pieces;
 void pieces_reserve(Pieces *pieces, const Moved *moved);
-typedef void PieceFunction(const void *bytes, size_t size, void *data);
-void moved_each_piece(const Moved *moved, Pieces *pieces, PieceFunction *visit, void *data);
+void segment_each_piece(const Segment *segment, Pieces *pieces, PieceFunction *visit, void *data);
 
 #endif

@@ -60,6 +60,8 @@ static const char *const commands[][MAX_WORDS] = {
     {"check", "@m", "--json"},
     {"passes", "@m"},
     {"passes", "@m", "-o", "@r", "--no-sync"},
+    {"fill", "@m", "--from", "@o", "-o", "@r", "--no-sync"},
+    {"fill", "@m", "--from", "@o", "-o", "@r", "--no-sync", "--allow-surplus"},
 };
 const size_t command_count = sizeof commands / sizeof *commands;
 

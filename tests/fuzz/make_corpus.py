@@ -3,8 +3,11 @@
 usage: make_corpus.py J2O FOLDER, where J2O is the built program.
 """
 
+import json
+import math
 import pathlib
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -122,6 +125,29 @@ def divided(j2o: str, model: onnx.ModelProto) -> tuple[bytes, bytes]:
         return (path / "small.onnx").read_bytes(), (path / "small.j2o").read_bytes()
 
 
+def to_be_filled() -> tuple[onnx.ModelProto, bytes]:
+    """A model whose weights are yet to come, and these as safetensors."""
+    shapes = {"a.kernel": [2, 3], "b": [3]}
+    header, at = {"__metadata__": {"format": "pt"}}, 0
+    weights = []
+    for name, shape in shapes.items():
+        size = 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+        tensor = onnx.TensorProto(name=name, dims=shape, data_type=onnx.TensorProto.FLOAT, data_location="EXTERNAL")
+        for key, value in (("location", "weights-to-come"), ("offset", "0"), ("length", str(size))):
+            tensor.external_data.add(key=key, value=value)
+        weights.append(tensor)
+    text = json.dumps(header).encode()
+    nodes = [helper.make_node("Gemm", ["x", *shapes], ["y"], "n")]
+    values = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, size]) for name, size in (("x", 2), ("y", 3))
+    ]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], weights)
+    model = helper.make_model(graph, producer_name="jax2onnx", opset_imports=[helper.make_opsetid("", 20)])
+    return model, struct.pack("<Q", len(text)) + text + bytes(at)
+
+
 def seed(command: int, model: bytes, other: bytes = b"") -> bytes:
     """The harness cuts at a whole 255th of the bytes: what the model is shorter than that is filled up in front."""
     size = len(model) + len(other)
@@ -221,6 +247,8 @@ def main(j2o: str, folder: str) -> None:
     }
     models["small"], sidecar = divided(j2o, merged())
     models["small_nested"], nested_sidecar = divided(j2o, nested())
+    waiting, safetensors = to_be_filled()
+    models["waiting"] = waiting.SerializeToString()
     changed = chain(2, ("Cos", "Mul")).SerializeToString()
     # What each seed is called, the command's row in command_harness.c, the models, the second file.
     rows = [
@@ -250,6 +278,7 @@ def main(j2o: str, folder: str) -> None:
         ("join", 37, ("small",), sidecar),
         ("join_nested", 37, ("small_nested",), nested_sidecar),
         ("split", 38, ("full", "compact_nested"), b""),
+        ("fill", 43, ("waiting",), safetensors),
     ]
     target = pathlib.Path(folder)
     target.mkdir(parents=True, exist_ok=True)

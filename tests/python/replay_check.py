@@ -56,7 +56,7 @@ def _writing(path: bytes | None) -> Iterator[_Export]:
 def _checked(convert: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(convert)
     def converted(**arguments: Any) -> Any:
-        if arguments["record"] is not None:
+        if arguments["record"] is not None or any(type(value) is tuple for _, value in arguments["weights"] or ()):
             return convert(**arguments)
         if _bytes_of_constants(arguments["jaxpr"]) > MOST_BYTES:
             replays["large"] += 1

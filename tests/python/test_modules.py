@@ -20,7 +20,7 @@ from jax._src import source_info_util
 
 import jax2onnx._door.modules as modules
 from jax2onnx import to_onnx
-from jax2onnx._door.export import _hashable
+from jax2onnx._door.tracing import _hashable
 
 MODULE, CALLSITE = "pkg.jax2onnx.module", "pkg.jax2onnx.callsite"
 BASES = (nnx.Module, eqx.Module, linen.Module, keras.layers.Layer)

@@ -167,7 +167,7 @@ void remember_parts(Lowering *l, Value *value, Parts parts) {
 }
 
 static bool splits_at_export(const Value *value) {
-  return value->tensor && !value->tensor->name && value->tensor->size <= SPLIT_BYTES;
+  return value->tensor && value->tensor->data && !value->tensor->name && value->tensor->size <= SPLIT_BYTES;
 }
 
 bool has_known_parts(Lowering *l, Value *value) { return splits_at_export(value) || known_parts(l, value); }

@@ -22,7 +22,7 @@ static Value *with_turned(Lowering *l, Value *pairs) {
   dims[axis + 1] = dim_of(2);
   Type type = type_make(l->context, pairs->type.dtype, dims, pairs->type.rank + 1);
   const Tensor *tensor = pairs->tensor;
-  if (!tensor || tensor->size > TURNED_BYTES) {
+  if (!tensor || !tensor->data || tensor->size > TURNED_BYTES) {
     Value *rows[] = {unsqueeze_at(l, pairs, &axis, 1), unsqueeze_at(l, turned(l, pairs), &axis, 1)};
     return concat_at(l, rows, 2, axis, type);
   }

@@ -36,7 +36,7 @@ static void lower_transpose(Lowering *l) {
 }
 
 static bool same_constant(const Value *a, const Value *b) {
-  return a->tensor && b->tensor && a->tensor->size == b->tensor->size &&
+  return a->tensor && b->tensor && a->tensor->size == b->tensor->size && a->tensor->data && b->tensor->data &&
          memcmp(a->tensor->data, b->tensor->data, a->tensor->size) == 0;
 }
 

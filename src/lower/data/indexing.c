@@ -88,7 +88,7 @@ static Value *signed_index(Lowering *l, Value *value) {
 /* The elements as they lie, past casts between integers and reshapes. */
 static const Tensor *known_numbers(const Value *value) {
   for (int depth = LOOK_THROUGH; depth && value; depth--) {
-    if (value->tensor) return value->tensor;
+    if (value->tensor) return value->tensor->data ? value->tensor : NULL;
     const Node *node = value->producer;
     if (!node || !(is_reshaping(node) || node_is(node, OP_Cast))) return NULL;
     value = node_input(node, 0);

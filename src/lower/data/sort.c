@@ -78,7 +78,7 @@ static bool numbers_places(const Value *value, int64_t axis) {
     value = from;
   }
   const Tensor *tensor = value->tensor;
-  if (!tensor || tensor->rank <= axis) return false;
+  if (!tensor || tensor->rank <= axis || !tensor->data) return false;
   int64_t inner = 1;
   for (uint32_t d = (uint32_t)axis + 1; d < tensor->rank; d++) inner *= tensor->dims[d];
   size_t step = dtype_bytes(tensor->dtype, 1);

@@ -100,15 +100,18 @@ static bool plain(const Tensor *tensor) {
   for (uint32_t i = 0; i < tensor->rank; i++) {
     if (tensor->dims[i] < 0 || __builtin_mul_overflow(size, (uint64_t)tensor->dims[i], &size)) return false;
   }
-  return size == tensor->size && (tensor->data || tensor->moved || size == 0);
+  return size == tensor->size && tensor_is_readable(tensor);
 }
+
+/* Rules for these take an operand whose elements are not there yet. */
+static bool is_only_moved(const Node *node) { return node_has(node, RENAMES) || node_is(node, OP_Transpose); }
 
 const Tensor *evaluate_node(const Evaluation *evaluation) {
   const Node *node = evaluation->node;
   if (node->domain[0] || node->output_count != 1) return NULL;
   for (size_t i = 0; i < evaluation->input_count; i++) {
     if (evaluation->inputs[i] && !plain(evaluation->inputs[i])) return NULL;
-    if (evaluation->inputs[i] && !(i == 0 && node_has(node, RENAMES))) tensor_ready(evaluation->inputs[i]);
+    if (evaluation->inputs[i] && !(i == 0 && is_only_moved(node))) tensor_ready(evaluation->inputs[i]);
   }
   const EvaluateRow *const families[] = {evaluate_elementwise, evaluate_movement, evaluate_reductions};
   for (size_t i = 0; i < sizeof families / sizeof *families; i++) {

@@ -119,7 +119,9 @@ static const Tensor *evaluate_transpose(const Evaluation *evaluation) {
   }
   if (x->size > evaluation->largest) return NULL;
   const Tensor *moved = moved_tensor(evaluation->context, x, dims, strides);
-  return moved ? moved : copy_view(evaluation, x, dims, x->rank, strides, 0, dims, x->rank);
+  if (moved) return moved;
+  tensor_ready(x);
+  return copy_view(evaluation, x, dims, x->rank, strides, 0, dims, x->rank);
 }
 
 static const Tensor *evaluate_expand(const Evaluation *evaluation) {

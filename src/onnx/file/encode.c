@@ -69,7 +69,7 @@ void put_verbatim(Encoder *encoder, const void *data, size_t size) {
 }
 
 void put_segment(Encoder *encoder, int field, Segment segment) {
-  if (segment.moved) borrow(encoder, segment);
+  if (!segment_is_plain(&segment)) borrow(encoder, segment);
   else put_verbatim(encoder, segment.data, segment.size);
   put_head(encoder, field, WIRE_BYTES, segment.size, 0);
 }

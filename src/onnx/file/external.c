@@ -38,12 +38,19 @@ static void read_entry(Wire entry, Place *place) {
   if (is_text(&key, "length")) place->length = value;
 }
 
+/* What the model refers to and somebody else wrote has another ending. */
+static bool is_ours(const Field *location) {
+  static const char ending[] = "." DATA_ENDING;
+  size_t length = sizeof ending - 1;
+  return location->size > length && memcmp(location->data + location->size - length, ending, length) == 0;
+}
+
 static void note_tensor(Wire tensor, CompanionList *found) {
   Place place = {0};
   for (Field field; wire_next(&tensor, &field);) {
     if (field.key == AS_BYTES(FIELD_TENSOR_EXTERNAL_DATA)) read_entry(wire_inside(&tensor, &field), &place);
   }
-  if (!place.location.size || memchr(place.location.data, '\0', place.location.size)) return;
+  if (!is_ours(&place.location) || memchr(place.location.data, '\0', place.location.size)) return;
   Str name = str_intern_sized(tensor.context, (const char *)place.location.data, place.location.size);
   uint64_t end = number_of(&place.offset) + number_of(&place.length);
   for (size_t i = 0; i < found->count; i++) {

@@ -6,6 +6,8 @@
 
 #define DATA_ENDING "data"
 #define PRODUCER "jax2onnx"
+/* What stands for the file of weights that are yet to come (`j2o fill`). */
+#define WEIGHTS_TO_COME "weights-to-come"
 
 /* Of a model that this program wrote: the files that its initializers name, each as large as the last tensor in it
  * needs, which is how large we make them. Of any other model none. */

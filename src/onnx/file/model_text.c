@@ -694,7 +694,7 @@ Model *model_read_text(Context *context, const TextSource *source) {
 }
 
 static void require_tensor(const Model *model, const Tensor *tensor, Str name) {
-  if (!tensor || tensor->data || tensor->moved || tensor->size == 0) return;
+  if (!tensor || tensor_is_readable(tensor)) return;
   fail(model->context, ERROR_VALUE, "the data of '%s' are not there: only its type is known", name ? name : "a tensor");
 }
 

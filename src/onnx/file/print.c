@@ -235,7 +235,7 @@ static void print_tensor_data(Printer *printer, const Tensor *tensor) {
   else if (stored && tensor->dtype == DTYPE_STRING && stored->message_size <= 4096) print_strings(printer, stored);
   else if (tensor->size == 0) builder_add(printer->out, "{}");
   else if (is_inline(tensor)) print_elements(printer, tensor);
-  else if (data && (tensor->data || tensor->moved))
+  else if (data && tensor_is_readable(tensor))
     print_location(printer, data->location, data_place(data, tensor), tensor->size);
 }
 

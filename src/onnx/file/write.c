@@ -12,35 +12,42 @@
 #include "onnx/file/provenance_write.h"
 #include "types/moved.h"
 
-typedef struct External {
-  const Tensor *tensor;
-  uint64_t offset;
-} External;
-
 typedef struct Writer {
   Encoder encoder;
   Context *context;
   ProvenanceWriter provenance;
-  size_t threshold;            /* tensors of this size or more are external; SIZE_MAX: none */
-  const char *location;        /* file name of the external data, without directory */
-  Map offsets;                 /* tensor -> External */
-  ARRAY(External *) externals; /* in file order */
+  size_t threshold;   /* tensors of this size or more are external; SIZE_MAX: none */
+  DataPlan data;      /* of the external ones */
+  const char *stem;   /* what the names of the other files begin with */
+  const char **names; /* theirs, without directory */
 } Writer;
 
 static void put_stored_metadata(Encoder *encoder, int field, const Metadata *items, size_t count) {
   while (count--) put_entry(encoder, field, items[count].key, items[count].value);
 }
 
-static void put_external(Writer *writer, const Tensor *tensor) {
-  Encoder *encoder = &writer->encoder;
-  const External *external = map_get_pointer(&writer->offsets, tensor);
+static void put_external(Encoder *encoder, const char *location, uint64_t offset, size_t size) {
   char number[32];
   put_int(encoder, FIELD_TENSOR_DATA_LOCATION, 1);
-  snprintf(number, sizeof number, "%zu", tensor->size);
+  snprintf(number, sizeof number, "%zu", size);
   put_entry(encoder, FIELD_TENSOR_EXTERNAL_DATA, "length", number);
-  snprintf(number, sizeof number, "%" PRIu64, external->offset);
+  snprintf(number, sizeof number, "%" PRIu64, offset);
   put_entry(encoder, FIELD_TENSOR_EXTERNAL_DATA, "offset", number);
-  put_entry(encoder, FIELD_TENSOR_EXTERNAL_DATA, "location", writer->location);
+  put_entry(encoder, FIELD_TENSOR_EXTERNAL_DATA, "location", location);
+}
+
+/* Where the bytes lie, or will: in a file that is there, in one of ours, or here. */
+static void put_data(Writer *writer, const Tensor *tensor) {
+  Encoder *encoder = &writer->encoder;
+  const StoredAt *stored = tensor_stored_at(tensor);
+  const PlacedTensor *placed = stored ? NULL : data_placed(&writer->data, tensor);
+  if (stored) {
+    put_external(encoder, stored->location ? stored->location : WEIGHTS_TO_COME, stored->offset, tensor->size);
+  } else if (placed) {
+    put_external(encoder, writer->names[placed->file], placed->offset, tensor->size);
+  } else {
+    put_segment(encoder, FIELD_TENSOR_RAW_DATA, tensor_segment(tensor));
+  }
 }
 
 /* A tensor of a graph is an initializer; one of an attribute has no value. */
@@ -51,9 +58,7 @@ static void put_tensor(Writer *writer, int field, const Tensor *tensor, const Va
     put_stored_metadata(encoder, FIELD_TENSOR_METADATA_PROPS, initializer->metadata.items, initializer->metadata.count);
     put_initializer_provenance(&writer->provenance, encoder, initializer);
   }
-  bool external = map_get_pointer(&writer->offsets, tensor) != NULL;
-  if (external) put_external(writer, tensor);
-  else put_segment(encoder, FIELD_TENSOR_RAW_DATA, tensor_segment(tensor));
+  put_data(writer, tensor);
   if (initializer) put_text(encoder, FIELD_TENSOR_NAME, initializer->name);
   put_int(encoder, FIELD_TENSOR_DATA_TYPE, onnx_dtype(tensor->dtype));
   for (uint32_t i = tensor->rank; i--;) put_int(encoder, FIELD_TENSOR_DIMS, tensor->dims[i]);
@@ -217,31 +222,26 @@ static void put_model(Writer *writer, const Model *model) {
   put_int(encoder, FIELD_MODEL_IR_VERSION, model->ir_version);
 }
 
-/* External tensors get their places in graph order, each at a multiple of 64 bytes. */
+/* External tensors get their places in graph order. */
 static void place_external(Graph *graph, void *data) {
   Writer *writer = data;
   for (size_t i = 0; i < graph->initializers.count; i++) {
     const Tensor *tensor = graph->initializers.items[i]->tensor;
-    if (tensor->size < writer->threshold || tensor->size == 0) continue;
-    void **slot = map_slot_pointer(writer->context, &writer->offsets, tensor);
-    if (*slot) continue;
-    External *external = arena_new(&writer->context->arena, External);
-    external->tensor = tensor;
-    if (writer->externals.count) {
-      const External *last = writer->externals.items[writer->externals.count - 1];
-      external->offset = (last->offset + last->tensor->size + 63) & ~(uint64_t)63;
-    }
-    *slot = external;
-    array_push(writer->context, &writer->externals, external);
+    if (tensor->size < writer->threshold || tensor->size == 0 || tensor_stored_at(tensor)) continue;
+    data_place(&writer->data, tensor);
   }
 }
 
 static const Segment *encode(Writer *writer, Model *model, const WriteOptions *options, size_t *count) {
   Context *context = model->context;
-  *writer = (Writer){.context = context, .threshold = writer->threshold, .location = writer->location};
+  *writer = (Writer){.context = context, .threshold = writer->threshold, .stem = writer->stem, .names = writer->names};
+  data_plan_init(&writer->data, context, NULL);
+  writer->data.alignment = options->data_alignment;
+  writer->data.largest_file = options->largest_data_file;
   encoder_init(&writer->encoder, context);
   provenance_writer_init(&writer->provenance, model, options->metadata);
   if (writer->threshold != SIZE_MAX) model_each_graph(model, place_external, writer);
+  if (!writer->names) writer->names = data_file_names(context, writer->stem, data_file_count(&writer->data));
   put_model(writer, model);
   return encoder_finish(&writer->encoder, count);
 }
@@ -288,13 +288,13 @@ static void write_piece(const void *bytes, size_t size, void *data) {
 
 static void write_segments(FileWriter *to, const Segment *segments, size_t count) {
   for (size_t at = 0, end; at < count; at = end) {
-    for (end = at; end < count && !segments[end].moved;) end++;
+    for (end = at; end < count && segment_is_plain(&segments[end]);) end++;
     write_plain(to->file, segments + at, end - at);
-    if (end < count) moved_each_piece(segments[end++].moved, &to->pieces, write_piece, to);
+    if (end < count) segment_each_piece(&segments[end++], &to->pieces, write_piece, to);
   }
 }
 
-static bool write_main(Output *output, const Segment *segments, size_t count) {
+bool segments_commit(Output *output, const Segment *segments, size_t count) {
   FileWriter to = {.file = output_main(output)};
   write_segments(&to, segments, count);
   return output_commit(output);
@@ -302,93 +302,17 @@ static bool write_main(Output *output, const Segment *segments, size_t count) {
 
 void segments_write_file(Context *context, const Segment *segments, size_t count, const char *path,
                          const OutputOptions *options) {
-  write_main(output_open(context, path, options), segments, count);
+  segments_commit(output_open(context, path, options), segments, count);
 }
 
-static uint64_t external_size(const Writer *writer) {
-  const External *last = writer->externals.items[writer->externals.count - 1];
-  return last->offset + last->tensor->size;
-}
-
-static OutputFile *write_external(const Writer *writer, Output *output) {
-  static const char zeros[64];
-  FileWriter to = {.file = output_companion(output)};
-  uint64_t position = 0;
-  for (size_t i = 0; i < writer->externals.count; i++) {
-    const External *external = writer->externals.items[i];
-    Segment parts[2] = {{.data = zeros, .size = (size_t)(external->offset - position)},
-                        tensor_segment(external->tensor)};
-    write_segments(&to, parts, 2);
-    position = external->offset + external->tensor->size;
-  }
-  return to.file;
-}
-
-typedef struct Comparison {
-  OutputFile *file;
-  uint64_t offset;
-  bool same;
-} Comparison;
-
-static void compare_piece(const void *bytes, size_t size, void *data) {
-  Comparison *comparison = data;
-  comparison->same = comparison->same && output_same(comparison->file, comparison->offset, bytes, size);
-  comparison->offset += size;
-}
-
-/* The first bytes of every tensor tell almost always; only when they agree is everything read. */
-static bool same_external(OutputFile *file, void *data) {
-  enum { FIRST = 256 };
-  const Writer *writer = data;
-  Comparison comparison = {.file = file, .same = true};
-  Pieces pieces = {0};
-  for (int all = 0; all < 2; all++) {
-    for (size_t i = 0; i < writer->externals.count && comparison.same; i++) {
-      const External *external = writer->externals.items[i];
-      Segment segment = tensor_segment(external->tensor);
-      comparison.offset = external->offset;
-      if (!segment.moved) compare_piece(segment.data, all || segment.size < FIRST ? segment.size : FIRST, &comparison);
-      else if (all) moved_each_piece(segment.moved, &pieces, compare_piece, &comparison);
-    }
-  }
-  return comparison.same;
-}
-
-/* Of all tensors and where they are in the file. What a moved one is made of tells as much as what is made of it. */
-static const char *external_token(void *data) {
-  const Writer *writer = data;
-  uint64_t hash = 0;
-  for (size_t i = 0; i < writer->externals.count; i++) {
-    const External *external = writer->externals.items[i];
-    Segment segment = tensor_segment(external->tensor);
-    const Moved *moved = segment.moved;
-    interruption_point(writer->context);
-    hash = hash_mix(hash_mix(hash, external->offset), segment.size);
-    hash = content_hash(hash, moved ? moved->from : segment.data, segment.size);
-    if (moved) hash = content_hash(hash, moved->strides, moved->rank * sizeof *moved->strides);
-    if (moved && moved->scale) hash = content_hash(hash, moved->scale, (size_t)moved->dims[0] * sizeof *moved->scale);
-  }
-  return arena_format(&writer->context->arena, "%016" PRIx64, hash);
-}
-
-static const char *name_data(Writer *writer, OutputFile *data) {
-  return data ? output_choose_name(data, DATA_ENDING, external_token, writer) : NULL;
-}
-
-/* The second file is the one that is there, or a new one; the model refers to it by its name. */
-static void write_both(Writer *writer, Model *model, const WriteOptions *options, Output *output,
-                       const Segment *segments, size_t count) {
-  OutputFile *data = output_keep(output, external_size(writer), same_external, writer);
-  const char *name = name_data(writer, data);
-  if (!name) data = write_external(writer, output);
+/* The other files come first; the model refers to them by their names. */
+static void write_all(Writer *writer, Model *model, const WriteOptions *options, Output *output,
+                      const Segment *segments, size_t count) {
+  DataFiles files;
+  data_files_write(&files, output, &writer->data, options->progress);
   do {
-    if (!name) name = name_data(writer, data);
-    if (!same_text(name, writer->location)) {
-      writer->location = name;
-      segments = encode(writer, model, options, &count);
-    }
-    name = NULL;
-  } while (!write_main(output, segments, count));
+    if (data_files_name(&files, writer->names)) segments = encode(writer, model, options, &count);
+  } while (!segments_commit(output, segments, count));
 }
 
 static const Segment *encode_for_file(Writer *writer, Model *model, const WriteOptions *options, bool single,
@@ -397,6 +321,7 @@ static const Segment *encode_for_file(Writer *writer, Model *model, const WriteO
   const Segment *segments = encode(writer, model, options, count);
   if (writer->encoder.total > PROTOBUF_LIMIT && !single) {
     writer->threshold = SMALL_TENSOR;
+    writer->names = NULL;
     segments = encode(writer, model, options, count);
   }
   if (writer->encoder.total > PROTOBUF_LIMIT) {
@@ -410,11 +335,10 @@ void model_write_file(Model *model, const WriteOptions *options, const char *pat
   settings.find_companions = find_external_files;
   Output *output = output_open(model->context, path, &settings);
   bool single = options->single_file || output_is_stream(output);
-  const char *stem = single ? "" : output_stem(output);
-  Writer writer = {.location = arena_format(&model->context->arena, "%s." DATA_ENDING, stem)};
+  Writer writer = {.stem = single ? "" : output_stem(output)};
   size_t count;
   const Segment *segments = encode_for_file(&writer, model, options, single, &count);
-  if (writer.externals.count) {
+  if (writer.data.tensors.count) {
     if (output_is_elsewhere(output)) {
       fail(
           model->context, ERROR_VALUE,
@@ -422,8 +346,8 @@ void model_write_file(Model *model, const WriteOptions *options, const char *pat
           "the link; name the file itself",
           path);
     }
-    write_both(&writer, model, options, output, segments, count);
+    write_all(&writer, model, options, output, segments, count);
   } else {
-    write_main(output, segments, count);
+    segments_commit(output, segments, count);
   }
 }

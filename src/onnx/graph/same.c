@@ -21,7 +21,8 @@ static uint64_t data_hash(const char *data, size_t size) {
 uint64_t tensor_hash(const Tensor *tensor) {
   uint64_t hash = hash_mix((uint64_t)tensor->dtype, hash_bytes(tensor->dims, tensor->rank * sizeof *tensor->dims));
   hash = hash_mix(hash, (uint64_t)(uintptr_t)tensor->name);
-  if (!tensor->data) return hash_mix(hash, (uint64_t)(uintptr_t)tensor->moved);
+  if (!tensor->data && tensor->moved) return hash_mix(hash, (uint64_t)(uintptr_t)tensor->moved);
+  if (!tensor->data) return hash_mix(hash, (uint64_t)(uintptr_t)tensor->fetched);
   if (tensor->size > LARGEST_COMPARED) return hash_mix(hash, (uint64_t)(uintptr_t)tensor->data);
   return hash_mix(hash, data_hash(tensor->data, tensor->size));
 }

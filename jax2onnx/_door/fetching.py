@@ -1,0 +1,139 @@
+"""Arrays whose bytes are asked for when the model is written, a piece at a time, and of which nothing is kept.
+
+JAX keeps a copy of an array that was brought to the host for as long as the array lives, so arrays of other devices are
+brought as new arrays, which go when they are written.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+SMALLEST = 1 << 20  # bytes: less is brought at once
+PIECE = 64 << 20  # bytes of an array that are in the host's memory at a time, and as many on their way
+
+
+class Fetched:
+    """The core asks: for all of it, for pieces that follow each other, or that it may be on its way soon."""
+
+    __slots__ = ("_pieces", "_start", "_whole", "dtype", "nbytes", "shape")
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: Any,
+        whole: Callable[[], Any],
+        pieces: Callable[[], Iterator[Any]] | None = None,
+        start: Callable[[], None] | None = None,
+    ) -> None:
+        self.shape = tuple(shape)
+        self.dtype = np.dtype(dtype)
+        self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        self._whole, self._pieces, self._start = whole, pieces, start
+
+    def whole(self) -> np.ndarray:
+        return np.asarray(self._whole(), order="C")
+
+    def pieces(self) -> Iterator[np.ndarray]:
+        if self._pieces is None:
+            yield self.whole()
+            return
+        for piece in self._pieces():
+            yield np.asarray(piece, order="C")
+
+    def start(self) -> None:
+        if self._start is not None:
+            self._start()
+
+
+def is_worth_fetching(dtype: Any, nbytes: int) -> bool:
+    """Small ones are not; those with several elements in a byte are packed in memory."""
+    return nbytes >= SMALLEST and np.dtype(dtype).name not in ("int4", "uint4", "int2", "uint2")
+
+
+def from_devices(array: jax.Array) -> Fetched | None:
+    """For an array that is not in the host's memory; None for one that is, which is read where it lies."""
+    if array.nbytes < SMALLEST or not is_worth_fetching(array.dtype, array.nbytes):
+        return None
+    devices = array.sharding.device_set
+    if len(devices) == 1 and next(iter(devices)) == _host():
+        return None
+    source = _Devices(array)
+    return Fetched(array.shape, array.dtype, source.whole, source.pieces, source.start)
+
+
+def _host() -> Any:
+    return jax.local_devices(backend="cpu")[0]
+
+
+class _Devices:
+    """Pieces of an array from the devices they lie on: blocks of rows, each put together of the shards that hold it."""
+
+    def __init__(self, array: jax.Array) -> None:
+        self._shape, self._dtype = array.shape, array.dtype
+        found: dict[tuple[tuple[int, int], ...], Any] = {}
+        for shard in array.addressable_shards:
+            place = tuple(part.indices(size)[:2] for part, size in zip(shard.index, array.shape, strict=True))
+            found.setdefault(place, shard.data)
+        self._shards = list(found.items())
+        self._blocks = self._divide(array.nbytes)
+        self._first: list[Any] | None = None
+
+    def _divide(self, nbytes: int) -> list[tuple[int, int]]:
+        """Rows that make a piece: no more than fit, and none across the border of two shards."""
+        if not self._shape:
+            return [(0, 1)]
+        rows = self._shape[0]
+        step = max(1, PIECE * rows // nbytes)
+        borders = {0, rows} | {border for place, _ in self._shards for border in place[0]}
+        blocks = []
+        for low, high in itertools.pairwise(sorted(borders)):
+            blocks += [(first, min(first + step, high)) for first in range(low, high, step)]
+        return blocks
+
+    def start(self) -> None:
+        if self._first is None and self._blocks:
+            self._first = self._bring(self._blocks[0])
+
+    def pieces(self) -> Iterator[np.ndarray]:
+        self.start()
+        coming, self._first = self._first, None
+        for index, block in enumerate(self._blocks):
+            assert coming is not None
+            here = coming
+            coming = self._bring(self._blocks[index + 1]) if index + 1 < len(self._blocks) else None
+            yield self._joined(block, here)
+            del here
+
+    def whole(self) -> np.ndarray:
+        result = np.empty(self._shape, self._dtype)
+        flat, at = result.reshape(-1), 0
+        for piece in self.pieces():
+            flat[at : at + piece.size] = piece.reshape(-1)
+            at += piece.size
+        return result
+
+    def _bring(self, block: tuple[int, int]) -> list[tuple[tuple[tuple[int, int], ...], Any]]:
+        """What the shards hold of a block, on its way to the host: this does not wait."""
+        parts = []
+        for place, data in self._shards:
+            if self._shape:
+                low, high = place[0]
+                if high <= block[0] or low >= block[1]:
+                    continue
+                if (low, high) != block:
+                    data = jax.lax.dynamic_slice_in_dim(data, block[0] - low, block[1] - block[0])
+            parts.append((place, jax.device_put(data, _host())))
+        return parts
+
+    def _joined(self, block: tuple[int, int], parts: list[Any]) -> np.ndarray:
+        if len(parts) == 1:
+            return np.asarray(parts[0][1])
+        piece = np.empty((block[1] - block[0], *self._shape[1:]), self._dtype)
+        for place, data in parts:
+            piece[(slice(None), *(slice(*part) for part in place[1:]))] = np.asarray(data)
+        return piece

@@ -1,0 +1,385 @@
+"""Where the weights of a model without any come from: ``to_onnx(..., weights=SOURCE)``."""
+
+from __future__ import annotations
+
+import functools
+import math
+import mmap
+import os
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax2onnx import _core
+from jax2onnx._door.fetching import PIECE, Fetched, is_worth_fetching
+from jax2onnx._door.inputs import path_text
+
+LATER = "later"
+Rename = Mapping[str, str] | Callable[[str], str] | None
+_HOLDERS = (".value", ".raw_value")  # what a variable calls its array, at the end of a path
+
+
+class Missing(NamedTuple):
+    """A weight that the model lacks."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: Any
+    is_used: bool  # nobody needs the others
+
+
+class Found(NamedTuple):
+    """A weight of a source: its type, and how to get at it."""
+
+    shape: tuple[int, ...]
+    dtype: Any  # None: the source has a type that ONNX lacks, named by `spelled`
+    spelled: str
+    value: Callable[[], Any]  # an array, or Fetched
+    place: tuple[str, int] | None = None  # the file that holds it as ONNX wants it, and where
+
+
+class Source:
+    """Weights by key."""
+
+    keys: list[str] | None = None  # None: nobody knows
+
+    def find(self, key: str) -> Found | None:
+        raise NotImplementedError
+
+
+def bound_weights(
+    source: Any,
+    missing: Sequence[Missing],
+    rename: Rename,
+    allow_surplus: bool,
+    reference: Reference | None,
+) -> list[tuple[str, Any]]:
+    """For each weight its name and where it is, as the core takes them. Raises one error for all that is wrong."""
+    key_of = renaming(rename)
+    if isinstance(source, str) and source == LATER:
+        return [(weight.path, (None, 0, None) if weight.is_used else None) for weight in missing]
+    opened = opened_source(source)
+    wrong, known, result = [], set(), []
+    for weight in missing:
+        key = key_of(weight.path)
+        known.add(key)
+        found = opened.find(key) if weight.is_used else None
+        trouble = _trouble(weight, key, found) if weight.is_used else None
+        if trouble:
+            wrong.append(trouble)
+        elif found is not None:
+            result.append((weight.path, reference.value(weight, found) if reference else found.value()))
+        else:
+            result.append((weight.path, None))
+    if opened.keys is not None and not allow_surplus:
+        surplus = sorted(set(opened.keys) - known)
+        wrong += [f"surplus: {key!r} is no weight of the model" for key in surplus]
+        wrong += ["(allow_surplus_weights=True leaves them out)"] if surplus else []
+    if wrong:
+        raise ValueError("\n  ".join(["the weights do not fit the model:", *wrong]))
+    return result
+
+
+def _trouble(weight: Missing, key: str, found: Found | None) -> str | None:
+    name = repr(weight.path) if key == weight.path else f"{weight.path!r} ({key!r} in the source)"
+    wanted = f"{np.dtype(weight.dtype).name}{list(weight.shape)}"
+    if found is None:
+        return f"missing: {name}, {wanted}"
+    if found.dtype is None:
+        return f"unknown type: {name} is of type {found.spelled}, which ONNX has no type for"
+    if tuple(found.shape) != tuple(weight.shape) or np.dtype(found.dtype) != np.dtype(weight.dtype):
+        return f"ill-shaped: {name} is {np.dtype(found.dtype).name}{list(found.shape)}, and the model has {wanted}"
+    return None
+
+
+def renaming(rename: Rename) -> Callable[[str], str]:
+    """From the path of a weight in the model to its key in the source. In a mapping ``*`` stands for one step of a
+    path, the same on both sides: ``{"layers.*.kernel": "model.layers.*.weight"}``."""
+    if rename is None:
+        return lambda path: path
+    if callable(rename) and not isinstance(rename, Mapping):
+        return rename
+    if not isinstance(rename, Mapping) or not all(isinstance(text, str) for pair in rename.items() for text in pair):
+        raise TypeError(f"rename must be a mapping of paths to keys, or a function; got {rename!r}")
+    rules = []
+    for path, key in rename.items():
+        if path.count("*") != key.count("*"):
+            raise ValueError(f"rename: {path!r} and {key!r} do not have '*' equally often")
+        rules.append((re.compile(re.escape(path).replace(r"\*", "([^.]+)")), key.split("*")))
+
+    def renamed(path: str) -> str:
+        for pattern, pieces in rules:
+            match = pattern.fullmatch(path)
+            if match:
+                steps = [*match.groups(), ""]
+                return "".join(piece + step for piece, step in zip(pieces, steps, strict=True))
+        return path
+
+    return renamed
+
+
+class Reference:
+    """``weights_by_reference``: the model refers to the files of the source, which must lie in its folder or below."""
+
+    def __init__(self, folder: str | None, touch: bool) -> None:
+        self._folder = None if folder is None else os.path.realpath(folder)
+        self._touch = touch
+
+    def value(self, weight: Missing, found: Found) -> Any:
+        if found.place is None:
+            raise ValueError(f"weights_by_reference=True needs safetensors; {weight.path!r} comes from something else")
+        file, offset = found.place
+        return (self._location(file), offset, found.value() if self._touch else None)
+
+    @functools.cache  # noqa: B019 - as long-lived as the export
+    def _location(self, file: str) -> str:
+        path = os.path.realpath(file)
+        folder = self._folder or os.path.dirname(path)
+        location = os.path.relpath(path, folder)
+        if location.startswith(os.pardir + os.sep) or os.path.isabs(location):
+            raise ValueError(
+                f"weights_by_reference=True: {file} does not lie in the folder of the model, {folder}, and readers of "
+                "ONNX models follow no way out of it; write the model beside the weights"
+            )
+        if location.endswith(".data"):
+            raise ValueError(f"weights_by_reference=True: {file} is called as the files that exports make and remove")
+        return location.replace(os.sep, "/")
+
+
+# ---- sources ----
+
+
+def opened_source(source: Any) -> Source:
+    if isinstance(source, Source):
+        return source
+    if isinstance(source, (str, os.PathLike)):
+        return _of_path(os.fspath(source))
+    if isinstance(source, Mapping) or not jax.tree_util.all_leaves([source]):
+        return _Tree(source)
+    if callable(source):
+        return _Function(source)
+    raise TypeError(
+        "weights must be the path of safetensors, of an .npz or of an Orbax checkpoint, a mapping, a function from "
+        f'path to array, or "later"; got {type(source).__name__}'
+    )
+
+
+def _of_path(path: str) -> Source:
+    if path.endswith(".npz"):
+        return _Npz(path)
+    if os.path.isdir(path) and _is_orbax(path):
+        return _Orbax(path)
+    return _Safetensors(path)
+
+
+class _Tree(Source):
+    """A mapping from keys to arrays, or any tree of arrays; the way to one is its key."""
+
+    def __init__(self, tree: Any) -> None:
+        leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+        self._arrays = {_plain_path(path_text(path)): leaf for path, leaf in leaves}
+        self.keys = list(self._arrays)
+
+    def find(self, key: str) -> Found | None:
+        if key not in self._arrays:
+            return None
+        array = self._arrays[key]
+        dtype = array.dtype if hasattr(array, "dtype") else np.asarray(array).dtype
+        return Found(np.shape(array), dtype, str(dtype), lambda: array)
+
+
+def _plain_path(path: str) -> str:
+    for holder in _HOLDERS:
+        path = path.removesuffix(holder)
+    return path.removeprefix("params.")
+
+
+class _Function(Source):
+    """Asked for the type of each weight first, and again for the weight when it is written."""
+
+    def __init__(self, function: Callable[[str], Any]) -> None:
+        self._function = function
+
+    def find(self, key: str) -> Found | None:
+        try:
+            array = self._function(key)
+        except KeyError:
+            return None
+        if array is None:
+            return None
+        array = array if isinstance(array, jax.Array) else np.asarray(array)
+        return Found(array.shape, array.dtype, str(array.dtype), _lazily(array, lambda: self._function(key)))
+
+
+def _lazily(array: Any, again: Callable[[], Any]) -> Callable[[], Any]:
+    """Large arrays are asked for again, and not kept."""
+    shape, dtype, nbytes = array.shape, array.dtype, array.nbytes
+    if not is_worth_fetching(dtype, nbytes):
+        return lambda: array
+    return lambda: Fetched(shape, dtype, lambda: np.asarray(again(), order="C"))
+
+
+class _Npz(Source):
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._types = {}
+        try:
+            with zipfile.ZipFile(path) as archive:
+                for member in archive.namelist():
+                    if member.endswith(".npy"):
+                        with archive.open(member) as file:
+                            self._types[member.removesuffix(".npy")] = _npy_type(file)
+        except (zipfile.BadZipFile, ValueError) as error:
+            raise ValueError(f"{path}: not an .npz file: {error}") from error
+        self.keys = list(self._types)
+
+    def find(self, key: str) -> Found | None:
+        if key not in self._types:
+            return None
+        shape, dtype = self._types[key]
+
+        def read() -> np.ndarray:
+            with np.load(self._path, allow_pickle=False) as archive:
+                return archive[key]
+
+        large = is_worth_fetching(dtype, math.prod(shape) * dtype.itemsize)
+        return Found(shape, dtype, str(dtype), (lambda: Fetched(shape, dtype, read)) if large else read)
+
+
+def _npy_type(file: Any) -> tuple[tuple[int, ...], np.dtype]:
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    return shape, dtype
+
+
+class _Safetensors(Source):
+    """The core reads the headers; the data are mapped, and let go of when they are written."""
+
+    def __init__(self, path: str) -> None:
+        folder, files, weights = _core.checkpoint(os.fsencode(path))
+        self._files = [os.path.join(folder, file) for file in files]
+        self._weights = {weight[0]: weight[1:] for weight in weights}
+        self._maps: dict[int, mmap.mmap] = {}
+        self.keys = list(self._weights)
+
+    def find(self, key: str) -> Found | None:
+        if key not in self._weights:
+            return None
+        name, spelled, shape, file, offset, size = self._weights[key]
+        dtype = None if name is None else jnp.dtype(name)
+        return Found(
+            shape, dtype, spelled, lambda: self._value(shape, dtype, file, offset, size), (self._files[file], offset)
+        )
+
+    def _value(self, shape: tuple[int, ...], dtype: Any, file: int, offset: int, size: int) -> Any:
+        if not size:
+            return np.empty(shape, dtype)
+        mapped = self._mapped(file)
+
+        def part(first: int, last: int) -> np.ndarray:
+            return np.frombuffer(mapped, np.uint8, last - first, offset + first)
+
+        def whole() -> np.ndarray:
+            return part(0, size).view(dtype).reshape(shape)
+
+        def pieces() -> Iterator[np.ndarray]:
+            for first in range(0, size, PIECE):
+                last = min(first + PIECE, size)
+                yield part(first, last)
+                _let_go(mapped, offset + first, offset + last)
+
+        return Fetched(shape, dtype, whole, pieces) if is_worth_fetching(dtype, size) else whole()
+
+    def _mapped(self, file: int) -> mmap.mmap:
+        if file not in self._maps:
+            with open(self._files[file], "rb") as opened:
+                self._maps[file] = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        return self._maps[file]
+
+
+def _let_go(mapped: mmap.mmap, first: int, last: int) -> None:
+    """The pages are the file's, and need not count as ours any longer."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        low = first // mmap.PAGESIZE * mmap.PAGESIZE
+        mapped.madvise(mmap.MADV_DONTNEED, low, last - low)
+
+
+def _is_orbax(path: str) -> bool:
+    names = ("_METADATA", "manifest.ocdbt", "_CHECKPOINT_METADATA")
+    return any(os.path.exists(os.path.join(path, name)) for name in names)
+
+
+class _Orbax(Source):
+    """Types from the checkpoint's metadata; arrays read through TensorStore, some rows at a time."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            import orbax.checkpoint
+            import tensorstore
+        except ImportError as error:
+            raise ImportError("an Orbax checkpoint needs the packages orbax-checkpoint and tensorstore") from error
+        inner = os.path.join(path, "default")  # what a CheckpointManager calls the only item
+        self._path = os.path.abspath(inner if _is_orbax(inner) else path)
+        self._open = tensorstore.open
+        metadata = orbax.checkpoint.PyTreeCheckpointer().metadata(self._path)
+        tree = getattr(metadata, "item_metadata", metadata)
+        self._driver = "zarr3" if getattr(tree, "use_zarr3", False) else "zarr"
+        leaves = jax.tree_util.tree_leaves_with_path(getattr(tree, "tree", tree), is_leaf=_is_array_metadata)
+        self._arrays = {_plain_path(path_text(way)): leaf for way, leaf in leaves if _is_array_metadata(leaf)}
+        self.keys = list(self._arrays)
+
+    def find(self, key: str) -> Found | None:
+        if key not in self._arrays:
+            return None
+        metadata = self._arrays[key]
+        shape, dtype = tuple(metadata.shape), jnp.dtype(metadata.dtype)
+        return Found(shape, dtype, str(dtype), lambda: self._value(metadata.name, shape, dtype))
+
+    def _value(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
+        kvstore: dict[str, Any] = {"driver": "file", "path": os.path.join(self._path, name) + "/"}
+        if os.path.exists(os.path.join(self._path, "manifest.ocdbt")):
+            kvstore = {"driver": "ocdbt", "base": f"file://{self._path}/", "path": name + "/"}
+        opened = functools.cache(
+            lambda: self._open({"driver": self._driver, "kvstore": kvstore}, read=True, open=True).result()
+        )
+        nbytes = math.prod(shape) * dtype.itemsize
+
+        def whole() -> np.ndarray:
+            return opened().read().result()
+
+        def pieces() -> Iterator[np.ndarray]:
+            if not shape:
+                yield whole()
+                return
+            step = max(1, PIECE * shape[0] // nbytes)
+            starts = range(0, shape[0], step)
+            coming = opened()[: starts[0] + step].read()
+            for first in starts:
+                here = coming.result()
+                if first + step < shape[0]:
+                    coming = opened()[first + step : min(first + 2 * step, shape[0])].read()
+                yield here
+
+        return Fetched(shape, dtype, whole, pieces) if is_worth_fetching(dtype, nbytes) else whole()
+
+
+def _is_array_metadata(leaf: Any) -> bool:
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype") and hasattr(leaf, "name")
+
+
+# ---- which are needed ----
+
+
+def used_inputs(jaxpr: Any, count: int) -> list[bool]:
+    """Which of the first inputs a program needs for its results."""
+    live = {variable for variable in jaxpr.outvars if not hasattr(variable, "val")}
+    for equation in reversed(jaxpr.eqns):
+        if equation.effects or any(variable in live for variable in equation.outvars):
+            live.update(variable for variable in equation.invars if not hasattr(variable, "val"))
+    return [variable in live for variable in jaxpr.invars[:count]]
