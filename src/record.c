@@ -35,6 +35,8 @@ static const OptionRow rows[] = {
     {"normalization", OPTION_CHOICE, offsetof(Record, options.passes.normalization), CHOICES(normalization_names)},
     {"sequential_bits", OPTION_FLAG, offsetof(Record, options.lower.sequential_bits)},
     {"external_threshold", OPTION_SIZE, offsetof(Record, write.external_threshold)},
+    {"data_alignment", OPTION_SIZE, offsetof(Record, write.data_alignment)},
+    {"largest_data_file", OPTION_SIZE, offsetof(Record, write.largest_data_file)},
     {"single_file", OPTION_FLAG, offsetof(Record, write.single_file)},
     {"ledger", OPTION_FLAG, offsetof(Record, options.keep_ledger)},
 };
@@ -44,6 +46,7 @@ static Record record_default(void) {
   Record record = {0};
   record.options.lower.opset = DEFAULT_OPSET;
   record.options.passes.normalization = NORMALIZATION_AUTO;
+  record.write.data_alignment = MAPPED_ALIGNMENT;
   return record;
 }
 

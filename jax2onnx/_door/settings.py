@@ -212,8 +212,8 @@ def alignment_of_data(alignment: int | None) -> int:
     if alignment is None:
         return 65536 if os.name == "nt" else 4096
     known = isinstance(alignment, int) and not isinstance(alignment, bool)
-    if not known or not 64 <= alignment <= 1 << 30 or alignment & (alignment - 1):
-        raise ValueError(f"data_alignment must be a power of two, 64 or more; got {alignment!r}")
+    if not known or not 64 <= alignment <= 65536 or alignment & (alignment - 1):
+        raise ValueError(f"data_alignment must be a power of two from 64 to 65536; got {alignment!r}")
     return alignment
 
 

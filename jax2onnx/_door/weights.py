@@ -134,7 +134,8 @@ class Reference:
         if found.place is None:
             raise ValueError(f"weights_by_reference=True needs safetensors; {weight.path!r} comes from something else")
         file, offset = found.place
-        return (self._location(file), offset, found.value() if self._touch else None)
+        value = found.value() if self._touch else None
+        return (self._location(file), offset, value.whole() if isinstance(value, Fetched) else value)
 
     @functools.cache  # noqa: B019 - as long-lived as the export
     def _location(self, file: str) -> str:

@@ -37,6 +37,7 @@ typedef struct Conversion {
   PyObject *progress; /* None, or called with the bytes of tensors that are written and that will be */
   WriteProgress written_so_far;
   int64_t data_alignment, largest_data_file; /* as they were given */
+  bool told_end;
   PyThreadState *state; /* while the interpreter lock is released; NULL while it is held */
   int64_t asked;        /* when the user was last asked whether to stop, in nanoseconds */
   CustomCalls custom;
@@ -133,7 +134,9 @@ static bool is_interrupted(void *data) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   int64_t time = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-  if (time - c->asked < PERIOD) return false;
+  bool ends = c->written_so_far.total && c->written_so_far.written == c->written_so_far.total && !c->told_end;
+  if (time - c->asked < PERIOD && !ends) return false;
+  c->told_end = c->told_end || ends;
   c->asked = time;
   PyEval_RestoreThread(c->state);
   bool raised = PyErr_CheckSignals() != 0 || !tell_progress(c);

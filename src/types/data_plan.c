@@ -9,7 +9,8 @@ void data_plan_init(DataPlan *plan, Context *context, Str location) {
 
 static void place_after(const DataPlan *plan, const PlacedTensor *last, PlacedTensor *placed) {
   size_t size = placed->tensor->size;
-  uint64_t alignment = plan->alignment && size >= LARGE_TENSOR ? plan->alignment : DATA_ALIGNMENT;
+  uint64_t asked = plan->alignment < LARGEST_ALIGNMENT ? plan->alignment : LARGEST_ALIGNMENT;
+  uint64_t alignment = asked && size >= LARGE_TENSOR ? asked : DATA_ALIGNMENT;
   uint64_t end = last->offset + last->tensor->size;
   placed->file = last->file;
   placed->offset = (end + alignment - 1) / alignment * alignment;

@@ -7,6 +7,8 @@
 
 enum {
   DATA_ALIGNMENT = 64,
+  MAPPED_ALIGNMENT = 4096, /* the usual one of large tensors */
+  LARGEST_ALIGNMENT = 1 << 16,
   LARGE_TENSOR = 1 << 20 /* bytes: from here on tensors are worth mapping by themselves */
 };
 

@@ -32,6 +32,9 @@ static inline bool tensor_is_readable(const Tensor *tensor) {
   return tensor->data || tensor->moved || tensor->fetched || tensor->size == 0;
 }
 
+/* To look at it, it would have to be brought here. */
+static inline bool tensor_is_far(const Tensor *tensor) { return !tensor->data && tensor->fetched; }
+
 /* The file that holds the very bytes of the tensor; NULL: they must be written. */
 static inline const StoredAt *tensor_stored_at(const Tensor *tensor) {
   bool as_it_was = tensor->stored && !tensor->moved && tensor->data == tensor->stored->data;

@@ -32,7 +32,8 @@ static void collect(const void *bytes, size_t size, void *data) {
 static Collected in_pieces(Context *context, const Tensor *tensor) {
   Pieces pieces = {0};
   Collected collected = {.bytes = arena_alloc(&context->arena, tensor->size)};
-  moved_each_piece(tensor->moved, &pieces, collect, &collected);
+  Segment segment = {.size = tensor->size, .moved = tensor->moved};
+  segment_each_piece(&segment, &pieces, collect, &collected);
   return collected;
 }
 

@@ -30,6 +30,12 @@ static uint64_t file_size(const DataFiles *files, const DataFile *file) {
   return last->offset + last->tensor->size;
 }
 
+static uint64_t data_bytes(const DataFiles *files, const DataFile *file) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < file->count; i++) bytes += placed_at(files, file, i)->tensor->size;
+  return bytes;
+}
+
 /* ---- writing ---- */
 
 typedef struct DataWriter {
@@ -194,7 +200,9 @@ void data_files_write(DataFiles *files, Output *output, const DataPlan *plan, Wr
     file->file = output_keep(output, file_size(files, file), is_same_file, &comparison);
     file->name = choose_name(files, file, i);
     if (!file->name) file->file = write_file(files, file);
+    else if (progress) progress->written += data_bytes(files, file);
   }
+  interruption_point(files->context); /* where whoever watches learns that all is there */
 }
 
 bool data_files_name(DataFiles *files, const char **names) {

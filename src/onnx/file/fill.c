@@ -17,8 +17,6 @@
 #include "onnx/file/write.h"
 #include "types/moved.h"
 
-enum { ALIGNMENT = 4096 /* of large tensors */ };
-
 /* A weight of the model, and where it comes from. */
 typedef struct Place {
   Str name;
@@ -269,7 +267,7 @@ static void copy(Filling *filling, const char *path) {
   Context *context = filling->context;
   DataPlan plan;
   data_plan_init(&plan, context, NULL);
-  plan.alignment = ALIGNMENT;
+  plan.alignment = MAPPED_ALIGNMENT;
   plan.largest_file = filling->options->largest_data_file;
   for (size_t i = 0; i < filling->places.count; i++) {
     give_bytes(filling, &filling->places.items[i]);

@@ -13,11 +13,11 @@ typedef struct WriteOptions {
   /* Tensors of at least this many bytes go to a second file, path + ".data" where no file has that name. 0: only when
    * the model would pass 2 GiB, which is as much as one protobuf message can hold. */
   size_t external_threshold;
-  uint64_t data_alignment;    /* of large tensors in that file; 0: as small ones' */
-  uint64_t largest_data_file; /* bytes: more go to further files; 0: one file */
-  WriteProgress *progress;    /* or NULL */
-  bool single_file;           /* never a second file: a model past 2 GiB is refused */
-  OutputOptions output;       /* but for find_companions, which is the writer's own */
+  size_t data_alignment;    /* of large tensors in that file; 0: as small ones' */
+  size_t largest_data_file; /* bytes: more go to further files; 0: one file */
+  WriteProgress *progress;  /* or NULL */
+  bool single_file;         /* never a second file: a model past 2 GiB is refused */
+  OutputOptions output;     /* but for find_companions, which is the writer's own */
 } WriteOptions;
 
 /* The whole model as segments, in order; *size receives their sum. */

@@ -60,8 +60,9 @@ typedef struct Finder {
 static const Tensor not_known;
 
 static const Tensor *known_tensor(Finder *finder, const Value *value, int *budget) {
-  const Tensor *constant = constant_of(value);
-  if (constant || !value || !value->producer) return constant;
+  const Tensor *constant = unread_constant_of(value);
+  if (constant && tensor_is_far(constant)) return NULL; /* a weight that was put on a device is no table of Resize's */
+  if (constant || !value || !value->producer) return constant_of(value);
   const Node *node = value->producer;
   const Tensor *before = map_get_pointer(&finder->known, value);
   if (before) return before == &not_known ? NULL : before;
@@ -429,7 +430,7 @@ static Node *emit_resize(Finder *finder, const Plan *plan, Node *root, Value *x)
 
 static void hand_over_weights(Finder *finder, Node *receiver, const Value *value, int *budget) {
   Node *node = value ? value->producer : NULL;
-  if (!node || constant_of(value) || --*budget < 0) return;
+  if (!node || unread_constant_of(value) || --*budget < 0) return;
   rewrite_hand_over(&finder->rewriter, receiver, node);
   for (uint32_t i = 0; i < node->input_count; i++) {
     hand_over_weights(finder, receiver, node->inputs[i].value, budget);
@@ -499,7 +500,7 @@ static void try_candidate(Finder *finder, Node *node) {
     }
     while (count-- > 0) {
       Plan plan;
-      if (!sources[count] || constant_of(sources[count])) continue;
+      if (!sources[count] || unread_constant_of(sources[count])) continue;
       if (!plan_from(finder, sources[count], path[count], &finder->chain, &plan)) continue;
       apply(finder, &plan);
       return;

@@ -224,7 +224,8 @@ static Cost entering_cost(const Layout *layout, const Region *region, const Valu
     return cost;
   }
   bool in_place = order_keeps_elements(value->type, order), reshape = becomes_reshape(value, order);
-  if (constant_of(value)) return (Cost){in_place || only_use(value) || constant_of(value)->size < 4096 ? 0 : 1, 0};
+  const Tensor *constant = unread_constant_of(value);
+  if (constant) return (Cost){in_place || only_use(value) || constant->size < 4096 ? 0 : 1, 0};
   if (reshape && makes_shape(value->producer) && only_use(value)) return (Cost){0, 0};
   if (value->type.rank < region->rank) return (Cost){reshape ? 1 : 2, 0};
   const Node *there = transpose_that_is_there(layout, value, order);
