@@ -27,8 +27,11 @@ def make(choices: Choices) -> Form:
 
     specs = [jax.ShapeDtypeStruct(shape, numbers.dtype)] if "B" in shape else None
     most = 1 + (before == "sum") + (2 if dtype == "bfloat16" else 0)
-    opset = 24 if expected == "Swish" else 23
-    return Form(fn, [numbers], {expected: 1}, specs, most=most, dtype=dtype, opset=opset)
+    apart = "NaN becomes 0" if name == "relu" and way in ("where", "where at 0") else None
+    if name == "sigmoid" and way != "jax.nn":
+        apart = "exact far below zero, where the runtime's Sigmoid is 0"
+    wanted = {"Sigmoid": 1, "Mul": 1} if name == "silu" else {expected: 1}  # no kernel for Swish
+    return Form(fn, [numbers], wanted, specs, most=most + (name == "silu"), apart=apart, dtype=dtype)
 
 
 def _gelu_tanh(order: int) -> Callable[[Array], Array]:

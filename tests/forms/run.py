@@ -31,7 +31,7 @@ import jax  # noqa: E402
 from forms import Choices, check  # noqa: E402
 
 # Families: how many programs of each belong to the tests of every day, and the share that must be fused at least.
-FAMILIES = {"attention": (24, 0.8), "normalization": (20, 0.3), "activations": (20, 0.3)}
+FAMILIES = {"attention": (24, 0.8), "normalization": (20, 0.8), "activations": (20, 0.9)}
 RENEW = 200  # programs after which what JAX has compiled is dropped
 
 

@@ -63,6 +63,12 @@ static bool fuse_leaky_relu(Match *match) {
   return true;
 }
 
+/* The larger of x and a part of it. */
+static bool fuse_leaky_relu_of_largest(Match *match) {
+  double slope = match_number(match, A);
+  return slope > 0 && slope <= 1 && fuse_leaky_relu(match);
+}
+
 /* ---- Elu, Selu, Celu ---- */
 
 #define POSITIVE OP(Greater, X, NUMBER(0))
@@ -103,8 +109,21 @@ static bool fuse_celu_scaled(Match *match) {
 
 /* ---- Softplus, Mish, Softsign ---- */
 
+#define SOFTPLUS_INNER OP(Add, RELU, OP(Log1p, OP(Exp, OP(Neg, OP(Abs, X)))))
 #define SOFTPLUS \
   OP(Where, OP(Not, OP(Equal, X, X)), OP(Add, X, NUMBER(0)), OP(Add, RELU, OP(Log1p, OP(Exp, OP(Neg, OP(Abs, X))))))
+
+/* ---- Sigmoid ---- */
+
+#define ONE_AND_EXP OP(Add, NUMBER(1), OP(Exp, OP(Neg, X)))
+
+/* x / (1 + exp(-x)). Not 1 / (1 + exp(-x)) alone: what is exact far below zero, where somebody may take the logarithm,
+ * is 0 from -18 on in ONNX Runtime's Sigmoid; beside x that is no matter. */
+static bool fuse_quotient_by_sigmoid(Match *match) {
+  if (!match_keeps_type(match)) return false;
+  Value *sigmoid = EMIT_BEFORE(match, OP_Sigmoid, match_type(match), match->values[X_SLOT])->outputs[0];
+  return EMIT_MATCH(match, OP_Mul, match->values[X_SLOT], sigmoid);
+}
 
 /* ---- HardSigmoid, HardSwish ---- */
 
@@ -121,6 +140,30 @@ static bool fuse_hard_sigmoid(Match *match) {
   return true;
 }
 
+/* Clip(x / a + b, 0, 1), or with a product */
+static bool fuse_hard_sigmoid_of_clip(Match *match) {
+  double factor = match_number(match, A), shift = match_number(match, B), least = NAN, most = NAN;
+  const Node *line = match->values[C]->producer;
+  if (!uniform_number(node_input(match->root, 1), &least) || !uniform_number(node_input(match->root, 2), &most))
+    return false;
+  if (node_is(line, OP_Div)) factor = 1 / factor;
+  if (!match_keeps_type(match) || least != 0 || most != 1 || !(factor > 0) || !isfinite(factor) || !isfinite(shift))
+    return false;
+  if (match_dtype(match) == DTYPE_FLOAT64) return false;
+  Node *node = EMIT_MATCH(match, OP_HardSigmoid, match->values[X_SLOT]);
+  node_set_float(node, "alpha", (float)factor);
+  node_set_float(node, "beta", (float)shift);
+  return true;
+}
+
+/* x * Clip(x + 3, 0, 6) / 6 */
+static bool fuse_hard_swish_of_clip(Match *match) {
+  const Node *clip = match->values[B]->producer;
+  double least = NAN, most = NAN;
+  if (!uniform_number(node_input(clip, 1), &least) || !uniform_number(node_input(clip, 2), &most)) return false;
+  return least == 0 && most == 6 && fuse_one_operand(match);
+}
+
 static bool attribute_is(const Node *node, const char *name, double wanted) {
   const Attribute *attribute = node_attribute(node, name);
   return attribute && attribute->kind == ATTRIBUTE_FLOAT && near_number(DTYPE_FLOAT32, (double)attribute->real, wanted);
@@ -128,7 +171,9 @@ static bool attribute_is(const Node *node, const char *name, double wanted) {
 
 static bool fuse_hard_swish(Match *match) {
   const Node *sigmoid = match->values[A]->producer;
-  if (!attribute_is(sigmoid, "alpha", 1.0 / 6) || !attribute_is(sigmoid, "beta", 0.5)) return false;
+  const Attribute *alpha = node_attribute(sigmoid, "alpha");
+  bool is_sixth = alpha && near_number(match_dtype(match), (double)alpha->real, 1.0 / 6);
+  if (!is_sixth || !attribute_is(sigmoid, "beta", 0.5)) return false;
   return fuse_one_operand(match);
 }
 
@@ -138,10 +183,13 @@ static bool fuse_hard_swish(Match *match) {
 #define HALF_PRODUCT_1(p) OP(Mul, X, OP(Mul, NUMBER(0.5), p))
 #define HALF_PRODUCT_2(p) OP(Mul, OP(Mul, NUMBER(0.5), X), p)
 #define HALF_PRODUCT_3(p) OP(Mul, NUMBER(0.5), OP(Mul, X, p))
+#define HALF_PRODUCT_4(p) OP(Div, OP(Mul, X, p), NUMBER(2))
 
 #define CUBE OP(Mul, X, OP(Mul, X, X))
-#define GELU_TANH \
-  OP(Add, NUMBER(1), OP(Tanh, OP(Mul, NUMBER(0.7978845608028654), OP(Add, X, OP(Mul, NUMBER(0.044715), CUBE)))))
+#define GELU_INNER OP(Mul, NUMBER(0.7978845608028654), OP(Add, X, OP(Mul, NUMBER(0.044715), CUBE)))
+#define GELU_FACTORED \
+  OP(Mul, OP(Mul, NUMBER(0.7978845608028654), X), OP(Add, NUMBER(1), OP(Mul, OP(Mul, NUMBER(0.044715), X), X)))
+#define GELU_TANH OP(Add, NUMBER(1), OP(Tanh, EITHER(GELU_INNER, GELU_FACTORED)))
 #define ROOT_HALF 0.7071067811865476
 #define GELU_ERFC OP(Erfc, OP(Mul, OP(Neg, X), NUMBER(ROOT_HALF)))
 #define GELU_ERF \
@@ -157,6 +205,8 @@ static bool fuse_gelu_tanh(Match *match) {
 /* The first that matches is taken. */
 static const FusionRule rules[] = {
     {OP(Max, X, NUMBER(0)), OP_Relu, fuse_one_operand},
+    {OP(Where, OP(Less, X, NUMBER(0)), NUMBER(0), X), OP_Relu, fuse_one_operand},
+    {OP(Relu, OP(Min, X, UNIFORM(B))), OP_Clip, fuse_clip_from_relu},
     {OP(Min, RELU, UNIFORM(B)), OP_Clip, fuse_clip_from_relu},
     {OP(Min, OP(Max, X, UNIFORM(A)), UNIFORM(B)), OP_Clip, fuse_clip},
     {OP(Max, OP(Min, X, UNIFORM(B)), UNIFORM(A)), OP_Clip, fuse_clip},
@@ -164,23 +214,35 @@ static const FusionRule rules[] = {
      fuse_clip_from_where},
     {OP(Where, EITHER(OP(GreaterOrEqual, X, NUMBER(0)), POSITIVE), X, OP(Mul, UNIFORM(A), X)), OP_LeakyRelu,
      fuse_leaky_relu},
-    {ELU(OP(Expm1, NEGATIVE_PART)), OP_Elu, fuse_elu},
+    {OP(Where, OP(Less, X, NUMBER(0)), OP(Mul, UNIFORM(A), X), X), OP_LeakyRelu, fuse_leaky_relu},
+    {OP(Max, X, OP(Mul, UNIFORM(A), X)), OP_LeakyRelu, fuse_leaky_relu_of_largest},
+    {ELU(OP(Expm1, EITHER(NEGATIVE_PART, X))), OP_Elu, fuse_elu},
     {ELU(OP(Mul, UNIFORM(A), OP(Expm1, NEGATIVE_PART))), OP_Elu, fuse_elu_scaled},
     {OP(Mul, UNIFORM(B), OP_AT(A, Elu, X)), OP_Selu, fuse_selu},
     {OP(Add, RELU, OP(Expm1, CELU_PART)), OP_Celu, fuse_one_operand},
     {OP(Add, RELU, OP(Mul, UNIFORM(A), OP(Expm1, OP(Div, CELU_PART, UNIFORM(B))))), OP_Celu, fuse_celu_scaled},
     {SOFTPLUS, OP_Softplus, fuse_one_operand},
+    {SOFTPLUS_INNER, OP_Softplus, fuse_one_operand},
+    {OP(Where, OP(Not, OP(Equal, X, X)), OP(Add, X, NUMBER(0)), OP(Softplus, X)), OP_Softplus, fuse_one_operand},
     {OP(Mul, X, OP(Tanh, OP(Softplus, X))), OP_Mish, fuse_one_operand},
     {OP(Div, X, OP(Add, OP(Abs, X), NUMBER(1))), OP_Softsign, fuse_one_operand},
     {OP(Div, OP_AT(B, Clip, OP(Add, X, UNIFORM(A))), UNIFORM(C)), OP_HardSigmoid, fuse_hard_sigmoid},
     {OP(Mul, X, OP_AT(A, HardSigmoid, X)), OP_HardSwish, fuse_hard_swish},
+    {OP(Clip, OP(Add, OP_AT(C, Div, X, UNIFORM(A)), UNIFORM(B))), OP_HardSigmoid, fuse_hard_sigmoid_of_clip},
+    {OP(Clip, OP(Add, OP_AT(C, Mul, X, UNIFORM(A)), UNIFORM(B))), OP_HardSigmoid, fuse_hard_sigmoid_of_clip},
+    {OP(Div, OP(Mul, X, OP_AT(B, Clip, OP(Add, X, NUMBER(3)))), NUMBER(6)), OP_HardSwish, fuse_hard_swish_of_clip},
+    {OP(Mul, X, OP(Div, NUMBER(1), ONE_AND_EXP)), OP_Sigmoid, fuse_quotient_by_sigmoid},
+    {OP(Mul, X, OP(Reciprocal, ONE_AND_EXP)), OP_Sigmoid, fuse_quotient_by_sigmoid},
+    {OP(Div, X, ONE_AND_EXP), OP_Sigmoid, fuse_quotient_by_sigmoid},
     {OP(Mul, X, OP(Sigmoid, X)), OP_Swish, fuse_one_operand},
     {HALF_PRODUCT_1(GELU_TANH), OP_Gelu, fuse_gelu_tanh},
     {HALF_PRODUCT_2(GELU_TANH), OP_Gelu, fuse_gelu_tanh},
     {HALF_PRODUCT_3(GELU_TANH), OP_Gelu, fuse_gelu_tanh},
+    {HALF_PRODUCT_4(GELU_TANH), OP_Gelu, fuse_gelu_tanh},
     {HALF_PRODUCT_1(GELU_EXACT), OP_Gelu, fuse_one_operand},
     {HALF_PRODUCT_2(GELU_EXACT), OP_Gelu, fuse_one_operand},
     {HALF_PRODUCT_3(GELU_EXACT), OP_Gelu, fuse_one_operand},
+    {HALF_PRODUCT_4(GELU_EXACT), OP_Gelu, fuse_one_operand},
 };
 
 bool fuse_activations(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

@@ -14,14 +14,22 @@ enum { X_SLOT, MEAN, VARIANCE, EPSILON, SCALE, MEAN_OF_X, MEAN_OF_SQUARES, DIFFE
 #define X ANY(X_SLOT)
 
 #define OR_AT_LEAST_0(v) EITHER(v, EITHER(OP(Relu, v), OP(Max, v, NUMBER(0))))
-#define DEVIATION(v) OP(Sqrt, OP(Add, RESHAPED(VARIANCE, v), UNIFORM(EPSILON)))
-#define DIFFERENCE_TO_MEAN OP_AT(DIFFERENCE, Sub, X, RESHAPED(MEAN, OP_AT(MEAN_OF_X, ReduceMean, X)))
+#define SPREAD(v) OP(Add, RESHAPED(VARIANCE, v), UNIFORM(EPSILON))
+#define DEVIATION(v) OP(Sqrt, SPREAD(v))
+/* 1 / sqrt(v + epsilon), in the ways that it is written. */
+#define INVERSE(v) \
+  EITHER(OP(Reciprocal, DEVIATION(v)), EITHER(OP(Div, NUMBER(1), DEVIATION(v)), OP(Pow, SPREAD(v), NUMBER(-0.5))))
+/* JAX takes the mean of halves in float32. */
+#define MEAN_AT(at, of) EITHER(OP_AT(at, ReduceMean, of), OP(Narrow, OP_AT(at, ReduceMean, OP(Cast, of))))
+#define DIFFERENCE_TO_MEAN OP_AT(DIFFERENCE, Sub, X, RESHAPED(MEAN, MEAN_AT(MEAN_OF_X, X)))
 /* The mean of squares less the square of the mean, or the mean of the squared differences. */
 #define VARIANCE_AT_ONCE \
   OP(Sub, OP_AT(MEAN_OF_SQUARES, ReduceMean, OP(Mul, X, X)), OP(Mul, ANY(MEAN_OF_X), ANY(MEAN_OF_X)))
-#define VARIANCE_IN_TWO_STEPS OP_AT(MEAN_OF_SQUARES, ReduceMean, OP(Mul, ANY(DIFFERENCE), ANY(DIFFERENCE)))
-#define DEVIATION_OF_X DEVIATION(OR_AT_LEAST_0(EITHER(VARIANCE_AT_ONCE, VARIANCE_IN_TWO_STEPS)))
-#define ROOT_MEAN_SQUARE DEVIATION(OP_AT(MEAN_OF_SQUARES, ReduceMean, OP(Mul, X, X)))
+#define VARIANCE_IN_TWO_STEPS MEAN_AT(MEAN_OF_SQUARES, OP(Mul, ANY(DIFFERENCE), ANY(DIFFERENCE)))
+#define VARIANCE_OF_X OR_AT_LEAST_0(EITHER(VARIANCE_AT_ONCE, VARIANCE_IN_TWO_STEPS))
+#define MEAN_SQUARE MEAN_AT(MEAN_OF_SQUARES, OP(Mul, X, X))
+#define DEVIATION_OF_X DEVIATION(VARIANCE_OF_X)
+#define ROOT_MEAN_SQUARE DEVIATION(MEAN_SQUARE)
 
 static bool prefers_native(const Match *match) {
   return strcmp(match->rewriter->pass, "prefer_native_normalization") == 0;
@@ -287,16 +295,15 @@ static bool fuse_batch_scale(Match *match) {
 }
 
 static const FusionRule rules[] = {
-    {OP(Mul, DIFFERENCE_TO_MEAN, OP(Reciprocal, DEVIATION_OF_X)), OP_LayerNormalization, fuse_unscaled},
+    {OP(Mul, DIFFERENCE_TO_MEAN, INVERSE(VARIANCE_OF_X)), OP_LayerNormalization, fuse_unscaled},
     {OP(Div, DIFFERENCE_TO_MEAN, DEVIATION_OF_X), OP_LayerNormalization, fuse_unscaled},
-    {OP(Mul, DIFFERENCE_TO_MEAN, OP(Mul, OP(Reciprocal, DEVIATION_OF_X), ANY(SCALE))), OP_LayerNormalization,
-     fuse_scaled},
+    {OP(Mul, DIFFERENCE_TO_MEAN, OP(Mul, INVERSE(VARIANCE_OF_X), ANY(SCALE))), OP_LayerNormalization, fuse_scaled},
     {SPREAD_OUT, OP_LayerNormalization, fuse_spread_out},
     {OP(Mul, OP_AT(INNER, LayerNormalization, X), ANY(SCALE)), OP_LayerNormalization, fuse_scale},
     {OP(Add, OP_AT(INNER, LayerNormalization, X), ANY(BIAS)), OP_LayerNormalization, fuse_bias},
-    {OP(Mul, X, OP(Reciprocal, ROOT_MEAN_SQUARE)), OP_RMSNormalization, fuse_unscaled},
+    {OP(Mul, X, INVERSE(MEAN_SQUARE)), OP_RMSNormalization, fuse_unscaled},
     {OP(Div, X, ROOT_MEAN_SQUARE), OP_RMSNormalization, fuse_unscaled},
-    {OP(Mul, X, OP(Mul, OP(Reciprocal, ROOT_MEAN_SQUARE), ANY(SCALE))), OP_RMSNormalization, fuse_scaled},
+    {OP(Mul, X, OP(Mul, INVERSE(MEAN_SQUARE), ANY(SCALE))), OP_RMSNormalization, fuse_scaled},
     {OP(Mul, OP_AT(INNER, RMSNormalization, X), ANY(SCALE)), OP_RMSNormalization, fuse_scale},
     {OP(Add, OP_AT(INNER, InstanceNormalization, X), CONSTANT(BIAS)), OP_InstanceNormalization, fuse_instance_bias},
     {OP(Add, OP(Mul, OP(Sub, X, CONSTANT(MEAN)), CONSTANT(SCALE)), CONSTANT(BIAS)), OP_BatchNormalization, fuse_batch},
