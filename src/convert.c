@@ -47,7 +47,9 @@ Model *convert(Program *program, const ConvertOptions *options, UnsupportedList 
   program_outline_functions(program);
   program_drop_unused(program);
   legalize_program(program);
-  Model *model = lower_program(program, &options->lower, problems, notices);
+  LowerOptions lower = options->lower;
+  lower.list_traced = options->passes.check;
+  Model *model = lower_program(program, &lower, problems, notices);
   refuse_deep_bodies(model, problems);
   run_passes(model, &options->passes);
   settle_accounts(model);

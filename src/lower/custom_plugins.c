@@ -36,6 +36,7 @@ Node *emit_custom(Lowering *l, const PluginFrame *frames, size_t frame_count, St
   }
   const PluginFrame *last = &frames[frame_count - 1];
   Emitter emitter = {.name = last->function, .file = last->file, .line = last->line};
+  l->own_nodes++;
   const Origin *origin = origin_new(l->provenance, l->site, emitter_rendered(l->provenance, emitter), calls);
   return graph_named_node(l->graph, origin, op, domain, inputs, count, types, type_count, NULL);
 }

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "lower/books.h"
 #include "lower/complex/complex.h"
 #include "lower/random/keys.h"
 #include "onnx/facts/schema.h"
@@ -34,7 +35,7 @@ static void register_plugin(const Plugin *plugin, void *data) {
   *map_slot_pointer(l->context, &l->plugins, primitive) = (void *)(uintptr_t)plugin;
 }
 
-static const Plugin *plugin_for(Lowering *l, const Equation *equation) {
+const Plugin *plugin_for(Lowering *l, const Equation *equation) {
   if (equation->on_pairs) return complex_plugin_for(l, equation);
   const Plugin *plugin = map_get_pointer(&l->plugins, equation->primitive);
   return plugin || !param_find(equation, "expansion") ? plugin : &expansion_plugin;
@@ -70,6 +71,7 @@ static const Emitter *emitter_at(Lowering *l, Here here) {
 }
 
 static const Origin *origin_at(Lowering *l, Here here) {
+  l->own_nodes++;
   return origin_new(l->provenance, l->site, *emitter_at(l, here), l->calls);
 }
 
@@ -166,33 +168,29 @@ static void owe_to_constant(Lowering *l, Value *value) {
   array_push(l->context, &l->model->removals, ((Removal){.value = debtor, .pass = "lowering"}));
 }
 
+/* Where JAX recorded no traceback, the traced function itself is what can be named. */
+const Site *equation_site(Lowering *l, const Equation *equation, const Site *caller) {
+  return site_intern(l->provenance, equation->trace || caller ? equation->trace : l->program->root, caller);
+}
+
 static void lower_equation(Lowering *l, const Equation *equation) {
   const Plugin *plugin = plugin_for(l, equation);
   require(l->context, plugin);
   for (uint32_t i = 0; i < equation->output_count; i++) l->values[equation->outputs[i]->id] = NULL;
   l->equation = equation;
   l->plugin = plugin;
-  /* Where JAX recorded no traceback, the traced function itself is what can be named. */
-  const Trace *trace = equation->trace || l->caller ? equation->trace : l->program->root;
-  l->site = site_intern(l->provenance, trace, l->caller);
-  ledger_lowered(l->provenance, l->site);
+  l->site = equation_site(l, equation, l->caller);
+  l->own_nodes = 0;
+  l->called = NULL;
   plugin->lower(l);
-  if (plugin->flags & DROPPED) ledger_removed(l->provenance, l->site, "lowering", "left out");
   for (uint32_t i = 0; i < equation->output_count; i++) {
     Value *value = l->values[equation->outputs[i]->id];
     require(l->context, value);
-    if (l->provenance->ledger && value->tensor && !value->tensor->name) owe_to_constant(l, value);
+    if (!l->provenance->ledger || !value->tensor || value->tensor->name) continue;
+    owe_to_constant(l, value);
+    l->own_nodes++;
   }
-}
-
-/* Equations that were dropped before lowering are of this call too. */
-static void list_dropped(Lowering *l, const Jaxpr *jaxpr) {
-  if (!l->provenance->ledger) return;
-  for (size_t i = 0; i < jaxpr->dropped_count; i++) {
-    const Site *site = site_intern(l->provenance, jaxpr->dropped[i]->trace, l->caller);
-    ledger_lowered(l->provenance, site);
-    ledger_removed(l->provenance, site, "unused", "dead");
-  }
+  if (l->provenance->ledger) book_lowered(l);
 }
 
 static void lower_jaxpr(Lowering *l, const Jaxpr *jaxpr, Value *const *arguments, Value **results) {
@@ -201,7 +199,7 @@ static void lower_jaxpr(Lowering *l, const Jaxpr *jaxpr, Value *const *arguments
   }
   for (uint32_t i = 0; i < jaxpr->input_count; i++) l->values[jaxpr->inputs[i]->id] = arguments[i];
   for (size_t i = 0; i < jaxpr->equation_count; i++) lower_equation(l, jaxpr->equations[i]);
-  list_dropped(l, jaxpr);
+  if (l->provenance->ledger) book_dropped(l, jaxpr);
   for (uint32_t i = 0; i < jaxpr->output_count; i++) results[i] = value_of(l, jaxpr->outputs[i]);
 }
 
@@ -217,13 +215,15 @@ static void lower_nested(Lowering *l, Here here, const Site *caller, const Jaxpr
   Lowering saved = *l;
   l->calls = lower_frame(l, here);
   l->caller = caller;
-  if (caller && l->provenance->ledger) ((Site *)(uintptr_t)site_plain(l->provenance, caller))->is_call = true;
   lower_jaxpr(l, jaxpr, arguments, results);
   l->equation = saved.equation;
   l->plugin = saved.plugin;
   l->site = saved.site;
   l->caller = saved.caller;
   l->calls = saved.calls;
+  l->own_nodes = saved.own_nodes;
+  l->called = jaxpr;
+  ((Jaxpr *)(uintptr_t)jaxpr)->lowered_at = caller;
 }
 
 void lower_call(Lowering *l, Here here, const Jaxpr *jaxpr, Value *const *arguments, Value **results) {
@@ -258,25 +258,16 @@ typedef struct Scan {
   UnsupportedList *problems;
 } Scan;
 
+typedef struct CarriedScan {
+  Scan *scan;
+  const Site *site;
+} CarriedScan;
+
 static void scan_jaxpr(Scan *scan, const Jaxpr *jaxpr, const Site *caller);
 
-static void scan_param(Scan *scan, const Param *param, const Site *site, const char *only) {
-  if (param->kind == PARAM_JAXPR && (!only || (param->name && strcmp(param->name, only) == 0))) {
-    scan_jaxpr(scan, param->jaxpr, site);
-  }
-  if (param->kind != PARAM_LIST && param->kind != PARAM_RECORD) return;
-  for (size_t i = 0; i < param->list.count; i++) scan_param(scan, &param->list.items[i], site, only);
-}
-
-/* Only what will be lowered counts: not the rules for derivatives, nor branches for other platforms. */
-static void scan_params(Scan *scan, const Equation *equation, const Plugin *plugin, const Site *site) {
-  const Param *branches = param_find(equation, "branches");
-  int64_t choice = platform_choice(param_find(equation, "branches_platforms"));
-  if (branches && branches->kind == PARAM_LIST && choice >= 0 && (uint64_t)choice < branches->list.count) {
-    scan_param(scan, &branches->list.items[choice], site, NULL);
-    return;
-  }
-  for (uint32_t p = 0; p < equation->param_count; p++) scan_param(scan, &equation->params[p], site, plugin->calls);
+static void scan_carried(void *data, const Jaxpr *jaxpr) {
+  const CarriedScan *carried = data;
+  scan_jaxpr(carried->scan, jaxpr, carried->site);
 }
 
 static void scan_jaxpr(Scan *scan, const Jaxpr *jaxpr, const Site *caller) {
@@ -297,7 +288,7 @@ static void scan_jaxpr(Scan *scan, const Jaxpr *jaxpr, const Site *caller) {
       array_push(l->context, scan->problems, problem);
       continue;
     }
-    if (!(plugin->flags & (DROPPED | CUSTOM))) scan_params(scan, equation, plugin, site);
+    each_carried_jaxpr(equation, plugin, scan_carried, &(CarriedScan){scan, site});
   }
 }
 
@@ -369,6 +360,7 @@ Model *lower_program(Program *program, const LowerOptions *options, UnsupportedL
   register_custom_plugins(&l);
   complex_begin(&l);
   check_supported(&l);
+  if (options->list_traced && program->provenance->ledger) list_traced(&l);
   const Site *root = site_intern(program->provenance, program->root, NULL);
   l.site = root;
   Value **arguments = arena_new_array(&context->arena, jaxpr->input_count, Value *);

@@ -70,6 +70,7 @@ typedef struct LowerOptions {
   CustomPlugins custom;
   bool sequential_bits;                 /* JAX makes random bits as with jax_threefry_partitionable=False */
   const bool *input_nchw, *output_nchw; /* one per main input/output, or NULL: no input/output is */
+  bool list_traced;                     /* the ledger gets a list of all equations, for who checks it */
 } LowerOptions;
 
 /* What a function takes besides its arguments: a parameter, or a size that none of its arguments tells. */
@@ -104,6 +105,8 @@ struct Lowering {
   const Site *site;          /* its joined site */
   const Site *caller;        /* the site of the enclosing call, or NULL at the top */
   const LowerFrame *calls;   /* the plugins of the enclosing calls */
+  size_t own_nodes;          /* nodes, and constants that stand for a result, that the equation has got so far */
+  const Jaxpr *called;       /* the last that was lowered for it, or NULL */
   Map emitters;              /* (function, line, plugin) -> Emitter */
   Map functions;             /* (name, domain) -> how many definitions go by it */
   Map shared;                /* (hash, domain) -> the Function that calls with this body share */
@@ -208,6 +211,10 @@ typedef struct PluginFrame {
 void register_custom_plugins(Lowering *l);
 Node *emit_custom(Lowering *l, const PluginFrame *frames, size_t frame_count, Str op, Str domain, const Type *types,
                   size_t type_count, Value *const *inputs, size_t count);
+
+/* NULL when there is no lowering for it. */
+const Plugin *plugin_for(Lowering *l, const Equation *equation);
+const Site *equation_site(Lowering *l, const Equation *equation, const Site *caller);
 
 /* Calls: lowers a jaxpr in place of the current equation's call. Frames of the call are joined to its equations. */
 void lower_call(Lowering *l, Here here, const Jaxpr *jaxpr, Value *const *arguments, Value **results);

@@ -88,15 +88,17 @@ static void mark_graph(Graph *graph, void *data) {
   for (size_t i = 0; i < graph->initializers.count; i++) mark_present(data, graph->initializers.items[i]->origin);
 }
 
+/* Why what a pass took out has no heir. NULL: the pass should have named one. */
 static const char *reason_of(const char *pass) {
   static const char *const reasons[][2] = {
-      {"remove_no_ops", "no-op"},  {"cancel_transposes", "cancelled"}, {"sink_reshapes", "cancelled"},
-      {"fold_constants", "no-op"}, {"merge_common_nodes", "no-op"},    {"decide_by_ranges", "no-op"},
+      {"remove_dead_code", "dead"},      {"lowering", "dead"},           {"remove_no_ops", "no-op"},
+      {"cancel_transposes", "cancelled"}, {"sink_reshapes", "cancelled"}, {"fold_constants", "no-op"},
+      {"merge_common_nodes", "no-op"},   {"decide_by_ranges", "no-op"},
   };
   for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
-    if (pass && strcmp(reasons[i][0], pass) == 0) return reasons[i][1];
+    if (strcmp(reasons[i][0], pass) == 0) return reasons[i][1];
   }
-  return "dead";
+  return NULL;
 }
 
 typedef struct Loss {
@@ -105,10 +107,12 @@ typedef struct Loss {
 } Loss;
 
 static void write_off(Accounts *accounts, const Origin *origin, const char *pass) {
+  const char *reason = reason_of(pass);
+  if (!reason) return;
   for (uint32_t i = 0; origin && i < origin->site_count; i++) {
     const Site *plain = site_plain(accounts->provenance, origin->sites[i]);
     if (map_get_pointer(&accounts->present, plain)) continue;
-    ledger_removed(accounts->provenance, plain, pass ? pass : "lowering", reason_of(pass));
+    ledger_removed(accounts->provenance, plain, pass, reason);
   }
 }
 
@@ -117,18 +121,18 @@ static void write_off_node(void *data, const Node *node) {
   write_off(loss->accounts, node->origin, loss->pass);
 }
 
-/* What has no heir, and then what never became a node: it gave back what it was given. */
+/* What has no heir, and then what never became a node. */
 static void write_off_all(Accounts *accounts) {
   for (size_t i = 0; i < accounts->model->removals.count; i++) {
     const Removal *removal = &accounts->model->removals.items[i];
-    Loss loss = {accounts, removal->pass};
+    Loss loss = {accounts, removal->pass ? removal->pass : "lowering"};
     if (removal->node) each_body_node(removal->node, write_off_node, &loss);
-    else write_off(accounts, removal->value->origin, removal->pass);
+    else write_off(accounts, removal->value->origin, loss.pass);
   }
   const Ledger *ledger = accounts->provenance->ledger;
-  for (size_t i = 0; i < ledger->lowered.count; i++) {
-    const Site *site = ledger->lowered.items[i];
-    if (site->is_call || map_get_pointer(&accounts->present, site)) continue;
+  for (size_t i = 0; i < ledger->passed.count; i++) {
+    const Site *site = ledger->passed.items[i];
+    if (map_get_pointer(&accounts->present, site)) continue;
     if (map_get_pointer(&ledger->removed_sites, site)) continue;
     ledger_removed(accounts->provenance, site, "lowering", "no-op");
   }

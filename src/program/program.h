@@ -86,6 +86,7 @@ struct Jaxpr {
   size_t equation_count;
   Equation **dropped; /* those that program_drop_unused took out */
   size_t dropped_count;
+  const Site *lowered_at; /* the call that it was lowered for last: a mark of the books (lower/books.c) */
 };
 
 typedef struct Program {

@@ -3,12 +3,27 @@
 
 void ledger_open(Provenance *provenance) { provenance->ledger = arena_new(&provenance->context->arena, Ledger); }
 
-void ledger_lowered(Provenance *provenance, const Site *site) {
-  if (!provenance->ledger) return;
-  Site *plain = (Site *)(uintptr_t)site_plain(provenance, site);
-  if (plain->is_listed) return;
-  plain->is_listed = true;
-  array_push(provenance->context, &provenance->ledger->lowered, plain);
+static Site *plain_of(Provenance *provenance, const Site *site) {
+  return (Site *)(uintptr_t)site_plain(provenance, site);
+}
+
+void ledger_traced(Provenance *provenance, const Site *site) {
+  Site *plain = plain_of(provenance, site);
+  if (plain->is_traced) return;
+  plain->is_traced = true;
+  array_push(provenance->context, &provenance->ledger->traced, plain);
+}
+
+void ledger_book(Provenance *provenance, const Site *site) { plain_of(provenance, site)->is_booked = true; }
+bool ledger_is_booked(Provenance *provenance, const Site *site) { return plain_of(provenance, site)->is_booked; }
+
+void ledger_passed(Provenance *provenance, const Site *site) {
+  array_push(provenance->context, &provenance->ledger->passed, plain_of(provenance, site));
+}
+
+void ledger_part_of(Provenance *provenance, const Site *site, const Site *whole) {
+  void **slot = map_slot_pointer(provenance->context, &provenance->ledger->wholes, plain_of(provenance, site));
+  *slot = plain_of(provenance, whole);
 }
 
 void ledger_removed(Provenance *provenance, const Site *site, const char *pass, const char *reason) {

@@ -1,4 +1,4 @@
-/* The ledger: what became of every equation that was lowered.
+/* The ledger: what became of every equation that was traced.
  *
  * An equation is accounted for when its site is one of a node's or an initializer's, when it is a call (the equations
  * inside it are accounted for), or when it was removed: then the model says so under pkg.jax2onnx.removed, a line for
@@ -10,6 +10,9 @@
  *          export cannot hold it)
  * PASS     what removed it: the name of a pass, "unused" for what went before lowering, "lowering"
  * FRAME    "path:line (function)" outside JAX, innermost first
+ *
+ * Nothing is entered because it is missing elsewhere: a removal is told by who removed it, so that what was lost stays
+ * unaccounted for, and the checker (onnx/file/check_ledger.h) finds it.
  */
 #ifndef J2O_PROVENANCE_LEDGER_H
 #define J2O_PROVENANCE_LEDGER_H
@@ -23,15 +26,24 @@ typedef struct Removed {
 } Removed;
 
 struct Ledger {
-  ARRAY(const Site *) lowered; /* the plain sites of all equations, each once */
+  ARRAY(const Site *) traced; /* plain sites of all equations but calls, each once; empty unless it is to be checked */
+  ARRAY(const Site *) passed; /* of equations that gave back what they were given */
   ARRAY(Removed) removed;
   Map removed_sites; /* plain site -> one more than its index in removed */
+  Map wholes;        /* plain site -> that of the equation it is a part of */
 };
 
 /* NULL for a provenance whose books are not kept. */
 void ledger_open(Provenance *provenance);
-/* An equation was lowered, or (removed by that pass, for that reason) was not. The latest removal counts. */
-void ledger_lowered(Provenance *provenance, const Site *site);
+/* An equation was traced. */
+void ledger_traced(Provenance *provenance, const Site *site);
+/* Lowering knows what became of it. */
+void ledger_book(Provenance *provenance, const Site *site);
+bool ledger_is_booked(Provenance *provenance, const Site *site);
+/* It gave back what it was given; was read by the plugin of another, whose line is its own; was removed by that pass,
+ * for that reason. The latest removal counts. */
+void ledger_passed(Provenance *provenance, const Site *site);
+void ledger_part_of(Provenance *provenance, const Site *site, const Site *whole);
 void ledger_removed(Provenance *provenance, const Site *site, const char *pass, const char *reason);
 
 /* One line of it, without its end. */

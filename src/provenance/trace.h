@@ -67,7 +67,7 @@ struct Site {
   const Frame *user, *library; /* as in Trace, over the joined trace */
   const Module *module;        /* likewise; NULL: none is known */
   const Site *plain;           /* found on demand: site_plain */
-  bool is_listed, is_call;     /* in the ledger; and others are inlined at it */
+  bool is_traced, is_booked;   /* of a plain one: what the ledger knows of it (ledger.h) */
   const Frame *method;         /* likewise, by site_user_frame: of the module, where no frame is the user's */
 };
 

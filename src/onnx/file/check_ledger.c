@@ -56,18 +56,22 @@ static bool is_removed(Provenance *provenance, const Found *found, const Site *s
   return map_get_pointer(&found->removed, str_intern(provenance->context, builder_text(text))) != NULL;
 }
 
+static bool is_found(Provenance *provenance, const Found *found, const Site *site, Builder *text) {
+  if (is_removed(provenance, found, site, text)) return true;
+  const Origin alone = {.sites = &site, .site_count = 1};
+  render_traceback(provenance, text, &alone);
+  return map_get_pointer(&found->traces, str_intern(provenance->context, builder_text(text))) != NULL;
+}
+
 void check_ledger(Context *context, Provenance *provenance, const void *bytes, size_t size) {
   const Ledger *ledger = provenance ? provenance->ledger : NULL;
   if (!ledger) return;
   Found found = read_back(context, bytes, size);
   Builder text;
   builder_init(&text, context);
-  for (size_t i = 0; i < ledger->lowered.count; i++) {
-    const Site *site = ledger->lowered.items[i];
-    if (site->is_call || is_removed(provenance, &found, site, &text)) continue;
-    const Origin alone = {.sites = &site, .site_count = 1};
-    render_traceback(provenance, &text, &alone);
-    if (map_get_pointer(&found.traces, str_intern(context, builder_text(&text)))) continue;
+  for (size_t i = 0; i < ledger->traced.count; i++) {
+    const Site *site = ledger->traced.items[i], *whole = map_get_pointer(&ledger->wholes, site);
+    if (is_found(provenance, &found, whole ? whole : site, &text)) continue;
     fail(context, ERROR_INTERNAL, "the written model does not say what became of an equation:\n%s",
          builder_text(&text));
   }

@@ -1,4 +1,4 @@
-/* The ledger's proof: every equation that was lowered is found again in the bytes of the written model. */
+/* The ledger's proof: every equation that was traced is found again in the bytes of the written model. */
 #ifndef J2O_ONNX_FILE_CHECK_LEDGER_H
 #define J2O_ONNX_FILE_CHECK_LEDGER_H
 

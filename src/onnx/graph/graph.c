@@ -17,6 +17,12 @@ Graph *graph_new(Model *model, Str name) {
   return graph;
 }
 
+void value_forget(Value *constant) {
+  Model *model = constant->graph->model;
+  if (!constant->origin || !model->provenance) return;
+  array_push(model->context, &model->removals, ((Removal){.value = constant, .pass = model->pass}));
+}
+
 static Context *context_of(const Graph *graph) { return graph->model->context; }
 
 static void use_link(Use *use, Value *value) {
@@ -42,7 +48,7 @@ static void leave_to(Value *constant, Value *value) {
   Model *model = constant->graph->model;
   if (constant->uses || !constant->tensor || !constant->origin || !value || !model->provenance) return;
   constant->heir = value->producer ? (Heir){.node = value->producer} : (Heir){.value = value};
-  array_push(model->context, &model->removals, ((Removal){.value = constant, .pass = model->pass}));
+  value_forget(constant);
 }
 
 void use_set(Use *use, Value *value) {
@@ -180,7 +186,7 @@ static void bequeath(Value *value, const Node *user) {
   if (producer && !producer->heir.node && !producer->heir.value && !has_uses(producer)) producer->heir = user->heir;
   if (!value->tensor || !value->origin) return;
   if (!value->heir.node && !value->heir.value) value->heir = user->heir;
-  array_push(model->context, &model->removals, ((Removal){.value = value, .pass = model->pass}));
+  value_forget(value);
 }
 
 void node_remove(Node *node) {

@@ -174,6 +174,8 @@ bool value_is_output(const Value *value);           /* of any graph */
 size_t value_use_count(const Value *value);
 /* Its outputs must be unused. What only this node used has the same heir. */
 void node_remove(Node *node);
+/* An initializer that nothing uses any more: the ledger asks for its heir. */
+void value_forget(Value *constant);
 void node_move(Node *node, Node *before);          /* into before's graph; within its own to the end when NULL */
 Value *node_input(const Node *node, size_t index); /* NULL past the end */
 

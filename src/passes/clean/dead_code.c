@@ -55,6 +55,7 @@ static void sweep_initializers(Graph *graph, void *data) {
   for (size_t i = 0; i < graph->initializers.count; i++) {
     Value *value = graph->initializers.items[i];
     if (value->uses) graph->initializers.items[kept++] = value;
+    else value_forget(value);
   }
   *changed = *changed || kept != graph->initializers.count;
   graph->initializers.count = kept;
