@@ -30,7 +30,7 @@ from jax2onnx._door.inputs import (
 )
 from jax2onnx._door.inputs import input_names as names_of_inputs
 from jax2onnx._door.jax_types import InconclusiveDimension, core_types, is_users_file, jax_folders, library_folders
-from jax2onnx._door.modules import Part
+from jax2onnx._door.modules import Part, UserScope
 from jax2onnx._door.plugins import lower_equation, registered_plugins
 from jax2onnx._door.progress import stage, watched
 from jax2onnx._door.settings import (
@@ -272,7 +272,7 @@ def to_onnx(
             enable_double_precision,
             path,
             jaxpr=jaxpr,
-            types={**core_types(), "Part": Part},
+            types={**core_types(), "Part": Part, "UserScope": UserScope},
             name_parameters=recording.name_parameters,
             name_modules=recording.name_modules,
             read_sources=functools.partial(read_sources, bool(embed_source)) if level >= LEVELS["full"] else None,

@@ -20,12 +20,12 @@ import sys
 import types
 import weakref
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax._src import source_info_util
-from jax._src.source_info_util import NameStack, SourceInfo
+from jax._src.source_info_util import NameStack, Scope, SourceInfo
 
 from jax2onnx import _core
 from jax2onnx._door.jax_types import is_users_file, jax_folders
@@ -68,6 +68,17 @@ class Part:
 
     def described(self) -> tuple[str, str, tuple[str, ...]]:
         return (self.text or "", self.classes[0], self.classes)
+
+
+class UserScope(NamedTuple):
+    """A scope of the user's (``jax.named_scope``) on JAX's name stack, and the part that was running when it began."""
+
+    name: str
+    part: Part | None
+
+    def wrap(self, stack: list[str]) -> None:
+        """What JAX asks of an element when it prints a name stack."""
+        stack.append(self.name)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -126,6 +137,9 @@ class _Context(SourceInfo):
                 name_stack = name_stack if part is None else NameStack((part, *name_stack.stack))
         elif not name_stack.stack:  # a nested trace begins
             boundary = _tracing_frame(sys._getframe(1))
+        elif type(name_stack.stack[-1]) is Scope and _opened_by_user(sys._getframe(1)):
+            scope = UserScope(name_stack.stack[-1].name, recording.running(boundary))
+            name_stack = NameStack((*name_stack.stack[:-1], scope))
         return _Context(self.traceback if traceback is None else traceback, name_stack, recording, boundary)
 
 
@@ -135,6 +149,14 @@ def _tracing_frame(frame: types.FrameType | None) -> types.FrameType | None:
     while frame is not None and frame.f_code.co_filename in hidden:
         frame = frame.f_back
     return frame
+
+
+def _opened_by_user(frame: types.FrameType | None) -> bool:
+    """Whether the code that began a scope is the user's, not a library's."""
+    hidden = (*(folder + os.sep for folder in jax_folders()), contextlib.__file__)
+    while frame is not None and frame.f_code.co_filename.startswith(hidden):
+        frame = frame.f_back
+    return frame is not None and is_users_file(frame.f_code.co_filename)
 
 
 class Recording:

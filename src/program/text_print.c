@@ -296,11 +296,16 @@ static void print_frame(Printer *printer, const Frame *frame) {
 }
 
 static void print_module(Printer *printer, const Module *module) {
+  const Module *part = module->part ? module->part : module;
   builder_add(printer->out, " in ");
-  print_quoted(printer, module->path);
-  if (!module->class_name) return;
-  builder_add(printer->out, " of ");
-  print_quoted(printer, module->class_name);
+  print_quoted(printer, part->path);
+  if (part->class_name) {
+    builder_add(printer->out, " of ");
+    print_quoted(printer, part->class_name);
+  }
+  if (!module->scopes) return;
+  builder_add(printer->out, " scope ");
+  print_quoted(printer, module->scopes);
 }
 
 static void print_trace(Printer *printer, const Trace *whole) {

@@ -455,14 +455,15 @@ static const Module *module(Parser *parser) {
   Provenance *provenance = parser->program->provenance;
   Str path = scan_accept(parser->scan, '-') ? NULL : scan_quoted(parser->scan, "a path in quotes, or a dash");
   Str class_name = scan_accept_word(parser->scan, "of") ? scan_quoted(parser->scan, "a class in quotes") : NULL;
-  if (path && !class_name) return module_of_scopes(provenance, path);
+  Str scopes = scan_accept_word(parser->scan, "scope") ? scan_quoted(parser->scan, "a scope in quotes") : NULL;
+  if (path && !class_name) return module_of_scopes(provenance, path, scopes);
   void **slot = module_slot(parser, path, class_name);
   if (!*slot) {
     Module *made = arena_new(&parser->context->arena, Module);
     *made = (Module){.path = path, .class_name = class_name};
     *slot = made;
   }
-  return *slot;
+  return scopes ? module_inside(provenance, *slot, scopes) : *slot;
 }
 
 static const Trace *trace(Parser *parser) {

@@ -78,24 +78,49 @@ const Trace *trace_in_module(Provenance *provenance, const Trace *trace, const M
   return *slot;
 }
 
-const Module *module_of_scopes(Provenance *provenance, Str path) {
-  void **slot = map_slot_pointer(provenance->context, &provenance->scopes, path);
+static Module **scopes_slot(Provenance *provenance, const void *of, Str scopes) {
+  return (Module **)map_slot(provenance->context, &provenance->scopes, (uint64_t)(uintptr_t)of,
+                             (uint64_t)(uintptr_t)scopes);
+}
+
+const Module *module_of_scopes(Provenance *provenance, Str path, Str users) {
+  Module **slot = scopes_slot(provenance, path, users);
   if (!*slot) {
-    Module *module = arena_new(&provenance->context->arena, Module);
-    module->path = path;
-    *slot = module;
+    *slot = arena_new(&provenance->context->arena, Module);
+    **slot = (Module){.path = path, .scopes = users};
   }
   return *slot;
 }
 
-/* A part of the model knows its whole path. A scope is known to its caller only by its own name, and what a part does
- * under it belongs to the part. */
+void module_settle(Provenance *provenance, Module *inside) {
+  const Module *part = inside->part;
+  Context *context = provenance->context;
+  inside->classes = part->classes;
+  inside->class_count = part->class_count;
+  if (!part->path || !part->path[0]) inside->path = part->path ? inside->scopes : NULL;
+  else inside->path = str_intern(context, arena_format(&context->arena, "%s.%s", part->path, inside->scopes));
+}
+
+Module *module_inside(Provenance *provenance, const Module *part, Str scopes) {
+  Module **slot = scopes_slot(provenance, part, scopes);
+  if (!*slot) {
+    *slot = arena_new(&provenance->context->arena, Module);
+    **slot = (Module){.part = part, .scopes = scopes};
+    module_settle(provenance, *slot);
+  }
+  return *slot;
+}
+
+static bool is_in_part(const Module *module) { return module->class_name || module->part; }
+
+/* A part of the model knows its whole path. A scope is known to its caller only by its own name; what libraries do
+ * under scopes of theirs belongs to the part that calls them. */
 static const Module *joined_module(Provenance *provenance, const Module *own, const Module *caller) {
   if (!own || !own->path) return caller;
-  if (own->class_name || !caller) return own;
-  if (caller->class_name) return caller;
+  if (is_in_part(own) || !caller) return own;
+  if (is_in_part(caller)) return own->scopes ? module_inside(provenance, caller, own->scopes) : caller;
   const char *path = arena_format(&provenance->context->arena, "%s.%s", caller->path, own->path);
-  return module_of_scopes(provenance, str_intern(provenance->context, path));
+  return module_of_scopes(provenance, str_intern(provenance->context, path), NULL);
 }
 
 const Site *site_intern(Provenance *provenance, const Trace *trace, const Site *caller) {

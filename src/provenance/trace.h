@@ -45,9 +45,11 @@ struct Frame {
 
 typedef struct Module {
   Str path;           /* "blocks.0.attn", "" of the root; NULL: what was running is no part of the model */
-  Str class_name;     /* of a part; NULL of scopes that the user named */
-  const Str *classes; /* of a part: its class and those above, whose methods are its own */
+  Str class_name;     /* of a part; NULL of scopes */
+  const Str *classes; /* of a part and of scopes in it: its class and those above, whose methods are its own */
   size_t class_count;
+  const struct Module *part; /* that these scopes are in; NULL of a part, and where none was running */
+  Str scopes;                /* those that the user named, in the part or under whatever calls; or NULL */
 } Module;
 
 typedef struct Trace Trace;
@@ -126,8 +128,12 @@ Frame *frame_with_span(Provenance *provenance, Frame *plain, Span span);
 const Trace *trace_intern(Provenance *provenance, Frame *frame, const Trace *outer);
 /* The trace of an equation that this module was running for. */
 const Trace *trace_in_module(Provenance *provenance, const Trace *trace, const Module *module);
-/* Scopes that the user named, inside one another. */
-const Module *module_of_scopes(Provenance *provenance, Str path);
+/* Scopes inside one another where no part was running, and those of them that the user named, or NULL. */
+const Module *module_of_scopes(Provenance *provenance, Str path, Str users);
+/* Scopes that the user named while the part was running. */
+Module *module_inside(Provenance *provenance, const Module *part, Str scopes);
+/* The same again, when the part's path and classes have become known. */
+void module_settle(Provenance *provenance, Module *inside);
 const Site *site_intern(Provenance *provenance, const Trace *trace, const Site *caller);
 /* The site of the plain traces: equal for sites that render to the same lines. */
 const Site *site_plain(Provenance *provenance, const Site *site);

@@ -334,13 +334,23 @@ static const Trace *import_trace(Importer *in, PyObject *source_info) {
   return trace;
 }
 
-/* The path of scopes that the user named: "encoder.layer_0". Transformations of JAX's stand between them. */
-static const Module *import_scopes(Importer *in, PyObject *stack) {
+static bool is_of(PyObject *object, PyObject *class) { return Py_TYPE(object) == (PyTypeObject *)class; }
+
+/* Of which part's run the user opened this scope: borrowed, None when none was running, NULL for a scope of a library.
+ */
+static PyObject *part_of_scope(Importer *in, PyObject *scope) {
+  return is_of(scope, in->user_scope_class) ? attribute(in, scope, in->names[NAME_part]) : NULL;
+}
+
+/* The scopes of a stack as a path: "encoder.layer_0"; NULL for none. Transformations of JAX's stand between them.
+ * With a part, those alone that the user opened in it; with None likewise, where no part was running. */
+static Str import_scopes(Importer *in, PyObject *stack, PyObject *only) {
   Builder path;
   builder_init(&path, in->context);
   for (Py_ssize_t i = 0; i < PyTuple_Size(stack); i++) {
     PyObject *scope = PyTuple_GetItem(stack, i);
-    if (Py_TYPE(scope) != (PyTypeObject *)in->scope_class) continue;
+    if (!is_of(scope, in->scope_class) && !is_of(scope, in->user_scope_class)) continue;
+    if (only && part_of_scope(in, scope) != only) continue;
     PyObject *name = attribute(in, scope, in->names[NAME_name]);
     if (!PyUnicode_Check(name)) continue;
     if (path.length) builder_add(&path, ".");
@@ -349,8 +359,7 @@ static const Module *import_scopes(Importer *in, PyObject *stack) {
   for (size_t i = 0; i < path.length; i++) {
     if (path.text[i] == '/') path.text[i] = '.';
   }
-  if (!path.length) return NULL;
-  return module_of_scopes(in->program->provenance, str_intern_sized(in->context, builder_text(&path), path.length));
+  return path.length ? str_intern_sized(in->context, builder_text(&path), path.length) : NULL;
 }
 
 /* Its path is known when the parameters' names are (name_modules). */
@@ -363,7 +372,21 @@ static const Module *import_part(Importer *in, PyObject *part) {
   return *slot;
 }
 
-/* What was running when the equation was recorded: the innermost part of the model, else scopes. */
+static const Module *import_part_and_scopes(Importer *in, PyObject *stack, PyObject *part) {
+  const Module *module = import_part(in, part);
+  Str scopes = import_scopes(in, stack, part);
+  if (!scopes) return module;
+  Module *inside = module_inside(in->program->provenance, module, scopes);
+  array_push(in->context, &in->insides, inside);
+  return inside;
+}
+
+static const Module *import_scopes_alone(Importer *in, PyObject *stack) {
+  Str path = import_scopes(in, stack, NULL);
+  return path ? module_of_scopes(in->program->provenance, path, import_scopes(in, stack, Py_None)) : NULL;
+}
+
+/* What was running when the equation was recorded: the innermost part of the model, and scopes in it; else scopes. */
 static const Module *import_module(Importer *in, PyObject *source_info) {
   PyObject *names = attribute(in, source_info, in->names[NAME_name_stack]);
   if (names == in->last_names) return in->last_module;
@@ -371,8 +394,9 @@ static const Module *import_module(Importer *in, PyObject *source_info) {
   const Module *module = NULL;
   if (PyTuple_Check(stack) && PyTuple_Size(stack)) {
     Py_ssize_t last = PyTuple_Size(stack);
-    while (last-- && Py_TYPE(PyTuple_GetItem(stack, last)) != (PyTypeObject *)in->part_class) continue;
-    module = last < 0 ? import_scopes(in, stack) : import_part(in, PyTuple_GetItem(stack, last));
+    while (last-- && !is_of(PyTuple_GetItem(stack, last), in->part_class)) continue;
+    module =
+        last < 0 ? import_scopes_alone(in, stack) : import_part_and_scopes(in, stack, PyTuple_GetItem(stack, last));
   }
   in->last_names = names; /* the equation keeps it */
   in->last_module = module;
@@ -539,6 +563,7 @@ static void prepare(Importer *in) {
   in->scope_class = class_named(in, "Scope");
   in->part_class = class_named(in, "Part");
   in->fetched_class = class_named(in, "Fetched");
+  in->user_scope_class = class_named(in, "UserScope");
   in->expand_code = PyObject_GetAttr(in->request.expand, in->names[NAME_code]);
   if (!in->expand_code) import_fail(in);
   Py_DECREF(in->expand_code); /* the function keeps it */
@@ -596,6 +621,7 @@ static void name_modules(Importer *in) {
     *known = module;
     array_push(in->context, &modules, module);
   }
+  for (size_t i = 0; i < in->insides.count; i++) module_settle(in->program->provenance, in->insides.items[i]);
   in->program->provenance->modules = modules.items;
   in->program->provenance->module_count = modules.count;
   disown_to(in, 0);

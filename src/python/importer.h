@@ -27,7 +27,7 @@ struct Importer {
   PyObject *names[NAME_COUNT]; /* interned attribute names */
   PyObject *literal_class, *jaxpr_class, *closed_jaxpr_class, *dim_class, *enum_class, *dtype_class, *array_class,
       *typed_array_class, *integer_class;
-  PyObject *ascontiguous, *as_array, *scope_class, *part_class, *fetched_class;
+  PyObject *ascontiguous, *as_array, *scope_class, *user_scope_class, *part_class, *fetched_class;
   FetchedArray *fetched; /* the last one */
   PyThreadState **state; /* of the conversion: NULL in it while the interpreter lock is held */
   PyObject *expand_code; /* of request.expand: what it traces starts behind its frame */
@@ -36,9 +36,10 @@ struct Importer {
   Map types;             /* aval -> Type */
   Map code_lines, code_spans;
   Map jaxprs, dtypes, frames, file_kinds, primitives, unlowered, custom, tensors, type_kinds;
-  ARRAY(Str) user_files; /* that frames name, in order of first sight */
-  Map modules;           /* part -> Module */
-  PyObject *last_names;  /* the name stack of the last equation, and what it says */
+  ARRAY(Str) user_files;   /* that frames name, in order of first sight */
+  Map modules;             /* part -> Module */
+  ARRAY(Module *) insides; /* scopes in parts whose paths are not known yet */
+  PyObject *last_names;    /* the name stack of the last equation, and what it says */
   const Module *last_module;
   uint64_t scope_count; /* each imported jaxpr is a scope of variables */
   int depth;

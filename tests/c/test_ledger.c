@@ -20,9 +20,8 @@ static void convert_and_check(void *argument) {
   Work *work = argument;
   Context *context = &work->context;
   Program *program = program_parse(context, provenance_new(context), work->text, strlen(work->text));
-  ConvertOptions options = {.lower.opset = 21,
-                            .passes = {.check = true, .after = after_pass, .data = work},
-                            .keep_ledger = true};
+  ConvertOptions options = {
+      .lower.opset = 21, .passes = {.check = true, .after = after_pass, .data = work}, .keep_ledger = true};
   UnsupportedList problems = {0}, notices = {0};
   Model *model = convert(program, &options, &problems, &notices);
   size_t count;
@@ -77,7 +76,7 @@ static bool run(Work *work, const char *program, Plant *plant) {
 static void a_model_that_lost_nothing_passes(void) {
   Work work;
   CHECK(run(&work, text, NULL));
-  if (work.context.message[0]) CHECK_TEXT(work.context.message, "");
+  CHECK_TEXT(work.context.message ? work.context.message : "", "");
   context_release(&work.context);
 }
 
@@ -109,6 +108,7 @@ static void drop_in_secret(Model *model, const char *pass) {
 
 static void forget_a_constant(Model *model, const char *pass) {
   (void)pass;
+  model->removals.count = 0; /* what was folded would tell */
   for (size_t i = 0; i < model->graph->initializers.count; i++) model->graph->initializers.items[i]->origin = NULL;
 }
 
@@ -126,8 +126,9 @@ static void forget_what_passed(Model *model, const char *pass) {
 static void check_found(Plant *plant, const char *line) {
   Work work;
   CHECK(!run(&work, text, plant));
-  CHECK(strstr(work.context.message, "does not say what became of an equation") != NULL);
-  CHECK(strstr(work.context.message, line) != NULL);
+  const char *message = work.context.message ? work.context.message : "";
+  CHECK(strstr(message, "does not say what became of an equation") != NULL);
+  CHECK(strstr(message, line) != NULL);
   context_release(&work.context);
 }
 
@@ -141,7 +142,7 @@ static void every_planted_loss_is_found(void) {
 }
 
 const Test ledger_tests[] = {
-    TEST(a_model_that_lost_nothing_passes),
-    TEST(every_planted_loss_is_found),
+    {"ledger: a model that lost nothing passes", a_model_that_lost_nothing_passes},
+    {"ledger: every planted loss is found", every_planted_loss_is_found},
     {0},
 };

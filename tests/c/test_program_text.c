@@ -16,7 +16,7 @@ static const char everything[] =
     "\n"
     "jaxpr j0 \"body\" (%0:f32[2,B]) consts (%1:f32[2] = {1.5, -0.0}:f32[2] \"params.w\", %2:i32[]) {\n"
     "  %3:f32[2,B] = mul(%0, 2.0:f32[]) {out_dtype=None} @ \"file.py\":5 \"fn\" < \"lib.py\":10 \"g\"[jax]\n"
-    "  %4:f32[2,B], _ = pair(%3) @ \"file.py\":6 \"<lambda>\"\n"
+    "  %4:f32[2,B], _ = pair(%3) @ \"file.py\":6 \"<lambda>\" in \"blocks.0\" of \"Block\" scope \"scores\"\n"
     "  = effect()\n"
     "  return %4\n"
     "}\n"

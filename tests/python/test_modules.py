@@ -318,6 +318,73 @@ def test_linen_modules_are_called_by_the_names_linen_gives_them():
         assert paths(to_onnx(fn, [(2, 3)], stacktrace_metadata="full")) == {"", "Dense_0", "LayerNorm_0"}
 
 
+# Scopes that users name
+
+
+class Scoped(nnx.Module):
+    def __init__(self):
+        self.inner = nnx.Linear(3, 3, rngs=nnx.Rngs(0))
+
+    def __call__(self, x):
+        with jax.named_scope("before"):
+            x = jnp.sin(x)
+            with jax.named_scope("deep"):
+                x = jnp.cos(x)
+            x = self.inner(x)  # has a path of its own
+            x = jax.jit(self.nested)(x)
+        return jnp.tanh(x)
+
+    def nested(self, x):
+        with jax.named_scope("nested"):
+            return jnp.exp(x) + nothing_named(x)
+
+
+@jax.jit
+def nothing_named(x):
+    with jax.named_scope("helper"):
+        return jnp.abs(x)
+
+
+class Two(nnx.Module):
+    def __init__(self):
+        self.parts = nnx.List([Scoped(), Scoped()])
+
+    def __call__(self, x):
+        with jax.named_scope("whole"):
+            return jnp.floor(self.parts[1](self.parts[0](x)))
+
+
+def paths_by_operator(model):
+    return {(node.op_type, metadata(node).get(MODULE)) for node in all_nodes(model)}
+
+
+def test_scopes_of_the_user_stand_in_the_module_that_opened_them():
+    found = paths_by_operator(to_onnx(Two(), [(2, 3)], stacktrace_metadata="full"))
+    for part in ("parts.0", "parts.1"):
+        assert {
+            ("Sin", f"{part}.before"),
+            ("Cos", f"{part}.before.deep"),
+            ("Gemm", f"{part}.inner"),
+            ("Exp", f"{part}.nested"),
+            ("Abs", f"{part}.nested.helper"),
+            ("Tanh", part),
+        } <= found
+    assert ("Floor", "whole") in found
+
+
+def test_scopes_of_libraries_are_no_part_of_the_path():
+    class Net(linen.Module):
+        @linen.compact
+        def __call__(self, x):
+            with jax.named_scope("own"):
+                x = jnp.sin(x)
+            return linen.Dense(2)(x)
+
+    variables = Net().init(jax.random.key(0), np.zeros((1, 3), np.float32))
+    found = paths(to_onnx(Net().bind(variables), [(2, 3)], stacktrace_metadata="full"))
+    assert found == {"own", "Dense_0"}
+
+
 # The line in models of libraries
 
 
