@@ -64,6 +64,8 @@ def _search(fn: Any, wanted: set[Hashable]) -> dict[Hashable, Steps]:
             kind = type(child)
             if kind in _LEAVES or id(child) in seen:
                 continue
+            if key == "_state" and _is_bound_by_scope(type(item)):
+                continue
             own = _own_path(child) if _may_know_its_path(kind) else None
             if own:
                 queue.appendleft((child, (None, own, False)))
@@ -77,6 +79,12 @@ def _search(fn: Any, wanted: set[Hashable]) -> dict[Hashable, Steps]:
 @functools.lru_cache(maxsize=4096)
 def _may_know_its_path(kind: type) -> bool:
     return isinstance(getattr(kind, "path", None), property)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_bound_by_scope(kind: type) -> bool:
+    """Modules of Linen: their variables are in a scope, and what they keep under ``_state`` is left from earlier calls."""
+    return any(base.__module__ == "flax.linen.module" and base.__name__ == "Module" for base in kind.__mro__)
 
 
 def _own_path(item: Any) -> str | None:

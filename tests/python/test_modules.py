@@ -318,6 +318,21 @@ def test_linen_modules_are_called_by_the_names_linen_gives_them():
         assert paths(to_onnx(fn, [(2, 3)], stacktrace_metadata="full")) == {"", "Dense_0", "LayerNorm_0"}
 
 
+class Words(linen.Module):
+    @linen.compact
+    def __call__(self, tokens):
+        scale = self.param("scale", linen.initializers.ones, (4,))
+        return linen.Dense(2, name="head")(linen.Embed(7, 4, name="words")(tokens) * scale)
+
+
+def test_weights_of_linen_are_called_by_their_place_among_the_variables():
+    tokens = np.zeros((2, 3), np.int32)
+    variables = Words().init(jax.random.key(0), tokens)
+    model = to_onnx(Words().bind(variables), [tokens])
+    names = {tensor.name for tensor in model.graph.initializer if not tensor.name.startswith("const_")}
+    assert names == {"words.embedding", "scale", "head.kernel", "head.bias"}
+
+
 # Scopes that users name
 
 
