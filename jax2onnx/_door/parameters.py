@@ -83,7 +83,7 @@ def _may_know_its_path(kind: type) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _is_bound_by_scope(kind: type) -> bool:
-    """Modules of Linen: their variables are in a scope, and what they keep under ``_state`` is left from earlier calls."""
+    """Modules of Linen: their variables are in a scope; what they keep under ``_state`` is left from earlier calls."""
     return any(base.__module__ == "flax.linen.module" and base.__name__ == "Module" for base in kind.__mro__)
 
 
