@@ -215,8 +215,10 @@ static Value *zero_rows(Match *match, const Scores *scores) {
   const Dim dims[] = {rows_of(scores), dim_of(1)};
   Value *count =
       EMIT_BEFORE(match, OP_Shape, type_make(context, DTYPE_INT64, (Dim[]){dim_of(1)}, 1), scores->query)->outputs[0];
-  node_set_int(count->producer, "start", query.rank - 2);
-  node_set_int(count->producer, "end", query.rank - 1);
+  uint32_t axis = query.rank - 2; /* or where else the positions are */
+  for (uint32_t i = 0; i < query.rank; i++) axis = dim_equal(query.dims[i], rows_of(scores)) ? i : axis;
+  node_set_int(count->producer, "start", axis);
+  node_set_int(count->producer, "end", axis + 1);
   Value *last = rewrite_constant_ints(match->rewriter, match->root, one, 1, match->root->origin);
   Node *shape = EMIT_BEFORE(match, OP_Concat, type_make(context, DTYPE_INT64, (Dim[]){dim_of(2)}, 1), count, last);
   node_set_int(shape, "axis", 0);
