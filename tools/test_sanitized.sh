@@ -23,7 +23,7 @@ if [ $# -gt 0 ]; then
 fi
 # Whole: what reads and writes files, takes Python's objects apart, or ends in errors. Of the rest, which is many cases of the
 # same code, one in eight; SHARD=2/8 takes the next.
-whole="files output tools command_line provenance report passes thin_slice to_onnx goldens refusals onnx_functions
+whole="files output tools command_line provenance passes thin_slice to_onnx goldens refusals onnx_functions
   onnx_function_tools custom_primitives settings explain regressions graph_quality"
 ignored=
 paths=

@@ -87,7 +87,16 @@ static _Noreturn void fail_closing(Context *context, int descriptor, const char 
   fail(context, ERROR_IO, "%s: %s", path, strerror(reason));
 }
 
+typedef struct OpenDescriptor {
+  Cleanup cleanup;
+  int descriptor;
+} OpenDescriptor;
+
+static void close_open(Cleanup *cleanup) { close(((OpenDescriptor *)cleanup)->descriptor); }
+
+/* A pipe, or a device, which may never end: a model has less than 2 GiB. */
 static void read_whole(Context *context, int descriptor, const char *path, MappedFile *file) {
+  const size_t most = (size_t)2 << 30;
   size_t capacity = 1 << 16;
   unsigned char *bytes = malloc(capacity);
   for (;;) {
@@ -97,7 +106,17 @@ static void read_whole(Context *context, int descriptor, const char *path, Mappe
     }
     file->allocated = bytes;
     ssize_t got = read(descriptor, bytes + file->size, capacity - file->size);
-    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EINTR) {
+      OpenDescriptor open = {{.run = close_open}, descriptor};
+      cleanup_push(context, &open.cleanup);
+      interruption_point(context);
+      cleanup_drop(context, &open.cleanup);
+      continue;
+    }
+    if (got > 0 && file->size > most - (size_t)got) {
+      errno = EFBIG;
+      got = -1;
+    }
     if (got < 0) {
       file_unmap(file);
       fail_closing(context, descriptor, path);
@@ -132,7 +151,11 @@ bool file_map_descriptor(int descriptor, MappedFile *file) {
 /* Takes over the descriptor. */
 static void map_opened(Context *context, int descriptor, const char *path, MappedFile *file) {
   *file = (MappedFile){0};
-  if (descriptor < 0) fail(context, ERROR_IO, "%s: %s", path, strerror(errno));
+  if (descriptor < 0) {
+    int reason = errno;
+    if (reason == EINTR) interruption_point(context); /* a pipe that nobody writes to */
+    fail(context, ERROR_IO, "%s: %s", path, strerror(reason));
+  }
   struct stat status;
   if (fstat(descriptor, &status) != 0) fail_closing(context, descriptor, path);
   if (!S_ISREG(status.st_mode)) read_whole(context, descriptor, path, file);

@@ -199,6 +199,48 @@ static void check_row(Check *check, const Equation *equation, const Row *row) {
 
 enum { MOST_EQUATIONS = 1 << 24 };
 
+/* Those that hand their inputs from `first` on to the jaxpr of a parameter, or to each of its list. */
+static const struct Call {
+  const char *primitive, *parameter;
+  uint32_t first;
+} calls[] = {
+    {"jit", "jaxpr", 0},
+    {"pjit", "jaxpr", 0},
+    {"closed_call", "call_jaxpr", 0},
+    {"remat2", "jaxpr", 0},
+    {"checkpoint", "jaxpr", 0},
+    {"custom_jvp_call", "call_jaxpr", 0},
+    {"custom_vjp_call", "call_jaxpr", 0},
+    {"cond", "branches", 1},
+};
+
+static void check_arguments(Check *check, const Equation *equation, uint32_t first, const Param *param) {
+  if (param->kind != PARAM_JAXPR) return;
+  const Jaxpr *jaxpr = param->jaxpr;
+  for (uint32_t i = 0; i < jaxpr->const_count; i++) {
+    if (!jaxpr->consts[i]->literal) return; /* bound before the others */
+  }
+  bool fits = jaxpr->input_count == equation->input_count - first && jaxpr->output_count == equation->output_count;
+  for (uint32_t i = 0; fits && i < jaxpr->input_count; i++) {
+    fits = jaxpr->inputs[i]->type.rank == equation->inputs[first + i]->type.rank;
+  }
+  for (uint32_t i = 0; fits && i < jaxpr->output_count; i++) {
+    fits = !equation->outputs[i] || jaxpr->outputs[i]->type.rank == equation->outputs[i]->type.rank;
+  }
+  if (!fits) refuse(check, equation, param->name ? param->name : "branches", "does not take what it is given");
+}
+
+static void check_call(Check *check, const Equation *equation) {
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+    const struct Call *call = &calls[i];
+    const Param *param = param_find(equation, call->parameter);
+    if (!param || equation->input_count < call->first || strcmp(call->primitive, equation->primitive) != 0) continue;
+    check_arguments(check, equation, call->first, param);
+    if (param->kind != PARAM_LIST) continue;
+    for (size_t k = 0; k < param->list.count; k++) check_arguments(check, equation, call->first, &param->list.items[k]);
+  }
+}
+
 static size_t size_of_jaxpr(Check *check, const Jaxpr *jaxpr);
 
 static size_t size_of_param(Check *check, const Param *param) {
@@ -211,6 +253,7 @@ static size_t size_of_param(Check *check, const Param *param) {
 
 static size_t size_of_equation(Check *check, const Equation *equation) {
   size_t size = 1;
+  check_call(check, equation);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     if (is_about(&rows[i], equation->primitive)) check_row(check, equation, &rows[i]);
   }

@@ -368,18 +368,44 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
   return run_conversion(module, &c);
 }
 
+typedef struct ToolThread {
+  PyThreadState *state;
+  int64_t asked;
+} ToolThread;
+
+/* As is_interrupted, for a command. */
+static bool tool_is_interrupted(void *data) {
+  enum { PERIOD = 50 * 1000 * 1000 };
+  ToolThread *thread = data;
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  int64_t time = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+  if (time - thread->asked < PERIOD) return false;
+  thread->asked = time;
+  PyEval_RestoreThread(thread->state);
+  bool raised = PyErr_CheckSignals() != 0;
+  thread->state = PyEval_SaveThread();
+  return raised;
+}
+
+/* Without the interpreter lock; a Python exception may be set when it returns. */
+static int run_tool(Arguments *arguments, FILE *out, FILE *err) {
+  ToolThread thread = {.state = PyEval_SaveThread()};
+  int code = j2o_tool_main(arguments->count, arguments->words, out, err, &(Interruption){tool_is_interrupted, &thread});
+  fflush(out);
+  fflush(err);
+  PyEval_RestoreThread(thread.state);
+  return code;
+}
+
 /* tool(arguments) -> exit code: the j2o program inside this process. */
 static PyObject *core_tool(PyObject *module, PyObject *list) {
   (void)module;
   Arguments arguments;
   if (!read_arguments(list, &arguments)) return NULL;
-  int code;
-  Py_BEGIN_ALLOW_THREADS;
-  code = j2o_tool_main(arguments.count, arguments.words, stdout, stderr);
-  fflush(stdout);
-  Py_END_ALLOW_THREADS;
+  int code = run_tool(&arguments, stdout, stderr);
   release_arguments(&arguments);
-  return PyLong_FromLong(code);
+  return PyErr_Occurred() ? NULL : PyLong_FromLong(code);
 }
 
 /* tool_output(arguments) -> (exit code, output, errors): the same, with what it prints as bytes. */
@@ -393,13 +419,9 @@ static PyObject *core_tool_output(PyObject *module, PyObject *list) {
   FILE *err = open_memstream(&texts[1], &sizes[1]);
   PyObject *result = NULL;
   if (out && err) {
-    int code;
-    Py_BEGIN_ALLOW_THREADS;
-    code = j2o_tool_main(arguments.count, arguments.words, out, err);
-    fflush(out);
-    fflush(err);
-    Py_END_ALLOW_THREADS;
-    result = Py_BuildValue("iy#y#", code, texts[0], (Py_ssize_t)sizes[0], texts[1], (Py_ssize_t)sizes[1]);
+    int code = run_tool(&arguments, out, err);
+    if (!PyErr_Occurred())
+      result = Py_BuildValue("iy#y#", code, texts[0], (Py_ssize_t)sizes[0], texts[1], (Py_ssize_t)sizes[1]);
   } else {
     PyErr_NoMemory();
   }

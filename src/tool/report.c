@@ -10,6 +10,7 @@
 
 static void check_written(Report *report, bool written) {
   if (written) return;
+  if (errno == EINTR) interruption_point(report->context);
   report->pipe_closed = errno == EPIPE;
   fail(report->context, ERROR_IO, "cannot write: %s", strerror(errno));
 }
@@ -19,6 +20,7 @@ void report_flush(Report *report) {
   size_t length = line->length;
   line->length = 0;
   report->written += length;
+  interruption_point(report->context);
   errno = 0;
   check_written(report, !length || fwrite(line->text, 1, length, report->stream) == length);
 }

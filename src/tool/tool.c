@@ -73,7 +73,9 @@ static int finish_job(Job *job, bool completed, FILE *err, ToolCosts *costs) {
   bool torn = is_torn(job); /* whatever was made of the zeros that were read */
   bool is_file_error = !torn && (job->context.error == ERROR_IO || job->context.error == ERROR_VALUE);
   int code = job->code;
-  if (!completed && !job->report.pipe_closed) {
+  if (!completed && job->context.error == ERROR_INTERRUPTED) {
+    code = EXIT_INTERRUPTED;
+  } else if (!completed && !job->report.pipe_closed) {
     /* Messages of these kinds name the file themselves, and perhaps other things: no line end in them is ours. */
     fputs("j2o: ", err);
     if (!is_file_error) {
@@ -322,12 +324,12 @@ static int show_help(const char *name, FILE *out, FILE *err) {
   return unknown_command(err, name);
 }
 
-int j2o_tool_main(int argc, char **argv, FILE *out, FILE *err) {
+int j2o_tool_main(int argc, char **argv, FILE *out, FILE *err, const Interruption *interruption) {
   ToolCosts costs;
-  return tool_run(argc, argv, out, err, &costs);
+  return tool_run(argc, argv, out, err, interruption, &costs);
 }
 
-int tool_run(int argc, char **argv, FILE *out, FILE *err, ToolCosts *costs) {
+int tool_run(int argc, char **argv, FILE *out, FILE *err, const Interruption *interruption, ToolCosts *costs) {
   *costs = (ToolCosts){0};
   const char *first = argc > 1 ? argv[1] : "";
   if (strcmp(first, "--version") == 0 || strcmp(first, "-V") == 0) return show(out, "j2o " J2O_VERSION "\n");
@@ -353,6 +355,10 @@ int tool_run(int argc, char **argv, FILE *out, FILE *err, ToolCosts *costs) {
   int code = read_arguments(&job, argc, argv, out, err);
   if (code != EXIT_OK) return code;
   context_init(&job.context);
+  if (interruption) {
+    job.context.interrupted = interruption->asked;
+    job.context.interrupted_data = interruption->data;
+  }
   job.path = job.operand_count ? job.operands[0] : "";
   job.report.context = &job.context;
   job.report.stream = out;

@@ -12,21 +12,27 @@
 #include "tool/source.h"
 
 /* EXIT_DIFFERENT is j2o diff's alone, which answers a trouble with a file by EXIT_TROUBLE. */
-enum { EXIT_OK = 0, EXIT_FILE = 1, EXIT_DIFFERENT = 1, EXIT_USAGE = 2, EXIT_TROUBLE = 2 };
+enum { EXIT_OK = 0, EXIT_FILE = 1, EXIT_DIFFERENT = 1, EXIT_USAGE = 2, EXIT_TROUBLE = 2, EXIT_INTERRUPTED = 130 };
 
 #ifndef J2O_VERSION
 #define J2O_VERSION "0.0.0"
 #endif
 
-/* The whole tool, on given streams. Returns the exit code. */
-int j2o_tool_main(int argc, char **argv, FILE *out, FILE *err);
+/* Whether the user wants to stop. */
+typedef struct Interruption {
+  bool (*asked)(void *data);
+  void *data;
+} Interruption;
+
+/* The whole tool, on given streams. Returns the exit code. Nobody interrupts it where interruption is NULL. */
+int j2o_tool_main(int argc, char **argv, FILE *out, FILE *err, const Interruption *interruption);
 
 /* What a run took, for tests of the bounds that SECURITY.md states. */
 typedef struct ToolCosts {
   size_t memory;    /* bytes, at most */
   uint64_t written; /* bytes of output */
 } ToolCosts;
-int tool_run(int argc, char **argv, FILE *out, FILE *err, ToolCosts *costs);
+int tool_run(int argc, char **argv, FILE *out, FILE *err, const Interruption *interruption, ToolCosts *costs);
 
 enum { MAX_OPERANDS = 2, MAX_FILES = 3 };
 typedef struct Command Command;

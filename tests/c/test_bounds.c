@@ -246,7 +246,7 @@ static uint64_t nanoseconds(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static const char *const commands[][6] = {
+static const char *const commands[][8] = {
     {"inspect", "@m", "--full"},
     {"inspect", "@m", "--json"},
     {"inspect", "@m", "--summary"},
@@ -262,10 +262,19 @@ static const char *const commands[][6] = {
     {"compact", "@m", "-o", "@r"},
     {"expand", "@m", "-o", "@r"},
     {"report", "@m", "-o", "@r"},
+    {"check", "@m"},
+    {"check", "@m", "--json"},
+    {"stats", "@m", "--provenance"},
+    {"graft", "@m", "@m", "-o", "@r"},
+    {"graft", "@m", "@m", "--map"},
+    {"inspect", "@m", "--original", "@m"},
+    {"split", "@m", "-o", "@r", "--sidecar", "/dev/null"},
+    {"locate", "@m", "--line", "f:3"},
+    {"blame", "@m", "--module", "a", "--inclusive"},
 };
 
 static void run_bounded(const char *name, const char *const *words, Files *files, size_t size, size_t allowed) {
-  char *arguments[8] = {"j2o"};
+  char *arguments[10] = {"j2o"};
   int count = 1;
   size_t inputs = 0;
   for (; words[count - 1]; count++) {
@@ -278,7 +287,7 @@ static void run_bounded(const char *name, const char *const *words, Files *files
   FILE *out = fopen("/dev/null", "w"), *err = fopen("/dev/null", "w");
   ToolCosts costs;
   uint64_t start = nanoseconds();
-  int code = tool_run(count, arguments, out, err, &costs);
+  int code = tool_run(count, arguments, out, err, NULL, &costs);
   uint64_t took = nanoseconds() - start;
   fclose(out);
   fclose(err);

@@ -19,7 +19,7 @@ static void slurp(FILE *file, char *text, size_t size) {
 static Run run(int argc, char **argv) {
   Run result = {.code = -1};
   FILE *out = tmpfile(), *err = tmpfile();
-  result.code = j2o_tool_main(argc, argv, out, err);
+  result.code = j2o_tool_main(argc, argv, out, err, NULL);
   slurp(out, result.out, sizeof result.out);
   slurp(err, result.err, sizeof result.err);
   return result;
@@ -133,7 +133,7 @@ static void a_full_disk_is_told(void) {
   char path[512];
   make_file(path, sizeof path, model, sizeof model - 1);
   if (full) {
-    CHECK(j2o_tool_main(3, (char *[]){"j2o", "inspect", path, NULL}, full, err) == EXIT_FILE);
+    CHECK(j2o_tool_main(3, (char *[]){"j2o", "inspect", path, NULL}, full, err, NULL) == EXIT_FILE);
     fclose(full);
   }
   fclose(err);

@@ -217,7 +217,7 @@ static int run_command(const Folder *folder, const char *const *words, Limits li
   if (!out || !errors) abort();
   ToolCosts costs;
   uint64_t start = nanoseconds();
-  int code = tool_run(count, arguments, out, errors, &costs);
+  int code = tool_run(count, arguments, out, errors, NULL, &costs);
   uint64_t took = nanoseconds() - start;
   fclose(out);
   fclose(errors);

@@ -57,6 +57,8 @@ class Browser:
         self._process = subprocess.Popen(
             [sys.executable, "-c", LAUNCH, str(their_in), str(their_out), *arguments],
             pass_fds=(their_in, their_out),
+            # A sanitizer's runtime is for the interpreter that the tests run in.
+            env={name: value for name, value in os.environ.items() if name != "LD_PRELOAD"},
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -141,3 +148,74 @@ def test_passes_refuse_a_graph_that_does_not_hold_together(tmp_path):
     path.write_text("graph (float[2] x) => (float[2] y) {\n   y = Add (x)\n}\n")
     message = run("passes", path, code=1)
     assert "does not hold together" in message and "Add" in message
+
+
+def interrupted_tool(*arguments):
+    script = "import sys; from jax2onnx import _core; print('ready', flush=True); _core.tool(['j2o', *sys.argv[1:]])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_ctrl_c_while_a_model_is_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "model.onnx")
+    process = interrupted_tool("inspect", tmp_path / "model.onnx")
+    with open(tmp_path / "model.onnx", "wb"):  # waits for the reader, and gives it nothing
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert "KeyboardInterrupt" in errors and process.returncode not in (0, None)
+
+
+def test_ctrl_c_leaves_no_temporary_file(tmp_path):
+    weight = np.ones((8, 8), np.float32)
+    to_onnx(lambda x: x @ weight, [(8, 8)], record=tmp_path / "record")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with open(tmp_path / ".out.onnx.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = interrupted_tool(
+            "convert", tmp_path / "record", "-o", tmp_path / "out.onnx", "--external-threshold=1", "--no-sync"
+        )
+        while not list(tmp_path.glob(".out.onnx.*.tmp")):
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.01)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert "KeyboardInterrupt" in errors
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*before, ".out.onnx.lock"])
+
+
+def test_what_jax_cannot_have_traced_is_refused(tmp_path):
+    source = "program -\njaxpr j0 (%0:f32[2,3]) {{\n  %1:f32[{shape}] = {equation}\n  return %1\n}}\n"
+    for shape, equation, why in [
+        ("3,2", "transpose(%0) {permutation=[1, 2]}", "axis that is not there"),
+        ("3,2", "transpose(%0) {permutation=[1, 1]}", "one twice"),
+        ("2", "reduce_sum(%0) {axes=[-8]}", "axis that is not there"),
+        ("2,3", "cumsum(%0) {axis=2, reverse=False}", "axis that is not there"),
+        ("2", "cumsum(%0) {axis=0, reverse=False}", "numbers of axes differ"),
+        ("2,3", "dynamic_slice(%0, 0:i32[], 0:i32[]) {slice_sizes=[2, 4]}", "goes beyond the shape"),
+        ("2,3", "slice(%0) {start_indices=[0], limit_indices=[2], strides=None}", "not as long as the shape"),
+    ]:
+        (tmp_path / "program.txt").write_text(source.format(shape=shape, equation=equation))
+        assert why in run("convert", tmp_path / "program.txt", "-o", tmp_path / "out.onnx", code=1)
+    calls = "".join(
+        f"jaxpr j{i} (%0:f32[3]) {{\n  %1:f32[3] = jit(%0) {{jaxpr=jaxpr j{i - 1}}}\n"
+        f"  %2:f32[3] = jit(%1) {{jaxpr=jaxpr j{i - 1}}}\n  return %2\n}}\n"
+        for i in range(1, 64)
+    )
+    (tmp_path / "program.txt").write_text(f"program -\njaxpr j0 (%0:f32[3]) {{\n  return %0\n}}\n{calls}")
+    assert "more than" in run("convert", tmp_path / "program.txt", "-o", tmp_path / "out.onnx", code=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["program.txt"]
+
+
+def test_a_limit_of_memory(tmp_path):
+    fft = "fft(%0) {fft_type=enum FftType.RFFT(2), fft_lengths=[1000003]}"
+    body = f"  %1:c64[500002] = {fft}\n  %2:f32[500002] = abs(%1)\n  return %2\n"
+    text = f"program -\njaxpr j0 (%0:f32[1000003]) {{\n{body}}}\n"
+    (tmp_path / "program.txt").write_text(text)
+    words = ("convert", tmp_path / "program.txt", "-o", tmp_path / "out.onnx", "--no-sync")
+    assert "--limit" in run(*words, "--limit=8M", code=1)
+    assert not (tmp_path / "out.onnx").exists()

@@ -155,12 +155,14 @@ static Parts taken_apart(Lowering *l, Value *pairs) {
 
 /* Parts are known where they were made and in the bodies inside. */
 static Parts *known_parts(Lowering *l, const Value *value) {
+  require(l->context, l->complex);
   Parts *here = map_get(&l->complex->parts, (uint64_t)(uintptr_t)value, (uint64_t)(uintptr_t)l->graph);
   if (here || !value->graph) return here;
   return map_get(&l->complex->parts, (uint64_t)(uintptr_t)value, (uint64_t)(uintptr_t)value->graph);
 }
 
 void remember_parts(Lowering *l, Value *value, Parts parts) {
+  require(l->context, l->complex);
   Parts *kept = arena_new(&l->context->arena, Parts);
   *kept = parts;
   *map_slot(l->context, &l->complex->parts, (uint64_t)(uintptr_t)value, (uint64_t)(uintptr_t)l->graph) = kept;
@@ -196,6 +198,7 @@ Value *part_array(Lowering *l, Value *part, Type type) {
 }
 
 Value *join_parts(Lowering *l, Parts parts, Type type) {
+  require(l->context, type.rank);
   Type part = part_type(type);
   int64_t axis = part.rank;
   Value *re = unsqueeze_at(l, part_array(l, parts.re, part), &axis, 1);

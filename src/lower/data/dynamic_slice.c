@@ -17,6 +17,7 @@ static Value *cut_known(Lowering *l, const Access *access, Value *value) {
   Dim dims[MAX_RANK], starts[MAX_RANK], limits[MAX_RANK];
   int64_t axes[MAX_RANK];
   size_t count = 0;
+  require(l->context, value->type.rank == access->operand.rank);
   for (uint32_t d = 0; d < access->operand.rank; d++) {
     dims[d] = value->type.dims[d];
     if (is_whole(access, d) || access->batch_of[d] >= 0 || access_column_of(access, d) >= 0) continue;

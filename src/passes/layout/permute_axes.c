@@ -84,6 +84,7 @@ bool order_is_identity(const AxisOrder *order) {
 
 bool order_changes_nothing(Type type, const AxisOrder *order) {
   int64_t last = -1;
+  if (type.rank != order->rank) return false; /* a file need not say the types in between */
   for (uint32_t i = 0; i < order->rank; i++) {
     if (!dim_equal(type.dims[i], type.dims[order->from[i]])) return false;
     if (dim_is(type.dims[i], 1)) continue;
@@ -95,6 +96,7 @@ bool order_changes_nothing(Type type, const AxisOrder *order) {
 
 Type order_type(Context *context, Type type, const AxisOrder *order) {
   Dim dims[MOST_PERMUTED];
+  if (type.rank != order->rank) return type;
   for (uint32_t i = 0; i < order->rank; i++) dims[i] = type.dims[order->from[i]];
   return type_make(context, type.dtype, dims, type.rank);
 }
