@@ -18,6 +18,7 @@ static bool is_half(DType dtype) { return dtype == DTYPE_FLOAT16 || dtype == DTY
  * of size 1. */
 static bool is_no_matter(const Node *node) {
   const Value *source = node_input(node, 0), *value = node->outputs[0];
+  if (!source || !value) return false; /* an If, or one whose first output nobody reads */
   DType from = source->type.dtype, to = value->type.dtype;
   if (node_has(node, RENAMES)) return same_from_end(source->type, value->type);
   if (!node_is(node, OP_Cast)) return false;
