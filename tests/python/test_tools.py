@@ -117,6 +117,16 @@ def test_models_without_full_provenance_are_copied(tool, exports, tmp_path):
     assert (tmp_path / "out.onnx").read_bytes() == (exports / "full.onnx").read_bytes()
 
 
+def test_models_that_would_be_read_otherwise_are_not_compacted(tool, exports, tmp_path):
+    """With a table, a node that has a callsite alone is read as the row that has this callsite."""
+    model = onnx.load(exports / "full.onnx")
+    model.graph.node.append(onnx.helper.make_node("Identity", [model.graph.node[-1].output[0]], ["more"]))
+    model.graph.node[-1].metadata_props.append(model.graph.node[0].metadata_props[0])
+    onnx.save(model, tmp_path / "model.onnx")
+    assert "as it is" in tool("compact", tmp_path / "model.onnx", "-o", tmp_path / "out.onnx")
+    assert (tmp_path / "out.onnx").read_bytes() == (tmp_path / "model.onnx").read_bytes()
+
+
 def test_compact_models_are_valid(exports):
     model = onnx.load(exports / "compact.onnx")
     onnx.checker.check_model(model, full_check=True)

@@ -145,14 +145,18 @@ static Str value_text(MessageEditor *editor, const FullEntries *all, size_t whic
 
 static bool has_origin(Message kind) { return kind == MESSAGE_NODE || kind == MESSAGE_TENSOR; }
 
-static bool has_reference(Wire message, uint64_t metadata) {
+/* Would be taken for the number of a row, or for a node whose callsite tells its row, if the model had a table. */
+static bool looks_compact(Message kind, Wire message) {
+  bool has_callsite = false, has_plugin = false;
   Field field;
   while (wire_next(&message, &field)) {
-    if (field.key != metadata) continue;
+    if (field.key != metadata_field(kind)) continue;
     Entry entry = read_entry(&message, &field);
     if (is_key(&entry, METADATA_REFERENCE)) return true;
+    has_callsite = has_callsite || is_key(&entry, full_keys[CALLSITE]);
+    has_plugin = has_plugin || is_key(&entry, full_keys[PLUGIN]);
   }
-  return false;
+  return kind == MESSAGE_NODE && has_callsite && !has_plugin;
 }
 
 /* The number of an origin's row. A node keeps its callsite, which other viewers show; where that tells the row, it is
@@ -180,7 +184,7 @@ static void walk_twice(MessageEditor *editor) {
 /* The entries of the full level become the number of a row. */
 static void compact_message(MessageEditor *editor, Message kind, Wire message) {
   FullEntries all = {.start = NULL};
-  if (has_origin(kind) && has_reference(message, metadata_field(kind))) labelling(editor)->is_stray = true;
+  if (has_origin(kind) && looks_compact(kind, message)) labelling(editor)->is_stray = true;
   if (!has_origin(kind) || !collect_entries(message, metadata_field(kind), &all)) return;
   OriginTexts texts = {.callsite = value_text(editor, &all, CALLSITE),
                        .plugin = value_text(editor, &all, PLUGIN),
@@ -294,7 +298,7 @@ Rewritten model_compact(Context *context, const void *bytes, size_t size) {
   MessageEditor editor = {.context = context, .bytes = bytes, .size = size, .visit = compact_message, .data = &data};
   TablePlace place = find_table(whole_message(&editor));
   if (!place.found) walk_twice(&editor);
-  if (data.is_stray) { /* a number without a table would be taken for a row of ours: the model stays as it is */
+  if (data.is_stray) { /* the model stays as it is: with a table it would say something else */
     editor.edits.count = 0;
     editor.changes = 0;
   } else if (!table_is_empty(data.writer)) {
@@ -433,7 +437,7 @@ static void unfold_at(Unfolding *unfolding, MetadataList *list, size_t at, size_
   }
 }
 
-static void unfold(Unfolding *unfolding, MetadataList *list) {
+static void unfold(Unfolding *unfolding, MetadataList *list, bool of_node) {
   OriginTexts texts;
   size_t callsite = find_key(list, unfolding->keys[CALLSITE]), reference = find_key(list, unfolding->reference);
   if (reference < list->count) {
@@ -441,7 +445,7 @@ static void unfold(Unfolding *unfolding, MetadataList *list) {
     if (!table_get(unfolding->table, reference_number(number, str_length(number)), &texts)) return;
     bool behind = reference && list->items[reference - 1].key == unfolding->keys[CALLSITE];
     unfold_at(unfolding, list, behind ? reference - 1 : reference, behind ? 2 : 1, &texts);
-  } else if (callsite < list->count && find_key(list, unfolding->keys[PLUGIN]) == list->count) {
+  } else if (of_node && callsite < list->count && find_key(list, unfolding->keys[PLUGIN]) == list->count) {
     uint32_t row = table_row_of_callsite(unfolding->table, list->items[callsite].value);
     if (row && table_get(unfolding->table, row, &texts)) unfold_at(unfolding, list, callsite, 1, &texts);
   }
@@ -449,8 +453,9 @@ static void unfold(Unfolding *unfolding, MetadataList *list) {
 
 static void unfold_graph(Graph *graph, void *data) {
   Unfolding *unfolding = data;
-  for (size_t i = 0; i < graph->initializers.count; i++) unfold(unfolding, &graph->initializers.items[i]->metadata);
-  FOR_EACH_NODE(node, graph) unfold(unfolding, &node->metadata);
+  for (size_t i = 0; i < graph->initializers.count; i++)
+    unfold(unfolding, &graph->initializers.items[i]->metadata, false);
+  FOR_EACH_NODE(node, graph) unfold(unfolding, &node->metadata, true);
 }
 
 void model_unfold(Model *model, size_t limit) {
