@@ -117,7 +117,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--param", metavar="NAME:TYPE[…]", action="append", default=[], help="a keyword argument")
     parser.add_argument("--output-name", metavar="NAME", action="append", help="a name for each output, in order")
     parser.add_argument("--name", help="the graph's name; the function's by default")
-    parser.add_argument("--opset", type=int, default=23, metavar="N", help="the ONNX operator set (default: 23)")
+    parser.add_argument(
+        "--opset",
+        type=_opset_number,
+        default=23,
+        metavar="N",
+        help="the ONNX operator set, or auto: the lowest that fits (default: 23)",
+    )
     parser.add_argument("--x64", action="store_true", help="trace with 64-bit types")
     parser.add_argument("--nchw-input", metavar="NAME|INDEX", action="append", help="take this NHWC input as NCHW")
     parser.add_argument("--nchw-output", metavar="NAME|INDEX", action="append", help="give this NHWC output as NCHW")
@@ -239,6 +245,10 @@ def _with_levels(arguments: list[str]) -> list[str]:
         level = follows[0] if follows and follows[0] in _LEVELS else "minimal"
         words.append(f"--stacktrace={level}" if word == "--stacktrace" else word)
     return words
+
+
+def _opset_number(text: str) -> int | str:
+    return text if text == "auto" else int(text)
 
 
 def _call_arguments(options: argparse.Namespace) -> dict[str, Any]:

@@ -3,14 +3,13 @@
 
 #include "j2o.h"
 #include "legalize/legalize.h"
+#include "onnx/facts/schema.h"
 #include "onnx/file/external.h"
 #include "onnx/graph/verify.h"
 #include "provenance/ledger.h"
 
-enum { IR_VERSION = 10 /* the first with metadata on nodes; older runtimes refuse newer ones */ };
-
 static void sign(Model *model) {
-  model->ir_version = IR_VERSION;
+  model->ir_version = ir_version_of(model->opset);
   model->producer_name = str_intern(model->context, PRODUCER);
   model->producer_version = str_intern(model->context, j2o_version());
 }
@@ -49,9 +48,11 @@ Model *convert(Program *program, const ConvertOptions *options, UnsupportedList 
   legalize_program(program);
   LowerOptions lower = options->lower;
   lower.list_traced = options->passes.check;
+  if (lower.opset == OPSET_AUTO) lower.opset = AUTO_OPSET;
   Model *model = lower_program(program, &lower, problems, notices);
   refuse_deep_bodies(model, problems);
   run_passes(model, &options->passes);
+  if (options->lower.opset == OPSET_AUTO) settle_opset(model);
   settle_accounts(model);
   functions_take_constants(model);
   model_name(model);

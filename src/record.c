@@ -6,6 +6,7 @@
 
 #include "base/scanner.h"
 #include "base/spelling.h"
+#include "onnx/facts/schema.h"
 #include "onnx/file/model_text.h"
 
 enum { RECORD_VERSION = 1 };
@@ -17,7 +18,7 @@ static const char *const metadata_names[] = {
 static const char *const normalization_names[] = {
     [NORMALIZATION_DECOMPOSED] = "decomposed", [NORMALIZATION_AUTO] = "auto", [NORMALIZATION_NATIVE] = "native"};
 
-typedef enum OptionKind { OPTION_INTEGER, OPTION_SIZE, OPTION_FLAG, OPTION_CHOICE } OptionKind;
+typedef enum OptionKind { OPTION_OPSET, OPTION_SIZE, OPTION_FLAG, OPTION_CHOICE } OptionKind;
 
 typedef struct OptionRow {
   const char *name;
@@ -30,7 +31,7 @@ typedef struct OptionRow {
 #define CHOICES(names) names, sizeof names / sizeof *names
 
 static const OptionRow rows[] = {
-    {"opset", OPTION_INTEGER, offsetof(Record, options.lower.opset)},
+    {"opset", OPTION_OPSET, offsetof(Record, options.lower.opset)},
     {"metadata", OPTION_CHOICE, offsetof(Record, write.metadata), CHOICES(metadata_names)},
     {"normalization", OPTION_CHOICE, offsetof(Record, options.passes.normalization), CHOICES(normalization_names)},
     {"sequential_bits", OPTION_FLAG, offsetof(Record, options.lower.sequential_bits)},
@@ -53,7 +54,7 @@ static Record record_default(void) {
 static int64_t option_value(const Record *record, const OptionRow *row) {
   const void *place = (const char *)record + row->place;
   switch (row->kind) {
-    case OPTION_INTEGER: return *(const int64_t *)place;
+    case OPTION_OPSET: return *(const int64_t *)place;
     case OPTION_SIZE: return (int64_t)*(const size_t *)place;
     case OPTION_FLAG: return *(const bool *)place;
     case OPTION_CHOICE: return *(const int *)place;
@@ -64,7 +65,7 @@ static int64_t option_value(const Record *record, const OptionRow *row) {
 static void set_option(Record *record, const OptionRow *row, int64_t value) {
   void *place = (char *)record + row->place;
   switch (row->kind) {
-    case OPTION_INTEGER: *(int64_t *)place = value; break;
+    case OPTION_OPSET: *(int64_t *)place = value; break;
     case OPTION_SIZE: *(size_t *)place = (size_t)value; break;
     case OPTION_FLAG: *(bool *)place = value != 0; break;
     case OPTION_CHOICE: *(int *)place = (int)value; break;
@@ -80,6 +81,7 @@ static void print_option(Builder *out, const Record *record, const OptionRow *ro
   builder_format(out, "%s ", row->name);
   if (row->kind == OPTION_FLAG) builder_add(out, value ? "True" : "False");
   else if (row->kind == OPTION_CHOICE) builder_add(out, row->choices[value]);
+  else if (row->kind == OPTION_OPSET && value == OPSET_AUTO) builder_add(out, "auto");
   else builder_format(out, "%" PRId64, value);
   builder_add(out, "\n");
 }
@@ -200,9 +202,10 @@ static int64_t read_flag(Scanner *scan) {
 static void read_option(Scanner *scan, Record *record, const OptionRow *row) {
   scan_space(scan);
   const char *start = scan->at;
-  int64_t value = row->kind == OPTION_CHOICE ? read_choice(scan, row)
-                  : row->kind == OPTION_FLAG ? read_flag(scan)
-                                             : scan_integer(scan);
+  int64_t value = row->kind == OPTION_CHOICE                                    ? read_choice(scan, row)
+                  : row->kind == OPTION_FLAG                                    ? read_flag(scan)
+                  : row->kind == OPTION_OPSET && scan_accept_word(scan, "auto") ? OPSET_AUTO
+                                                                                : scan_integer(scan);
   if (value < 0) scan_fail(scan, start, "a number below 0");
   set_option(record, row, value);
 }

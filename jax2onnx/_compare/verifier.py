@@ -71,6 +71,10 @@ class _Parting:
     place: Frame | None = None
 
 
+def _opset(model: onnx.ModelProto) -> int:
+    return next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
+
+
 class Verifier:
     """A function and inputs to run it on; ``check`` takes any number of models of it."""
 
@@ -159,18 +163,18 @@ class Verifier:
         arrays = (*self._inputs, *self._params.values())
         specs = [_spec(value, array.dtype.kind == "c") for value, array in zip(values, arrays, strict=True)]
         positional = len(self._inputs)
-        opset = next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 23)
+        export = functools.partial(
+            to_onnx,
+            self._fn,
+            specs[:positional],
+            dict(zip(self._params, specs[positional:], strict=True)),
+            enable_double_precision=self._x64,
+            input_names=names[:positional],
+            output_names=[value.name for value in model.graph.output],
+            stacktrace_metadata="full",
+        )
         try:
-            fresh = to_onnx(
-                self._fn,
-                specs[:positional],
-                dict(zip(self._params, specs[positional:], strict=True)),
-                opset=opset,
-                enable_double_precision=self._x64,
-                input_names=names[:positional],
-                output_names=[value.name for value in model.graph.output],
-                stacktrace_metadata="full",
-            )
+            fresh = export(opset=_opset(model))
             return fresh, Observer(fresh, self._memory).run(self._feeds(fresh))
         except Exception:  # what the function is now cannot be exported so, or run: JAX alone must do
             return None

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import gc
 import inspect
+import logging
 import os
 import sys
 import types
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
 
 OLDEST_OPSET = 13
 _OLDER_OPSETS = range(9, OLDEST_OPSET)  # asked for by programs of old; the nearest that there is takes their place
+_logger = logging.getLogger("jax2onnx")
+_AUTO_OPSET = 0  # as the core knows it
 _RETURN_MODES = ("proto", "ir", "file")
 NORMALIZATION_MODES = {"auto": 1, "prefer_native": 2, "force_decomposed": 0}  # as the core numbers them
 _EVERY_ONNX_KNOWS = 23  # the opset of the oldest onnx that this package installs with
@@ -89,7 +92,7 @@ def to_onnx(
     inputs: Sequence[Any],
     input_params: Mapping[str, Any] | None = ...,
     model_name: str = ...,
-    opset: int = ...,
+    opset: int | str = ...,
     *,
     return_mode: Literal["proto"] = ...,
     **options: Unpack[ExportOptions],
@@ -100,7 +103,7 @@ def to_onnx(
     inputs: Sequence[Any],
     input_params: Mapping[str, Any] | None = ...,
     model_name: str = ...,
-    opset: int = ...,
+    opset: int | str = ...,
     *,
     return_mode: Literal["ir"],
     **options: Unpack[ExportOptions],
@@ -111,7 +114,7 @@ def to_onnx(
     inputs: Sequence[Any],
     input_params: Mapping[str, Any] | None = ...,
     model_name: str = ...,
-    opset: int = ...,
+    opset: int | str = ...,
     *,
     return_mode: Literal["file"],
     **options: Unpack[ExportOptions],
@@ -122,7 +125,7 @@ def to_onnx(
     inputs: Sequence[Any],
     input_params: Mapping[str, Any] | None = ...,
     model_name: str = ...,
-    opset: int = ...,
+    opset: int | str = ...,
     *,
     return_mode: str,
     **options: Unpack[ExportOptions],
@@ -132,7 +135,7 @@ def to_onnx(
     inputs: Sequence[Any],
     input_params: Mapping[str, Any] | None = None,
     model_name: str = "jax_model",
-    opset: int = 23,
+    opset: int | str = 23,
     *,
     enable_double_precision: bool = False,
     record_primitive_calls_file: str | os.PathLike[str] | None = None,
@@ -169,7 +172,9 @@ def to_onnx(
             branches on in Python stays one: both values are traced, and the model has an ``If``. Where the other value
             cannot be traced, the model is made for the given one, and a warning says so.
         model_name: the name of the graph.
-        opset: the ONNX operator set to use, 13 or newer; 9 to 12 give 13, with a warning.
+        opset: the ONNX operator set to use, 13 or newer (9 to 12 give 13, with a warning), or ``"auto"``: the lowest
+            from 17 on that holds the model without loss, and none above 21, which ONNX Runtime reads since 1.18. The
+            logger ``jax2onnx`` says which, and what asked for it.
         enable_double_precision: trace with 64-bit types; shapes without a type are then float64.
         record_primitive_calls_file: where to write the traced program, one line per primitive, for debugging.
         return_mode: ``"proto"`` returns an ``onnx.ModelProto``, ``"ir"`` an ``onnx_ir.Model``, ``"file"`` writes
@@ -309,6 +314,7 @@ def to_onnx(
             data_alignment=alignment_of_data(data_alignment),
             largest_data_file=bytes_of(max_shard_size),
             progress=watched(progress),
+            on_opset=None if opset else log_opset,
         )
     except _core.UnsupportedError as error:
         raise with_source(error) from None
@@ -367,14 +373,25 @@ def _return_mode(value: Any) -> str:
 
 
 def _checked_opset(opset: Any) -> int:
+    if isinstance(opset, str) and opset.lower() == "auto":
+        return _AUTO_OPSET
     if isinstance(opset, bool) or not isinstance(opset, (int, np.integer)):
-        raise TypeError(f"opset must be an integer; got {opset!r}")
+        raise TypeError(f"opset must be an integer or 'auto'; got {opset!r}")
     newest = _newest_opset(int(opset))
     if not OLDEST_OPSET <= opset <= newest and opset not in _OLDER_OPSETS:
         raise ValueError(f"opset must be between {OLDEST_OPSET} and {newest}; got {opset}")
     if opset in _OLDER_OPSETS:
         warnings.warn(f"opset {opset} is too old; the model is made for opset {OLDEST_OPSET}", stacklevel=3)
     return max(int(opset), OLDEST_OPSET)
+
+
+def log_opset(opset: int, asked_by: str | None) -> None:
+    """Called by the core where it chose the opset."""
+    _logger.info("%s", opset_text(opset, asked_by))
+
+
+def opset_text(opset: int, asked_by: str | None) -> str:
+    return f"opset {opset}, the oldest that holds {asked_by}" if asked_by else f"opset {opset}"
 
 
 def _newest_opset(opset: int) -> int:

@@ -1,6 +1,7 @@
 /* Dimensions at run time: each expression is computed once, at the head of the main graph or of the function's body,
  * from the shapes of its inputs. A function is given the sizes that its inputs do not tell. */
 #include "lower/lower.h"
+#include "onnx/facts/schema.h"
 
 typedef struct SymbolSource {
   Value *input;
@@ -59,13 +60,24 @@ static Value *captured_size(Lowering *l, Str symbol) {
   return value;
 }
 
+static Value *size_along_axis(Lowering *l, Value *input, int64_t axis) {
+  enum { SHAPE_OF_SOME_AXES = 15 };
+  if (schema_version(OP_Shape, l->options->opset) < SHAPE_OF_SOME_AXES) {
+    const Dim rank = dim_of(input->type.rank);
+    Value *shape = EMIT(l, OP_Shape, type_make(l->context, DTYPE_INT64, &rank, 1), input);
+    return EMIT(l, OP_Slice, size_type, shape, number(l, axis), number(l, axis + 1));
+  }
+  Value *value = EMIT(l, OP_Shape, size_type, input);
+  node_set_int(value->producer, "start", axis);
+  node_set_int(value->producer, "end", axis + 1);
+  return value;
+}
+
 static Value *symbol_value(Lowering *l, Str symbol) {
   const SymbolSource *source = map_get_pointer(&l->scope->symbols, symbol);
   if (!source && l->scope->is_function) return captured_size(l, symbol);
   if (!source) unsupported(l, "dimension '%s' cannot be found from the shapes of the inputs", symbol);
-  Value *value = EMIT(l, OP_Shape, size_type, source->input);
-  node_set_int(value->producer, "start", source->axis);
-  node_set_int(value->producer, "end", source->axis + 1);
+  Value *value = size_along_axis(l, source->input, source->axis);
   if (source->offset) value = binary(l, OP_Sub, value, number(l, source->offset));
   if (source->scale != 1) value = binary(l, OP_Div, value, number(l, source->scale));
   return value;

@@ -55,6 +55,8 @@ void run_passes(Model *model, const PassOptions *options);
 /* After all passes: the sites of what went are handed to its heirs, and where there are none the ledger says so
  * (accounts.c). Nothing when the provenance has no ledger. */
 void settle_accounts(Model *model);
+/* After all passes, where no opset was asked for: the lowest that holds the nodes (settle_opset.c). */
+void settle_opset(Model *model);
 /* After all passes: functions hold no initializers (function_constants.c). */
 void functions_take_constants(Model *model);
 

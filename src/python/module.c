@@ -38,6 +38,9 @@ typedef struct Conversion {
   WriteProgress written_so_far;
   int64_t data_alignment, largest_data_file; /* as they were given */
   bool told_end;
+  PyObject *on_opset; /* called with the opset and what asked for it; or None */
+  int64_t opset;
+  const char *opset_reason;
   PyThreadState *state; /* while the interpreter lock is released; NULL while it is held */
   int64_t asked;        /* when the user was last asked whether to stop, in nanoseconds */
   CustomCalls custom;
@@ -165,6 +168,26 @@ static void import_stage(void *argument) {
   import_custom_plugins(c);
 }
 
+/* The opset, and what asked for it: "Gelu (model.py:12 in forward)". */
+static void note_opset(Conversion *c, const Model *model) {
+  const Node *node = model->opset_asked_by;
+  const Site *site = node && node->origin ? node->origin->sites[0] : NULL;
+  const Frame *frame = site ? site_user_frame(model->provenance, site) : NULL;
+  c->opset = model->opset;
+  if (!node) return;
+  c->opset_reason = node->op_type;
+  if (!frame) return;
+  c->opset_reason =
+      arena_format(&c->context.arena, "%s (%s:%d in %s)", node->op_type, frame->file, frame->line, frame->function);
+}
+
+static bool say_opset(const Conversion *c) {
+  if (c->on_opset == Py_None) return true;
+  PyObject *done = PyObject_CallFunction(c->on_opset, "Lz", (long long)c->opset, c->opset_reason);
+  Py_XDECREF(done);
+  return done != NULL;
+}
+
 /* Without it: C only. */
 static void convert_stage(void *argument) {
   Conversion *c = argument;
@@ -172,6 +195,7 @@ static void convert_stage(void *argument) {
     record_write(&(Record){c->program, c->options, c->write}, c->record, c->record_shapes_only);
   }
   Model *model = convert(c->program, &c->options, &c->problems, &c->notices);
+  note_opset(c, model);
   if (c->path) model_write_file(model, &c->write, c->path);
   else c->segments = model_encode(model, &c->write, &c->segment_count, &c->size);
   for (size_t i = 0; i < c->segment_count; i++) { /* where running out of memory is an error, not the end */
@@ -300,7 +324,7 @@ static PyObject *run_conversion(PyObject *module, Conversion *c) {
     c->state = NULL;
   }
   if (!done) raise_error(module, c);
-  else if (warn(c) && !take_result(c) && !PyErr_Occurred()) raise_error(module, c);
+  else if (warn(c) && say_opset(c) && !take_result(c) && !PyErr_Occurred()) raise_error(module, c);
   if (!check_result(c)) {
     raise_error(module, c);
     Py_CLEAR(c->result);
@@ -351,6 +375,7 @@ static const KeywordRow keyword_rows[] = {
     ROW("data_alignment", NUMBER, data_alignment),
     ROW("largest_data_file", NUMBER, largest_data_file),
     ROW("progress", OBJECT, progress),
+    ROW("on_opset", OBJECT, on_opset),
 };
 
 static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *keywords) {

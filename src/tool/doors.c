@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/beneath.h"
+#include "onnx/facts/schema.h"
 #include "onnx/file/model_text.h"
 #include "onnx/file/print.h"
 #include "onnx/file/write.h"
@@ -132,7 +133,9 @@ static const bool *chosen_flags(Job *job, const char *option, const char *given,
 static bool is_number(const char *text) { return strlen(text) < 16 && strspn(text, "0123456789") == strlen(text); }
 
 const char *door_mistake(const DoorOptions *options) {
-  if (options->opset && !is_number(options->opset)) return "--opset is a number";
+  if (options->opset && strcmp(options->opset, "auto") != 0 && !is_number(options->opset)) {
+    return "--opset is a number, or auto";
+  }
   if (options->external_threshold && !is_number(options->external_threshold)) {
     return "--external-threshold is a number of bytes";
   }
@@ -146,7 +149,7 @@ static void override(Job *job, Record *record) {
   Program *program = record->program;
   LowerOptions *lower = &record->options.lower;
   const Jaxpr *main = program->main;
-  if (job->door.opset) lower->opset = atoll(job->door.opset);
+  if (job->door.opset) lower->opset = strcmp(job->door.opset, "auto") ? atoll(job->door.opset) : OPSET_AUTO;
   if (job->door.stacktrace)
     record->write.metadata = (MetadataLevel)named_choice(job, "--stacktrace", job->door.stacktrace, levels, 4);
   if (job->door.normalization) {

@@ -169,6 +169,8 @@ def stripped(model: onnx.ModelProto) -> onnx.ModelProto:
     copy.CopyFrom(model)
     for item in (copy, *all_nodes(copy), *all_initializers(copy)):
         del item.metadata_props[:]
+    opset = next(item.version for item in copy.opset_import if not item.domain)
+    copy.ir_version = 8 if opset <= 18 else 9 if opset <= 20 else copy.ir_version  # raised for what went
     return copy
 
 

@@ -278,7 +278,7 @@ def test_quiet_and_record(capsys):
         (["program_under_test:model", "-i", "f32[2,]"], USAGE, "a dimension is empty"),
         (["program_under_test:model", "--param", "f32[2]"], USAGE, "needs the argument's name"),
         (["program_under_test:model", "--stacktrace=loud"], USAGE, "invalid choice"),
-        (["program_under_test:model", "--opset", "new"], USAGE, "invalid int value"),
+        (["program_under_test:model", "--opset", "new"], USAGE, "invalid _opset_number value"),
         (["program_under_test:model", "-i", "f32[2]", "--opset", "3"], FAILED, "opset must be between 13"),
         (["program_under_test:model"], FAILED, "missing 1 required positional argument"),
         (["broken_under_test:fn"], FAILED, "No module named 'no_such_module_at_all'"),

@@ -67,7 +67,7 @@ def causal(q, k, v):
 
 
 def test_a_mask_that_became_an_attribute_is_on_the_node():
-    model = to_onnx(causal, [(2, 3, 8, 4)] * 3, stacktrace_metadata="full")
+    model = to_onnx(causal, [(2, 3, 8, 4)] * 3, opset=23, stacktrace_metadata="full")
     (node,) = [node for node in all_nodes(model) if node.op_type == "Attention"]
     assert lines_of(causal, metadata(node)[TRACEBACK]) == {1, 2, 3, 4}
 

@@ -545,7 +545,7 @@ WRONG = [
     ({"input_params": {"factor": "two"}}, TypeError, r"input_params\['factor'\] must be"),
     ({"opset": 8}, ValueError, r"opset must be between 13 and \d+; got 8"),
     ({"opset": 999}, ValueError, r"opset must be between 13 and \d+; got 999"),
-    ({"opset": "23"}, TypeError, "opset must be an integer; got '23'"),
+    ({"opset": "23"}, TypeError, "opset must be an integer or 'auto'; got '23'"),
     ({"opset": True}, TypeError, "opset must be an integer"),
     ({"model_name": ""}, TypeError, "model_name must be a non-empty string"),
     ({"model_name": 3}, TypeError, "model_name must be a non-empty string; got 3"),

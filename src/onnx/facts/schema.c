@@ -53,6 +53,8 @@ int64_t schema_version(Op op, int64_t opset) {
   return row ? row->version : 0;
 }
 
+int64_t ir_version_of(int64_t opset) { return opset <= 18 ? 8 : opset <= 20 ? 9 : IR_WITH_PROVENANCE; }
+
 static const int onnx_numbers[DTYPE_COUNT] = {
     [DTYPE_BOOL] = ONNX_BOOL,
     [DTYPE_INT8] = ONNX_INT8,

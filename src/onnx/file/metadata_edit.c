@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "onnx/facts/schema_fields.h"
+#include "onnx/facts/schema.h"
+#include "onnx/file/external.h"
 #include "onnx/file/message_edit.h"
 #include "provenance/table.h"
 
@@ -59,6 +60,52 @@ bool message_has_ours(Wire message, uint64_t metadata) {
   return false;
 }
 
+typedef struct Signed {
+  Field ir_version;
+  const unsigned char *end; /* of that field; NULL: there is none */
+  int64_t opset;
+  bool ours;
+} Signed;
+
+static void read_opset(Wire message, int64_t *opset) {
+  Field field;
+  int64_t version = 0;
+  bool standard = true;
+  while (wire_next(&message, &field)) {
+    if (field.key == AS_BYTES(FIELD_OPSET_DOMAIN)) standard = !field.size;
+    if (field.key == AS_VARINT(FIELD_OPSET_VERSION)) version = (int64_t)field.value;
+  }
+  if (standard) *opset = version;
+}
+
+static Signed read_signature(Wire message) {
+  Signed found = {.opset = 0};
+  Field field;
+  while (wire_next(&message, &field)) {
+    if (field.key == AS_VARINT(FIELD_MODEL_IR_VERSION)) {
+      found.ir_version = field;
+      found.end = message.at;
+    } else if (field.key == AS_BYTES(FIELD_MODEL_PRODUCER_NAME)) {
+      found.ours = field.size == strlen(PRODUCER) && memcmp(field.data, PRODUCER, field.size) == 0;
+    } else if (field.key == AS_BYTES(FIELD_MODEL_OPSET_IMPORT)) {
+      read_opset(wire_inside(&message, &field), &found.opset);
+    }
+  }
+  return found;
+}
+
+/* Of an export of ours: the IR version was raised for what went. */
+static void restore_ir_version(MessageEditor *editor, Wire message) {
+  Signed model = read_signature(message);
+  if (!editor->changes || !model.ours || !model.end || model.ir_version.value != IR_WITH_PROVENANCE) return;
+  if (!model.opset || ir_version_of(model.opset) == IR_WITH_PROVENANCE) return;
+  Builder text;
+  builder_init(&text, editor->context);
+  add_varint(&text, AS_VARINT(FIELD_MODEL_IR_VERSION));
+  add_varint(&text, (uint64_t)ir_version_of(model.opset));
+  add_edit(editor, model.ir_version.start, model.end, &text);
+}
+
 static void strip_message(MessageEditor *editor, Message kind, Wire message) {
   Field field;
   Wire whole_message = message;
@@ -78,6 +125,7 @@ static void strip_message(MessageEditor *editor, Message kind, Wire message) {
     editor->changes++;
     add_edit(editor, field.start, message.at, NULL);
   }
+  if (kind == MESSAGE_MODEL) restore_ir_version(editor, whole_message);
 }
 
 /* ---- compact and expand ---- */

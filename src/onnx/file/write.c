@@ -219,7 +219,8 @@ static void put_model(Writer *writer, const Model *model) {
   put_graph(writer, FIELD_MODEL_GRAPH, model->graph);
   if (model->producer_version) put_text(encoder, FIELD_MODEL_PRODUCER_VERSION, model->producer_version);
   if (model->producer_name) put_text(encoder, FIELD_MODEL_PRODUCER_NAME, model->producer_name);
-  put_int(encoder, FIELD_MODEL_IR_VERSION, model->ir_version);
+  bool raised = writer->provenance.level != METADATA_OFF && model->ir_version < IR_WITH_PROVENANCE;
+  put_int(encoder, FIELD_MODEL_IR_VERSION, raised ? IR_WITH_PROVENANCE : model->ir_version);
 }
 
 /* External tensors get their places in graph order. */

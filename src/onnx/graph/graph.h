@@ -138,7 +138,8 @@ struct Model {
   Provenance *provenance; /* NULL for a model read from a file */
   Graph *graph;
   int64_t ir_version;
-  int64_t opset; /* of ONNX's own domain */
+  int64_t opset;                     /* of ONNX's own domain */
+  const struct Node *opset_asked_by; /* the node that needs it, where it was chosen for the nodes; or NULL */
   Str producer_name, producer_version;
   ARRAY(OpsetImport) opsets;
   ARRAY(Function *) functions;
