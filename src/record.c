@@ -118,10 +118,11 @@ static void print_texts(Builder *out, const char *word, const Str *texts, size_t
 
 /* What the model says about its source files and parts, which no equation holds: "source PATH DIGEST [TEXT]" and
  * "module PATH CLASS [CLASS AND THOSE ABOVE…]". */
-static void print_provenance(Builder *out, const Provenance *provenance) {
+static void print_provenance(Builder *out, Provenance *provenance) {
   for (size_t i = 0; i < provenance->source_count; i++) {
     const SourceFile *source = &provenance->sources[i];
-    print_texts(out, "source", (const Str[]){source->path, source->digest, source->text}, source->text ? 3 : 2);
+    Str path = written_file(provenance, source->path); /* as the frames below name it */
+    print_texts(out, "source", (const Str[]){path, source->digest, source->text}, source->text ? 3 : 2);
   }
   for (size_t i = 0; i < provenance->module_count; i++) {
     const Module *module = provenance->modules[i];
