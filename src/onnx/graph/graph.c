@@ -119,6 +119,28 @@ static Node *make_node(Graph *graph, const Origin *origin, Value *const *inputs,
   return node;
 }
 
+Value *node_output(Node *node, uint32_t index, Type type) {
+  Arena *arena = &context_of(node->graph)->arena;
+  if (index >= node->output_count) {
+    Value **outputs = arena_new_array(arena, index + 1, Value *);
+    for (uint32_t i = 0; i < node->output_count; i++) outputs[i] = node->outputs[i];
+    node->outputs = outputs;
+    node->output_count = index + 1;
+  }
+  if (!node->outputs[index]) {
+    Value *value = node->outputs[index] = arena_new(arena, Value);
+    *value = (Value){.type = type, .producer = node, .graph = node->graph, .output_index = index};
+  }
+  return node->outputs[index];
+}
+
+void node_leave_out_unused(Node *node) {
+  for (uint32_t i = 0; i < node->output_count; i++) {
+    if (node->outputs[i] && !node->outputs[i]->uses) node->outputs[i] = NULL;
+  }
+  while (node->output_count && !node->outputs[node->output_count - 1]) node->output_count--;
+}
+
 Node *graph_node(Graph *graph, const Origin *origin, Op op, Value *const *inputs, size_t input_count,
                  const Type *outputs, size_t output_count, Node *before) {
   Node *node = make_node(graph, origin, inputs, input_count, outputs, output_count, before);

@@ -179,6 +179,10 @@ void node_remove(Node *node);
 void value_forget(Value *constant);
 void node_move(Node *node, Node *before);          /* into before's graph; within its own to the end when NULL */
 Value *node_input(const Node *node, size_t index); /* NULL past the end */
+/* An optional output, made where it was left out. */
+Value *node_output(Node *node, uint32_t index, Type type);
+/* Optional outputs that nothing uses: those at the end go, the others are left out. */
+void node_leave_out_unused(Node *node);
 
 /* Attributes replace one of the same name. */
 void node_set_int(Node *node, const char *name, int64_t value);

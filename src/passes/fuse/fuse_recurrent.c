@@ -423,10 +423,7 @@ static void replace_results(Cell *cell, Node *node) {
     uint32_t output = !state ? 0 : i == cell->hidden_index ? 1 : 2;
     replace_result(cell, old, node->outputs[output], state ? of_state : of_steps);
   }
-  while (!is_used(node->outputs[node->output_count - 1])) node->output_count--;
-  for (uint32_t i = 0; i < node->output_count; i++) {
-    if (!is_used(node->outputs[i])) node->outputs[i] = NULL;
-  }
+  node_leave_out_unused(node);
 }
 
 /* What only this loop reads goes with it: the products of all steps before it. */
@@ -458,13 +455,8 @@ static void emit_cell(Cell *cell) {
   node_set_int(node, "hidden_size", cell->width);
   if (cell->reverse) node_set_string(node, "direction", "reverse");
   if (gru && !cell->reset_state) node_set_int(node, "linear_before_reset", 1);
-  Context *context = cell->rewriter->context;
-  if (cell->relu) {
-    Attribute activations = {.name = str_intern(context, "activations"), .kind = ATTRIBUTE_STRINGS, .count = 1};
-    Str relu = str_intern(context, op_name(OP_Relu));
-    activations.strings = arena_copy(&context->arena, &relu, sizeof relu);
-    array_push(context, &node->attributes, activations);
-  }
+  Str relu = str_intern(cell->rewriter->context, op_name(OP_Relu));
+  if (cell->relu) node_set_strings(node, "activations", &relu, 1);
   FOR_EACH_NODE(inner, cell->body) rewrite_hand_over(cell->rewriter, node, inner);
   hand_over_products(cell, node);
   replace_results(cell, node);
@@ -518,33 +510,19 @@ static bool picks_last(const Node *node, const Node *recurrent) {
   return number == (direction ? 0 : steps.constant - 1);
 }
 
-/* The operator's state after all steps, asked for or not before. */
-static Value *last_state(Node *recurrent, Type type) {
-  Arena *arena = &recurrent->graph->model->context->arena;
-  if (recurrent->output_count > 1 && recurrent->outputs[1]) return recurrent->outputs[1];
-  uint32_t count = recurrent->output_count > 1 ? recurrent->output_count : 2;
-  Value **outputs = arena_new_array(arena, count, Value *);
-  memcpy(outputs, recurrent->outputs, recurrent->output_count * sizeof *outputs);
-  outputs[1] = arena_new(arena, Value);
-  *outputs[1] = (Value){.type = type, .producer = recurrent, .graph = recurrent->graph, .output_index = 1};
-  recurrent->outputs = outputs;
-  recurrent->output_count = count;
-  return outputs[1];
-}
-
 /* The last of all steps is the state that is left. */
 static void pick_state(Rewriter *rewriter, Node *node) {
   Value *steps = steps_of(node_input(node, 0));
   if (!steps || !picks_last(node, steps->producer) || steps->graph != node->graph) return;
   Node *squeeze = node_input(node, 0)->producer;
   Type all = steps->type, type = node->outputs[0]->type;
-  Value *state = last_state(steps->producer, (Type){.dtype = all.dtype, .rank = 3, .dims = all.dims + 1});
+  Value *state = node_output(steps->producer, 1, (Type){.dtype = all.dtype, .rank = 3, .dims = all.dims + 1});
   const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
   Value *inputs[] = {state, rewrite_constant_ints(rewriter, node, of_state, type.rank == 2 ? 1 : 2, node->origin)};
   Node *last = graph_node(node->graph, origin, OP_Squeeze, inputs, 2, &type, 1, node);
   rewrite_replace(rewriter, node, last->outputs[0]);
   rewrite_drop_unused(rewriter, squeeze, last);
-  if (!steps->uses) steps->producer->outputs[0] = NULL;
+  node_leave_out_unused(steps->producer);
 }
 
 /* ---- steps turned around ---- */
