@@ -24,7 +24,7 @@ if __name__ == "__main__":
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 
-from jax2onnx import allclose, explore, to_onnx  # noqa: E402
+from jax2onnx import _core, allclose, explore, to_onnx  # noqa: E402
 
 WIDTH = 8
 
@@ -60,6 +60,8 @@ def main() -> int:
     block = make_block()
     step("exporting it, with the Python line on every node")
     to_onnx(block, [("B", WIDTH)], return_mode="file", output_path=model, stacktrace_metadata="full")
+    step("showing each node with its line")
+    _core.tool(["j2o", "inspect", model])
     step("comparing ONNX Runtime's results with JAX's")
     agrees, message = allclose(block, model, [jax.random.normal(jax.random.key(1), (3, WIDTH))])
     print(f"          {message}")

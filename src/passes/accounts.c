@@ -16,9 +16,22 @@ typedef struct Accounts {
 
 static bool is_alive(Heir heir) { return heir.node ? !heir.node->is_gone : heir.value && heir.value->uses; }
 
-/* The last in the chain. Removals are looked at from the latest to the first, so most chains are a step long. */
+static Heir next_heir(Heir heir) { return heir.node ? heir.node->heir : heir.value->heir; }
+
+static bool is_nobody(Heir heir) { return !heir.node && !heir.value; }
+
+/* The last in the chain; nobody, where it comes back to itself: what was handed over to another and taken back, and was
+ * then dead. Removals are looked at from the latest to the first, so most chains are a step long. */
 static Heir living_heir(Heir heir) {
-  while ((heir.node || heir.value) && !is_alive(heir)) heir = heir.node ? heir.node->heir : heir.value->heir;
+  Heir mark = heir;
+  size_t steps = 0, limit = 8;
+  while (!is_nobody(heir) && !is_alive(heir)) {
+    heir = next_heir(heir);
+    if (heir.node == mark.node && heir.value == mark.value) return (Heir){0};
+    if (++steps < limit) continue;
+    mark = heir;
+    limit *= 2;
+  }
   return heir;
 }
 
@@ -63,7 +76,7 @@ static void share_out(Accounts *accounts) {
   for (size_t i = 0; i < accounts->model->removals.count; i++) {
     const Removal *removal = &accounts->model->removals.items[i];
     Heir heir = removal->node ? removal->node->heir : removal->value->heir;
-    if (!heir.node && !heir.value) continue;
+    if (is_nobody(heir)) continue;
     Estate estate = {accounts, heir};
     if (removal->node) each_body_node(removal->node, inherit_node, &estate);
     else inherit(accounts, heir, removal->value->origin);
