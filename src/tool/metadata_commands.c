@@ -85,7 +85,7 @@ void run_compact(Job *job) {
   const MappedFile *file = checked_file(job);
   Rewritten result = model_compact(&job->context, file->data, file->size);
   static const char *const words[] = {"node compacted", "nodes compacted"};
-  finish_edit(job, &result, words, "copied as it is, no node has full provenance");
+  finish_edit(job, &result, words, "copied as it is: no node has full provenance, or some look compact already");
 }
 
 void run_expand(Job *job) {

@@ -51,6 +51,11 @@ def _spec(axes: str, sizes: dict[str, int], symbols: set[str], dtype: str) -> An
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
+def _form(fn: Any, args: list[Any], specs: list[Any] | None, dtype: str, apart: str | None = None) -> Form:
+    tolerance = {"float16": 2e-2, "bfloat16": 1e-1}.get(dtype)
+    return Form(fn, args, {"Attention": 1}, specs, absent=("Softmax",), apart=apart, dtype=dtype, tolerance=tolerance)
+
+
 # ---- by hand ----
 
 
@@ -77,17 +82,7 @@ def _by_hand(choices: Choices) -> Form:
 
     args = [array for _, array in inputs] + [array for _, array in keep.inputs]
     specs = [_spec(names, sizes, symbols, str(array.dtype)) for names, array in inputs + keep.inputs]
-    apart = keep.apart
-    return Form(
-        fn,
-        args,
-        {"Attention": 1},
-        specs if symbols else None,
-        absent=("Softmax",),
-        apart=apart,
-        dtype=dtype,
-        tolerance={"float16": 2e-2, "bfloat16": 1e-1}.get(dtype),
-    )
+    return _form(fn, args, specs if symbols else None, dtype, keep.apart)
 
 
 def _projected(
@@ -355,15 +350,7 @@ def _function_of_jax(choices: Choices) -> Form:
 
     specs = [_spec(names, sizes, symbols, str(array.dtype)) for names, array in inputs]
     args = [array for _, array in inputs]
-    return Form(
-        fn,
-        args,
-        {"Attention": 1},
-        specs if symbols else None,
-        absent=("Softmax",),
-        dtype=dtype,
-        tolerance={"float16": 2e-2, "bfloat16": 1e-1}.get(dtype),
-    )
+    return _form(fn, args, specs if symbols else None, dtype)
 
 
 def _step_with_cache(choices: Choices) -> Form:

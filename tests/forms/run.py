@@ -11,9 +11,7 @@ from __future__ import annotations
 import argparse
 import ast
 import collections
-import datetime
 import gc
-import hashlib
 import importlib
 import os
 import pathlib
@@ -23,12 +21,13 @@ import traceback
 from typing import Any
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(FOLDER), str(FOLDER.parents[1])]
+sys.path[:0] = [str(FOLDER), str(FOLDER.parents[0]), str(FOLDER.parents[1])]
 # The reference is compiled in a hurry: no folding of large masks, no optimisation.
 os.environ.setdefault("XLA_FLAGS", "--xla_disable_hlo_passes=constant_folding --xla_backend_optimization_level=0")
 os.environ.setdefault("JAX2ONNX_CHECK_PASSES", "1")
 import jax  # noqa: E402
 from forms import Choices, check  # noqa: E402
+from seeds import seed_of_date, seed_of_tree  # noqa: E402
 
 # Families: how many programs of each belong to the tests of every day, and the share that must be fused at least.
 FAMILIES = {"attention": (24, 0.9), "normalization": (20, 0.8), "activations": (20, 0.9)}
@@ -88,23 +87,6 @@ class Family:
         print("  shared by those missed: " + ", ".join(f"{n} {v} *{c}" for (n, v), c in shared.most_common(12)))
 
 
-def _seed_of_date() -> int:
-    return int(datetime.datetime.now(datetime.UTC).strftime("%y%m%d%H%M%S")) * 1000
-
-
-def _seed_of_tree() -> int:
-    """The same for the same sources of the package and of these forms."""
-    root = FOLDER.parents[1]
-    folders = [root / "src", root / "include", root / "jax2onnx", FOLDER]
-    paths = sorted(
-        path for folder in folders for path in folder.rglob("*") if path.suffix in (".c", ".h", ".inc", ".py")
-    )
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
-    return int.from_bytes(digest.digest()[:5], "big") * 1000
-
-
 def _fixed(given: list[str]) -> dict[str, Any]:
     fixed = {}
     for item in given:
@@ -128,7 +110,7 @@ def main() -> int:
     options = parser.parse_args()
     first = options.seed or options.first
     if first is None:
-        first = _seed_of_tree() if options.of_tree else _seed_of_date()
+        first = seed_of_tree(FOLDER) if options.of_tree else seed_of_date()
     print(f"forms: from seed {first}", flush=True)
     good = True
     for name in options.family or FAMILIES:

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import datetime
-import hashlib
 import json
 import os
 import pathlib
@@ -26,7 +24,8 @@ import time
 from typing import Any
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(FOLDER), str(FOLDER.parents[2])]
+sys.path[:0] = [str(FOLDER), str(FOLDER.parents[1]), str(FOLDER.parents[2])]
+from seeds import seed_of_date, seed_of_tree  # noqa: E402
 from shrink import shrink  # noqa: E402
 
 from program import Printer, Program  # noqa: E402
@@ -192,23 +191,6 @@ def _this() -> str:
     return f"{_shown(pathlib.Path(sys.executable))} {_shown(pathlib.Path(__file__))}"
 
 
-def _seed_of_date() -> int:
-    return int(datetime.datetime.now(datetime.UTC).strftime("%y%m%d%H%M%S")) * 1000
-
-
-def _seed_of_tree() -> int:
-    """The same for the same sources of the package and of this fuzzer."""
-    root = FOLDER.parents[2]
-    folders = [root / "src", root / "include", root / "jax2onnx", FOLDER]
-    paths = sorted(
-        path for folder in folders for path in folder.rglob("*") if path.suffix in (".c", ".h", ".inc", ".py")
-    )
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
-    return int.from_bytes(digest.digest()[:5], "big") * 1000
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=200)
@@ -232,7 +214,7 @@ def main() -> int:
     else:
         first = options.first
         if first is None:
-            first = _seed_of_tree() if options.of_tree else _seed_of_date()
+            first = seed_of_tree(FOLDER) if options.of_tree else seed_of_date()
         print(f"random programs: {options.count} from seed {first}", flush=True)
         for seed in range(first, first + options.count):
             run.one({"seed": seed}, str(seed))
