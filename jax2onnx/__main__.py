@@ -17,7 +17,7 @@ from jax2onnx._commands.command import FAILED, OK, USAGE, Parser, command_parser
 from jax2onnx._commands.target import Target, UsageError, parse_input, parse_target
 from jax2onnx._core import VERSION
 from jax2onnx._door.installation import damage
-from jax2onnx._door.progress import progress_on, stage
+from jax2onnx._door.progress import opsets_told, progress_on, stage
 from jax2onnx._door.settings import command_line_level, command_line_passes, command_line_sync
 
 _HELP = """\
@@ -120,9 +120,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--opset",
         type=_opset_number,
-        default=23,
+        default="auto",
         metavar="N",
-        help="the ONNX operator set, or auto: the lowest that fits (default: 23)",
+        help="the ONNX operator set (default: auto, the lowest that fits)",
     )
     parser.add_argument("--x64", action="store_true", help="trace with 64-bit types")
     parser.add_argument("--nchw-input", metavar="NAME|INDEX", action="append", help="take this NHWC input as NCHW")
@@ -193,7 +193,7 @@ def _export(arguments: list[str]) -> int:
         if options.quiet:
             _run(target, call, options)
         else:
-            with progress_on(sys.stderr):
+            with progress_on(sys.stderr), opsets_told() as opsets:
                 _run(target, call, options)
     except UsageError as error:
         return complain(str(error), USAGE)
@@ -205,17 +205,24 @@ def _export(arguments: list[str]) -> int:
             return FAILED
         return complain(_described(error), FAILED)
     if not options.quiet:
-        print("\n".join([_core.shown(options.output), *_summary(options, time.monotonic() - start)]), flush=True)
+        print(
+            "\n".join([_core.shown(options.output), *_summary(options, opsets, time.monotonic() - start)]), flush=True
+        )
     return _after_export(options)
 
 
-def _summary(options: argparse.Namespace, seconds: float) -> list[str]:
-    """What was made: the part of j2o inspect before the nodes, then what it took."""
+def _summary(options: argparse.Namespace, opsets: list[str], seconds: float) -> list[str]:
+    """What was made: the part of j2o inspect before the nodes, with what asked for the opset, then what it took."""
     if not os.path.isfile(options.output):  # a device or a pipe cannot be read again
         return []
     _, text, _ = _core.tool_output(["j2o", "inspect", "--color=never", "--", options.output])
     size = os.path.getsize(options.output)
     lines = text.decode().split("\nnodes\n")[0].splitlines()[1:]
+    if opsets:
+        chosen = opsets[-1]
+        lines = [
+            line.replace(chosen.split(",")[0], chosen, 1) if line.startswith("  opset ") else line for line in lines
+        ]
     return [*(line for line in lines if line), f"\n{size:,} bytes, {seconds:.1f} s"]
 
 

@@ -174,7 +174,9 @@ class Verifier:
             stacktrace_metadata="full",
         )
         try:
-            fresh = export(opset=_opset(model))
+            fresh = export()
+            if _opset(fresh) != _opset(model):
+                fresh = export(opset=_opset(model))
             return fresh, Observer(fresh, self._memory).run(self._feeds(fresh))
         except Exception:  # what the function is now cannot be exported so, or run: JAX alone must do
             return None

@@ -33,7 +33,7 @@ from jax2onnx._door.inputs import input_names as names_of_inputs
 from jax2onnx._door.jax_types import InconclusiveDimension, core_types, is_users_file, jax_folders, library_folders
 from jax2onnx._door.modules import Part, UserScope
 from jax2onnx._door.plugins import lower_equation, registered_plugins
-from jax2onnx._door.progress import stage, watched
+from jax2onnx._door.progress import stage, tell_opset, watched
 from jax2onnx._door.settings import (
     LEVELS,
     alignment_of_data,
@@ -135,7 +135,7 @@ def to_onnx(
     inputs: Sequence[Any],
     input_params: Mapping[str, Any] | None = None,
     model_name: str = "jax_model",
-    opset: int | str = 23,
+    opset: int | str = "auto",
     *,
     enable_double_precision: bool = False,
     record_primitive_calls_file: str | os.PathLike[str] | None = None,
@@ -172,9 +172,9 @@ def to_onnx(
             branches on in Python stays one: both values are traced, and the model has an ``If``. Where the other value
             cannot be traced, the model is made for the given one, and a warning says so.
         model_name: the name of the graph.
-        opset: the ONNX operator set to use, 13 or newer (9 to 12 give 13, with a warning), or ``"auto"``: the lowest
-            from 17 on that holds the model without loss, and none above 21, which ONNX Runtime reads since 1.18. The
-            logger ``jax2onnx`` says which, and what asked for it.
+        opset: the ONNX operator set to use. ``"auto"`` is the lowest from 17 on that holds the model without loss, and
+            none above 21, which ONNX Runtime reads since 1.18; the logger ``jax2onnx`` says which, and what asked for
+            it. A number, 13 or newer, stays what it says (9 to 12 give 13, with a warning).
         enable_double_precision: trace with 64-bit types; shapes without a type are then float64.
         record_primitive_calls_file: where to write the traced program, one line per primitive, for debugging.
         return_mode: ``"proto"`` returns an ``onnx.ModelProto``, ``"ir"`` an ``onnx_ir.Model``, ``"file"`` writes
@@ -314,7 +314,7 @@ def to_onnx(
             data_alignment=alignment_of_data(data_alignment),
             largest_data_file=bytes_of(max_shard_size),
             progress=watched(progress),
-            on_opset=None if opset else log_opset,
+            on_opset=None if opset else tell_opset,
         )
     except _core.UnsupportedError as error:
         raise with_source(error) from None
@@ -383,15 +383,6 @@ def _checked_opset(opset: Any) -> int:
     if opset in _OLDER_OPSETS:
         warnings.warn(f"opset {opset} is too old; the model is made for opset {OLDEST_OPSET}", stacklevel=3)
     return max(int(opset), OLDEST_OPSET)
-
-
-def log_opset(opset: int, asked_by: str | None) -> None:
-    """Called by the core where it chose the opset."""
-    _logger.info("%s", opset_text(opset, asked_by))
-
-
-def opset_text(opset: int, asked_by: str | None) -> str:
-    return f"opset {opset}, the oldest that holds {asked_by}" if asked_by else f"opset {opset}"
 
 
 def _newest_opset(opset: int) -> int:

@@ -18,6 +18,7 @@ _ERASE = "\r\x1b[K"
 
 _log = logging.getLogger("jax2onnx")
 _shown: ContextVar[Progress | None] = ContextVar("jax2onnx_progress", default=None)
+_opsets: ContextVar[list[str] | None] = ContextVar("jax2onnx_opsets", default=None)
 
 
 class Progress:
@@ -96,3 +97,22 @@ def stage(name: str) -> None:
     progress = _shown.get()
     if progress is not None:
         progress.stage = name
+
+
+def tell_opset(opset: int, asked_by: str | None) -> None:
+    """Called by the core where it chose the opset."""
+    reason = f", the oldest that holds {asked_by}" if asked_by else ""
+    _log.info("opset %d%s", opset, reason)
+    if (listener := _opsets.get()) is not None:
+        listener.append(f"{opset}{reason}")
+
+
+@contextmanager
+def opsets_told() -> Iterator[list[str]]:
+    """Collects the opsets that are chosen inside the block, each with what asked for it."""
+    told: list[str] = []
+    token = _opsets.set(told)
+    try:
+        yield told
+    finally:
+        _opsets.reset(token)

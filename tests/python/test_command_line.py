@@ -437,7 +437,17 @@ def test_a_short_export_shows_nothing():
 def test_stages_are_logged(caplog):
     with caplog.at_level("DEBUG", logger="jax2onnx"):
         export("program_under_test:scaled_sine", "--input", "f32[2]")
-    assert [record.message for record in caplog.records if record.name == "jax2onnx"][-2:] == [
+    assert [record.message for record in caplog.records if record.name == "jax2onnx"][-3:] == [
         "tracing",
         "converting and writing",
+        "opset 17",
     ]
+
+
+def test_the_summary_says_what_asked_for_the_opset(capsys):
+    export("program_under_test:scaled_sine", "--input", "f32[2]")
+    assert "\n  opset       17\n" in capsys.readouterr().out
+    export("jax.nn:gelu", "--input", "f32[2]")
+    assert "\n  opset       20, the oldest that holds Gelu (" in capsys.readouterr().out
+    export("jax.nn:gelu", "--input", "f32[2]", "--opset", "21")
+    assert "\n  opset       21\n" in capsys.readouterr().out

@@ -481,7 +481,7 @@ def test_every_opset(opset):
 
 
 def test_ir_version_is_the_first_with_metadata_on_nodes():
-    assert to_onnx(scaled_sine, [X]).ir_version == 10
+    assert to_onnx(scaled_sine, [X]).ir_version == 8
     assert to_onnx(scaled_sine, [X], stacktrace_metadata="full").ir_version == 10
 
 
