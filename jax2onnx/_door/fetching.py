@@ -70,6 +70,11 @@ def _host() -> Any:
     return jax.local_devices(backend="cpu")[0]
 
 
+def _is_in_host_memory(shard: jax.Array) -> bool:
+    """The processor may be several devices, with one memory."""
+    return all(device.platform == "cpu" for device in shard.devices())
+
+
 class _Devices:
     """Pieces of an array from the devices they lie on: blocks of rows, each put together of the shards that hold it."""
 
@@ -124,6 +129,9 @@ class _Devices:
             if self._shape:
                 low, high = place[0]
                 if high <= block[0] or low >= block[1]:
+                    continue
+                if _is_in_host_memory(data):
+                    parts.append((place, np.asarray(data)[block[0] - low : block[1] - low]))
                     continue
                 if (low, high) != block:
                     data = jax.lax.dynamic_slice_in_dim(data, block[0] - low, block[1] - block[0])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 import mmap
 import os
 import re
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -87,14 +89,25 @@ def bound_weights(
 
 def _trouble(weight: Missing, key: str, found: Found | None) -> str | None:
     name = repr(weight.path) if key == weight.path else f"{weight.path!r} ({key!r} in the source)"
-    wanted = f"{np.dtype(weight.dtype).name}{list(weight.shape)}"
+    wanted = f"{_spelled(weight.dtype)}{list(weight.shape)}"
     if found is None:
         return f"missing: {name}, {wanted}"
     if found.dtype is None:
         return f"unknown type: {name} is of type {found.spelled}, which ONNX has no type for"
     if tuple(found.shape) != tuple(weight.shape) or np.dtype(found.dtype) != np.dtype(weight.dtype):
-        return f"ill-shaped: {name} is {np.dtype(found.dtype).name}{list(found.shape)}, and the model has {wanted}"
+        return f"ill-shaped: {name} is {_spelled(found.dtype)}{list(found.shape)}, and the model has {wanted}"
     return None
+
+
+def _spelled(dtype: Any) -> str:
+    dtype = np.dtype(dtype)
+    return dtype.name if dtype.isnative else dtype.str
+
+
+def _known_type(dtype: Any) -> np.dtype | None:
+    """None for what is no number: texts, dates, records, objects."""
+    dtype = np.dtype(dtype)
+    return None if dtype.kind in "OSUMm" or dtype.type is np.void else dtype
 
 
 def renaming(rename: Rename) -> Callable[[str], str]:
@@ -191,7 +204,7 @@ class _Tree(Source):
             return None
         array = self._arrays[key]
         dtype = array.dtype if hasattr(array, "dtype") else np.asarray(array).dtype
-        return Found(np.shape(array), dtype, str(dtype), lambda: array)
+        return Found(np.shape(array), _known_type(dtype), str(dtype), lambda: array)
 
 
 def _plain_path(path: str) -> str:
@@ -214,7 +227,8 @@ class _Function(Source):
         if array is None:
             return None
         array = array if isinstance(array, jax.Array) else np.asarray(array)
-        return Found(array.shape, array.dtype, str(array.dtype), _lazily(array, lambda: self._function(key)))
+        dtype = _known_type(array.dtype)
+        return Found(array.shape, dtype, str(array.dtype), _lazily(array, lambda: self._function(key)))
 
 
 def _lazily(array: Any, again: Callable[[], Any]) -> Callable[[], Any]:
@@ -235,21 +249,30 @@ class _Npz(Source):
                     if member.endswith(".npy"):
                         with archive.open(member) as file:
                             self._types[member.removesuffix(".npy")] = _npy_type(file)
-        except (zipfile.BadZipFile, ValueError) as error:
+        except _DAMAGED as error:
             raise ValueError(f"{path}: not an .npz file: {error}") from error
         self.keys = list(self._types)
 
     def find(self, key: str) -> Found | None:
         if key not in self._types:
             return None
-        shape, dtype = self._types[key]
+        shape, stored = self._types[key]
+        dtype = _known_type(stored.newbyteorder("="))
 
         def read() -> np.ndarray:
-            with np.load(self._path, allow_pickle=False) as archive:
-                return archive[key]
+            try:
+                with np.load(self._path, allow_pickle=False) as archive:
+                    array = archive[key]
+            except _DAMAGED as error:
+                raise ValueError(f"{self._path}: cannot read {key!r}: {error}") from error
+            return array.astype(dtype, copy=False)
 
-        large = is_worth_fetching(dtype, math.prod(shape) * dtype.itemsize)
-        return Found(shape, dtype, str(dtype), (lambda: Fetched(shape, dtype, read)) if large else read)
+        large = dtype is not None and is_worth_fetching(dtype, math.prod(shape) * dtype.itemsize)
+        return Found(shape, dtype, str(stored), (lambda: Fetched(shape, dtype, read)) if large else read)
+
+
+# What reading a file of somebody else's may end in.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, NotImplementedError, KeyError)
 
 
 def _npy_type(file: Any) -> tuple[tuple[int, ...], np.dtype]:
@@ -328,8 +351,16 @@ class _Orbax(Source):
         inner = os.path.join(path, "default")  # what a CheckpointManager calls the only item
         self._path = os.path.abspath(inner if _is_orbax(inner) else path)
         self._open = tensorstore.open
-        metadata = orbax.checkpoint.PyTreeCheckpointer().metadata(self._path)
+        try:
+            metadata = orbax.checkpoint.PyTreeCheckpointer().metadata(self._path)
+            with open(os.path.join(self._path, "_METADATA"), "rb") as file:
+                # Else what is equal to the fill value is not there, and nobody can tell what is missing.
+                self._holds_all = bool(json.load(file).get("store_array_data_equal_to_fill_value"))
+        except Exception as error:  # whatever a damaged file makes of its reader
+            raise ValueError(f"{path}: cannot read the metadata of this Orbax checkpoint: {error}") from error
         tree = getattr(metadata, "item_metadata", metadata)
+        if tree is None:
+            raise ValueError(f"{path}: cannot read the metadata of this Orbax checkpoint")
         self._driver = "zarr3" if getattr(tree, "use_zarr3", False) else "zarr"
         leaves = jax.tree_util.tree_leaves_with_path(getattr(tree, "tree", tree), is_leaf=_is_array_metadata)
         self._arrays = {_plain_path(path_text(way)): leaf for way, leaf in leaves if _is_array_metadata(leaf)}
@@ -339,35 +370,60 @@ class _Orbax(Source):
         if key not in self._arrays:
             return None
         metadata = self._arrays[key]
-        shape, dtype = tuple(metadata.shape), jnp.dtype(metadata.dtype)
-        return Found(shape, dtype, str(dtype), lambda: self._value(metadata.name, shape, dtype))
+        shape, dtype = tuple(metadata.shape), _known_type(metadata.dtype)
+        return Found(shape, dtype, str(metadata.dtype), lambda: self._value(metadata.name, shape, dtype))
 
     def _value(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
         kvstore: dict[str, Any] = {"driver": "file", "path": os.path.join(self._path, name) + "/"}
         if os.path.exists(os.path.join(self._path, "manifest.ocdbt")):
             kvstore = {"driver": "ocdbt", "base": f"file://{self._path}/", "path": name + "/"}
-        opened = functools.cache(
-            lambda: self._open({"driver": self._driver, "kvstore": kvstore}, read=True, open=True).result()
-        )
+        elif ".." in name.split("/") or os.path.isabs(name):
+            raise ValueError(f"{self._path}: {name!r} leads out of the checkpoint")
         nbytes = math.prod(shape) * dtype.itemsize
 
+        def arrived(future: Any) -> Any:
+            try:
+                return future.result()
+            except Exception as error:  # of TensorStore's
+                raise ValueError(f"{self._path}: cannot read {name!r}: {error}") from error
+
+        @functools.cache
+        def opened() -> Any:
+            spec = {"driver": self._driver, "kvstore": kvstore, "fill_missing_data_reads": not self._holds_all}
+            array = arrived(self._open(spec, read=True, open=True))
+            if tuple(array.shape) != shape or array.dtype.numpy_dtype != dtype:
+                raise ValueError(f"{self._path}: {name!r} is not of the type that the checkpoint says it is of")
+            return array
+
         def whole() -> np.ndarray:
-            return opened().read().result()
+            return arrived(opened().read())
 
         def pieces() -> Iterator[np.ndarray]:
             if not shape:
                 yield whole()
                 return
-            step = max(1, PIECE * shape[0] // nbytes)
-            starts = range(0, shape[0], step)
-            coming = opened()[: starts[0] + step].read()
-            for first in starts:
-                here = coming.result()
-                if first + step < shape[0]:
-                    coming = opened()[first + step : min(first + 2 * step, shape[0])].read()
+            array, coming = opened(), None
+            step = _rows_at_a_time(array, nbytes)
+            ahead = 2 * step * nbytes <= _AHEAD * shape[0]
+            for first in range(0, shape[0], step):
+                here = arrived(coming or array[first : min(first + step, shape[0])].read())
+                coming = None
+                if ahead and first + step < shape[0]:
+                    coming = array[first + step : min(first + 2 * step, shape[0])].read()
                 yield here
+                del here
 
         return Fetched(shape, dtype, whole, pieces) if is_worth_fetching(dtype, nbytes) else whole()
+
+
+_AHEAD = 256 << 20  # bytes that may be in memory for the next piece to be read while one is written
+
+
+def _rows_at_a_time(array: Any, nbytes: int) -> int:
+    """A chunk is always read as a whole, so pieces end where chunks do."""
+    rows = array.shape[0]
+    chunk = min(array.chunk_layout.read_chunk.shape[0] or 1, rows)
+    return max(PIECE * rows // nbytes // chunk, 1) * chunk
 
 
 def _is_array_metadata(leaf: Any) -> bool:

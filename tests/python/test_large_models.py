@@ -228,7 +228,9 @@ ON_DEVICES = """
     turned = to_onnx(lambda x: x @ array.T, [(2, 1024)]).SerializeToString()
     mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("a", "b"))
     places = [jax.devices()[1]] + [NamedSharding(mesh, spec) for spec in (P("a"), P(None, "b"), P("a", "b"), P())]
-    for place in places:
+    where_it_lies = fetching._is_in_host_memory
+    for place, in_host in [(place, in_host) for place in places for in_host in (True, False)]:
+        fetching._is_in_host_memory = where_it_lies if in_host else lambda shard: False  # as on an accelerator
         array = jax.device_put(numbers, place)
         assert to_onnx(lambda x: x @ array, x).SerializeToString() == expected, place
         assert to_onnx(lambda x: x @ array.T, [(2, 1024)]).SerializeToString() == turned, place
@@ -240,6 +242,52 @@ ON_DEVICES = """
         assert array._npy_value is None, "JAX keeps no copy in the host's memory"
     print("good")
 """
+
+
+PEAK = """
+    import os, pathlib, sys
+    import numpy as np, jax, jax.numpy as jnp
+    from jax2onnx import to_onnx
+    from jax2onnx._door import fetching
+    device, copies = sys.argv[2], sys.argv[3] == "copies"
+    fetching.PIECE = 8 << 20
+    if copies:
+        fetching._is_in_host_memory = lambda shard: False
+    path = pathlib.Path(sys.argv[1]) / "model.onnx"
+    def peak_of(sizes):
+        place = jax.devices()[int(device)]
+        weights = [jax.device_put(np.full((size << 8, 1024), 1.5, np.float32), place) for size in sizes]
+        jax.block_until_ready(weights)
+        pathlib.Path("/proc/self/clear_refs").write_text("5")
+        before = memory("VmRSS")
+        to_onnx(lambda row: sum(jnp.take(weight, row, axis=0) for weight in weights),
+                [jax.ShapeDtypeStruct((1,), jnp.int32)], return_mode="file", output_path=path)
+        assert path.stat().st_size >= sum(sizes) << 20
+        assert all(weight._npy_value is None for weight in weights) or device == "0"
+        return memory("VmHWM") - before
+    def memory(field):
+        with open("/proc/self/status") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith(field)) / 1024
+    peak_of([16])
+    print(peak_of([64, 96, 32]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured by /proc")
+@pytest.mark.parametrize(
+    "device, how, most",
+    [
+        (0, "in place", 64),  # MiB beyond the weights; with any copy of them it would be 96 at least
+        (1, "in place", 16),  # twice the largest piece
+        (1, "copies", 32),  # as on an accelerator, whose slices of two pieces lie in the same memory here
+    ],
+)
+def test_peak_memory_of_an_export_beyond_its_weights(tmp_path, device, how, most) -> None:
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", textwrap.dedent(PEAK), str(tmp_path), str(device), how]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert float(run.stdout) <= most
 
 
 def test_arrays_of_other_devices_and_of_several(tmp_path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import pathlib
+import shutil
 import struct
 
 import equinox as eqx
@@ -332,6 +334,97 @@ def test_an_index_leads_to_no_file_that_is_missing_or_outside(tmp_path, name) ->
     shapes = {"w": jax.ShapeDtypeStruct((4,), jnp.float32)}
     with pytest.raises(ValueError, match="no such file in the folder"):
         to_onnx(lambda x: x * shapes["w"], [(4,)], weights=folder)
+
+
+def refused(tmp_path, source, shapes=None) -> str:
+    """What an export from a bad source says; it writes nothing."""
+    shapes = shapes or {"w": jax.ShapeDtypeStruct((600, 600), jnp.float32)}
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ValueError) as raised:
+        options = {"return_mode": "file", "output_path": tmp_path / "new" / "model.onnx"}
+        to_onnx(lambda x: x @ shapes["w"], [(2, 600)], weights=source, **options)
+    assert sorted(tmp_path.rglob("*")) == before, "nothing is written"
+    return str(raised.value)
+
+
+LARGE = np.random.default_rng(0).normal(size=(600, 600)).astype(np.float32)
+
+
+@pytest.mark.parametrize("kept", [10, 1000, 0.5, -1])
+def test_a_truncated_npz_is_refused(tmp_path, kept) -> None:
+    np.savez(tmp_path / "w.npz", w=LARGE)
+    content = (tmp_path / "w.npz").read_bytes()
+    (tmp_path / "w.npz").write_bytes(content[: int(len(content) * kept) if isinstance(kept, float) else kept])
+    assert "w.npz: not an .npz file" in refused(tmp_path, tmp_path / "w.npz")
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_a_damaged_array_of_an_npz_is_named(tmp_path, save) -> None:
+    save(tmp_path / "w.npz", w=LARGE)
+    content = bytearray((tmp_path / "w.npz").read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 64] = bytes(64)
+    (tmp_path / "w.npz").write_bytes(content)
+    assert "w.npz: cannot read 'w'" in refused(tmp_path, tmp_path / "w.npz")
+
+
+@pytest.mark.parametrize("array", [np.array([{}]), np.array(["text"]), np.zeros(3, "M8[s]"), np.zeros(2, "V2")])
+def test_an_npz_of_what_is_no_number_is_refused(tmp_path, array) -> None:
+    np.savez(tmp_path / "w.npz", w=array)
+    assert "unknown type: 'w'" in refused(tmp_path, tmp_path / "w.npz")
+
+
+def test_an_npz_of_the_other_byte_order_or_of_columns_is_read(tmp_path) -> None:
+    shapes = {"w": jax.ShapeDtypeStruct((600, 600), jnp.float32)}
+    for array in (LARGE.astype(">f4"), np.asfortranarray(LARGE)):
+        np.savez(tmp_path / "w.npz", w=array)
+        got = to_onnx(lambda x: x @ shapes["w"], [(2, 600)], weights=tmp_path / "w.npz")
+        np.testing.assert_array_equal(onnx.numpy_helper.to_array(got.graph.initializer[0]), LARGE)
+    assert "ill-shaped: 'w' is >f4[600, 600]" in refused(tmp_path, {"w": LARGE.astype(">f4")})
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory) -> dict[bool, pathlib.Path]:
+    """Orbax checkpoints: all arrays in one store, or each in files of its own."""
+    orbax = pytest.importorskip("orbax.checkpoint")
+    folder = tmp_path_factory.mktemp("orbax")
+    for together in (True, False):
+        orbax.PyTreeCheckpointer(use_ocdbt=together).save(folder / str(together), {"w": LARGE})
+    return {together: folder / str(together) for together in (True, False)}
+
+
+def damaged(path: pathlib.Path, how: str) -> None:
+    if how == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated"])
+@pytest.mark.parametrize("together", [True, False])
+def test_an_orbax_checkpoint_without_some_of_its_data_is_refused(tmp_path, checkpoints, together, how) -> None:
+    source = shutil.copytree(checkpoints[together], tmp_path / "saved")
+    largest = max((path for path in source.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    damaged(largest, how)
+    message = refused(tmp_path, source)
+    assert "cannot read 'w'" in message and "saved" in message
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated"])
+@pytest.mark.parametrize("together", [True, False])
+def test_an_orbax_checkpoint_without_its_metadata_is_refused(tmp_path, checkpoints, together, how) -> None:
+    source = shutil.copytree(checkpoints[together], tmp_path / "saved")
+    damaged(source / "_METADATA", how)
+    assert "saved: cannot read the metadata of this Orbax checkpoint" in refused(tmp_path, source)
+
+
+def test_an_array_of_an_orbax_checkpoint_lies_in_it(tmp_path, checkpoints) -> None:
+    source = shutil.copytree(checkpoints[False], tmp_path / "inner" / "saved")
+    (source / "w").rename(tmp_path / "inner" / "outside")
+    text = (source / "_METADATA").read_text()
+    (source / "_METADATA").write_text(text.replace('"w"', '"../outside"').replace("('w',)", "('../outside',)"))
+    shapes = {"../outside": jax.ShapeDtypeStruct((600, 600), jnp.float32)}
+    with pytest.raises(ValueError, match=r"saved: cannot read the metadata|leads out of the checkpoint"):
+        to_onnx(lambda x: x @ shapes["../outside"], [(2, 600)], weights=source)
 
 
 def test_an_index_that_contradicts_its_files_is_refused(tmp_path) -> None:
