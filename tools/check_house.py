@@ -43,6 +43,11 @@ ONE_THING = {".c", ".h", ".inc", ".css", ".html", ".js"}
 
 COMMANDS = "jax2onnx._commands"
 
+# Functions of the C library that want addresses even of nothing, and the argument that says how much there is.
+GUARDED = "src/base/bytes.h"
+WANT_ADDRESSES = {"memcpy": 2, "memmove": 2, "memcmp": 2, "memchr": 2, "memset": 2, "qsort": 1, "bsearch": 2}
+CONSTANT = re.compile(r"(\d+ \* )?(sizeof\b(?!.* \* [a-z]).*|\d+|[A-Z_]+)")
+
 Finding = tuple[str, int, str]  # path, line, what is wrong
 
 
@@ -145,6 +150,32 @@ def operator_names(sources: list[str]) -> Iterator[Finding]:
                     yield path, at, f'"{text}" names an operator: OP_{text}'
 
 
+def arguments(text: str, at: int) -> list[str]:
+    """Those of the call whose bracket opens before ``at``."""
+    found, depth = [""], 0
+    for token in re.findall(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|.', text[at:], re.DOTALL):
+        depth += (token in "([{") - (token in ")]}")
+        if depth < 0:
+            break
+        if token == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += token
+    return [" ".join(argument.split()) for argument in found]
+
+
+def unguarded_sizes(sources: list[str]) -> Iterator[Finding]:
+    """Calls that may be given no bytes at no address, which the C library does not allow."""
+    call = re.compile(rf"\b({'|'.join(WANT_ADDRESSES)})\(")
+    for path in sources:
+        text = without_comments(read(path))
+        for found in call.finditer(text) if path != GUARDED else ():
+            given = arguments(text, found.end())
+            if not CONSTANT.fullmatch(given[WANT_ADDRESSES[found[1]]]):
+                line = text.count("\n", 0, found.start()) + 1
+                yield path, line, f"{found[1]} of a size that may be 0: {GUARDED} has what takes none"
+
+
 def imported(path: str, node: ast.AST) -> list[str]:
     """Modules that a statement imports, relative ones with their full names."""
     if isinstance(node, ast.Import):
@@ -175,6 +206,7 @@ def findings() -> Iterator[Finding]:
     yield from confusable([path for path in modules if not path.endswith("__init__.py")])
     yield from includes(sources)
     yield from operator_names(tracked("src/lower/*", "src/passes/*"))
+    yield from unguarded_sizes(sources)
     yield from library_imports(modules)
 
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/bytes.h"
 #include "base/context.h"
 
 struct ArenaBlock {
@@ -79,7 +80,7 @@ void *arena_alloc_array(Arena *arena, size_t count, size_t size) {
 
 void *arena_copy(Arena *arena, const void *data, size_t size) {
   void *copy = arena_alloc(arena, size);
-  if (size) memcpy(copy, data, size);
+  copy_bytes(copy, data, size);
   return copy;
 }
 

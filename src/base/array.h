@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/context.h"
 
 #define ARRAY(type)         \
@@ -16,7 +17,7 @@
 static inline void *array_grown(Context *context, const void *items, size_t count, size_t *capacity, size_t size) {
   size_t larger = *capacity ? *capacity * 2 : 8;
   void *grown = arena_alloc_array(&context->arena, larger, size);
-  if (count) memcpy(grown, items, count * size);
+  copy_bytes(grown, items, count * size);
   *capacity = larger;
   return grown;
 }

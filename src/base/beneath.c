@@ -10,6 +10,8 @@
 
 #ifdef __linux__
 #include <sys/syscall.h>
+
+#include "base/bytes.h"
 #endif
 
 enum { READING = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, LONGEST_PART = 255 };
@@ -59,7 +61,7 @@ static bool next_part(const char **name, char part[LONGEST_PART + 1]) {
   while (**name == '/') ++*name;
   size_t length = strcspn(*name, "/");
   if (length > LONGEST_PART) return false;
-  memcpy(part, *name, length);
+  copy_bytes(part, *name, length);
   part[length] = '\0';
   *name += length;
   return strcmp(part, "..") != 0;

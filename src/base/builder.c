@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/context.h"
 
 void builder_init(Builder *builder, Context *context) { *builder = (Builder){.context = context}; }
@@ -21,7 +22,7 @@ static bool reserve(Builder *builder, size_t more) {
   size_t capacity = builder->capacity ? builder->capacity * 2 : 256;
   while (capacity < builder->length + more + 1) capacity *= 2;
   char *text = arena_alloc(&builder->context->arena, capacity);
-  if (builder->length) memcpy(text, builder->text, builder->length);
+  copy_bytes(text, builder->text, builder->length);
   builder->text = text;
   builder->capacity = capacity;
   return true;
@@ -29,7 +30,7 @@ static bool reserve(Builder *builder, size_t more) {
 
 void builder_add_sized(Builder *builder, const char *text, size_t length) {
   bool kept = reserve(builder, length);
-  if (kept && length) memcpy(builder->text + builder->length, text, length);
+  if (kept) copy_bytes(builder->text + builder->length, text, length);
   builder->length += length;
   if (kept) builder->text[builder->length] = '\0';
 }

@@ -9,6 +9,8 @@
 
 #ifdef __linux__
 #include <sys/random.h>
+
+#include "base/bytes.h"
 #endif
 
 static size_t from_kernel(unsigned char *bytes, size_t size) {
@@ -41,7 +43,7 @@ static void from_clock(unsigned char *bytes, size_t size) {
 }
 
 void random_bytes(void *bytes, size_t size) {
-  memset(bytes, 0, size);
+  fill_bytes(bytes, 0, size);
   if (from_kernel(bytes, size) == size || from_device(bytes, size) == size) return;
   from_clock(bytes, size);
 }

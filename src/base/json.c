@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 enum { MAX_DEPTH = 64, LONGEST_NUMBER = 63 };
 
 void json_init(Json *json, Context *context, const void *bytes, size_t size, const char *path, const char *kind) {
@@ -137,7 +139,7 @@ static void pass_value(Json *json, int depth) {
     static const char *const words[] = {"true", "false", "null"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
       size_t length = strlen(words[i]);
-      if ((size_t)(json->end - json->at) < length || memcmp(json->at, words[i], length) != 0) continue;
+      if ((size_t)(json->end - json->at) < length || !same_bytes(json->at, words[i], length)) continue;
       json->at += length;
       return;
     }

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/context.h"
 
 uint64_t hash_mix(uint64_t a, uint64_t b) {
@@ -21,7 +22,7 @@ uint64_t hash_bytes(const void *data, size_t size) {
     hash = hash_mix(hash, word);
   }
   uint64_t tail = 0;
-  if (size) memcpy(&tail, bytes, size);
+  copy_bytes(&tail, bytes, size);
   return hash_mix(hash, tail);
 }
 
@@ -35,7 +36,7 @@ static uint64_t turned(uint64_t word) { return word << 32 | word >> 32; }
 
 static uint64_t word_at(const char *text, size_t size) {
   uint64_t word = 0;
-  memcpy(&word, text, size);
+  copy_bytes(&word, text, size);
   return word;
 }
 

@@ -9,6 +9,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/output_state.h"
 
 enum {
@@ -297,7 +298,7 @@ bool output_same(const OutputFile *file, uint64_t offset, const void *bytes, siz
   for (const char *at = bytes; size;) {
     ssize_t got = pread(file->descriptor, buffer, size < sizeof buffer ? size : sizeof buffer, (off_t)offset);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0 || memcmp(at, buffer, (size_t)got) != 0) return false;
+    if (got <= 0 || !same_bytes(at, buffer, (size_t)got)) return false;
     at += got;
     offset += (uint64_t)got;
     size -= (size_t)got;

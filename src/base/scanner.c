@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 enum { MAX_NUMBER_LENGTH = 63 };
 
 void scanner_init(Scanner *scanner, Context *context, const char *text, size_t length, Escapes escapes) {
@@ -29,7 +31,7 @@ void scan_fail_expected(const Scanner *scanner, const char *what) {
 
 size_t scan_line(const Scanner *scanner, const char *where) {
   size_t line = 1;
-  for (const char *c = scanner->text; (c = memchr(c, '\n', (size_t)(where - c))); c++) line++;
+  for (const char *c = scanner->text; (c = find_letter(c, '\n', (size_t)(where - c))); c++) line++;
   return line;
 }
 
@@ -80,7 +82,7 @@ size_t scan_word_length(Scanner *scanner) {
 
 bool scan_accept_word(Scanner *scanner, const char *word) {
   size_t length = scan_word_length(scanner);
-  if (length != strlen(word) || memcmp(scanner->at, word, length) != 0) return false;
+  if (length != strlen(word) || !same_bytes(scanner->at, word, length)) return false;
   scanner->at += length;
   return true;
 }

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
+
 static const uint32_t rounds[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
@@ -55,7 +57,7 @@ void sha256_add(Sha256 *hash, const void *data, size_t size) {
   const unsigned char *bytes = data;
   while (size) {
     size_t used = hash->length % 64, part = 64 - used < size ? 64 - used : size;
-    memcpy(hash->block + used, bytes, part);
+    copy_bytes(hash->block + used, bytes, part);
     hash->length += part;
     bytes += part;
     size -= part;

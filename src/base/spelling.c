@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -62,7 +64,7 @@ size_t spell_step(const char *text, size_t left, char spelled[SPELLED_STEP]) {
   if (is_control(code)) {
     snprintf(spelled, SPELLED_STEP, code < 0x80 ? "\\x%02x" : "\\u%04x", (unsigned)code);
   } else {
-    memcpy(spelled, text, step);
+    copy_bytes(spelled, text, step);
     spelled[step] = '\0';
   }
   return step;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/context.h"
 #include "base/map.h"
 
@@ -41,12 +42,12 @@ Str str_intern_sized(Context *context, const char *text, size_t length) {
   size_t at = hash & (strings->capacity - 1);
   for (; strings->slots[at]; at = (at + 1) & (strings->capacity - 1)) {
     Str known = strings->slots[at];
-    if (str_hash(known) == hash && str_length(known) == length && memcmp(known, text, length) == 0) return known;
+    if (str_hash(known) == hash && str_length(known) == length && same_bytes(known, text, length)) return known;
   }
   Header *header = arena_alloc(&context->arena, sizeof(Header) + length + 1);
   header->hash = hash;
   header->length = length;
-  memcpy(header->text, text, length);
+  copy_bytes(header->text, text, length);
   strings->slots[at] = header->text;
   strings->count++;
   return header->text;
@@ -57,13 +58,13 @@ Str str_intern(Context *context, const char *text) { return str_intern_sized(con
 int str_compare(Str a, Str b) {
   if (a == b) return 0;
   size_t one = str_length(a), two = str_length(b);
-  int order = memcmp(a, b, one < two ? one : two);
+  int order = compare_bytes(a, b, one < two ? one : two);
   return order ? order : (one > two) - (one < two);
 }
 
 bool str_begins(Str text, const char *beginning) {
   size_t length = strlen(beginning);
-  return str_length(text) >= length && memcmp(text, beginning, length) == 0;
+  return str_length(text) >= length && same_bytes(text, beginning, length);
 }
 
 void strings_release(Strings *strings) {
@@ -75,8 +76,8 @@ void strings_release(Strings *strings) {
 const char *find_bytes(const char *text, size_t length, const char *part, size_t part_length) {
   if (!part_length) return text;
   for (const char *end = text + length; (size_t)(end - text) >= part_length; text++) {
-    text = memchr(text, *part, (size_t)(end - text) - part_length + 1);
-    if (!text || memcmp(text, part, part_length) == 0) return text;
+    text = find_letter(text, *part, (size_t)(end - text) - part_length + 1);
+    if (!text || same_bytes(text, part, part_length)) return text;
   }
   return NULL;
 }

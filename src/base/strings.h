@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 typedef struct Context Context;
 typedef const char *Str; /* interned, NUL-terminated */
 
@@ -25,7 +27,7 @@ void strings_release(Strings *strings);
 /* Names from a file may hold a NUL: of an interned text every byte counts. */
 static inline bool str_is(Str text, const char *literal) {
   size_t length = strlen(literal);
-  return str_length(text) == length && memcmp(text, literal, length) == 0;
+  return str_length(text) == length && same_bytes(text, literal, length);
 }
 /* What GNU's library has, and others have not: NULL when it is not there. */
 const char *find_bytes(const char *text, size_t length, const char *part, size_t part_length);

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
+
 enum {
   MOST_SWEEPS = 6,
   MOST_CANDIDATES = 16, /* that are looked at for one node */
@@ -394,7 +396,7 @@ static Index by_structure(const Match *match, const SideNode *node) {
 static bool is_distinctive(const Tensor *tensor) {
   size_t width = tensor ? dtype_bits(tensor->dtype) / 8 : 0;
   if (!width || !tensor->data || tensor->size < 4 * width) return false;
-  return memcmp(tensor->data, (const char *)tensor->data + tensor->size - width, width) != 0;
+  return !same_bytes(tensor->data, (const char *)tensor->data + tensor->size - width, width);
 }
 
 /* The only node that reads a constant, also by way of nodes that only rearrange constants. */

@@ -1,4 +1,5 @@
 /* What stood where the processed model has nodes of its own: between values that both models have. */
+#include "base/bytes.h"
 #include "graft/match.h"
 
 #include <stdlib.h>
@@ -53,7 +54,7 @@ static Descent region_descent(Match *match, Index last) {
   if (walk.too_many || walk.count < 2) return descent;
   descent.other_count = walk.count - 1;
   Index *others = arena_copy(&match->context->arena, walk.parts + 1, descent.other_count * sizeof *others);
-  qsort(others, descent.other_count, sizeof *others, by_index);
+  sort_items(others, descent.other_count, sizeof *others, by_index);
   descent.others = others;
   return descent;
 }

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "onnx/graph/same.h"
 
 enum {
@@ -64,7 +65,7 @@ static Str family_of(Context *context, Str op) {
   }
   for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
     size_t tail = strlen(tails[i]);
-    if (length > tail && memcmp(start + length - tail, tails[i], tail) == 0) length -= tail;
+    if (length > tail && same_bytes(start + length - tail, tails[i], tail)) length -= tail;
   }
   return length == str_length(op) ? op : str_intern_sized(context, start, length);
 }

@@ -1,6 +1,8 @@
 /* Types that ONNX lacks: complex numbers and random keys. */
 #include "legalize/legalize.h"
 
+#include "base/bytes.h"
+
 typedef struct Legalizer {
   Program *program;
   Map tensors; /* complex tensor -> the same data as pairs */
@@ -15,7 +17,7 @@ static const Tensor *pairs_of_tensor(Legalizer *legalizer, const Tensor *tensor)
   void **slot = map_slot_pointer(context, &legalizer->tensors, tensor);
   if (*slot) return *slot;
   int64_t *dims = arena_new_array(&context->arena, tensor->rank + 1, int64_t);
-  if (tensor->rank) memcpy(dims, tensor->dims, tensor->rank * sizeof *dims);
+  copy_bytes(dims, tensor->dims, tensor->rank * sizeof *dims);
   dims[tensor->rank] = 2;
   Tensor *pairs = arena_new(&context->arena, Tensor);
   *pairs = *tensor;

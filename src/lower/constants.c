@@ -4,6 +4,7 @@
  * graph; what else it needs is its own. */
 #include <math.h>
 
+#include "base/bytes.h"
 #include "lower/lower.h"
 #include "onnx/facts/schema.h"
 #include "types/numbers.h"
@@ -26,8 +27,7 @@ const Tensor *tensor_scalar(Lowering *l, DType dtype, double value) {
 
 static bool same_constant(const Tensor *a, const Tensor *b) {
   return a->dtype == b->dtype && a->rank == b->rank && a->size == b->size && a->name == b->name &&
-         (a->rank == 0 || memcmp(a->dims, b->dims, a->rank * sizeof *a->dims) == 0) &&
-         (a->size == 0 || memcmp(a->data, b->data, a->size) == 0);
+         same_bytes(a->dims, b->dims, a->rank * sizeof *a->dims) && same_bytes(a->data, b->data, a->size);
 }
 
 /* Open addressing over the map's keys: a hash that another constant holds moves on by one. */
@@ -95,7 +95,7 @@ static bool all_elements_equal(const Tensor *tensor) {
   if (tensor->size < size || size == 0 || !tensor->data) return false;
   const char *data = tensor->data;
   for (size_t at = size; at + size <= tensor->size; at += size) {
-    if (memcmp(data, data + at, size) != 0) return false;
+    if (!same_bytes(data, data + at, size)) return false;
   }
   return true;
 }

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "types/moved.h"
 #include "types/numbers.h"
@@ -20,7 +21,7 @@ bool uniform_number(const Value *value, double *number) {
   if (dtype_bits(tensor->dtype) < 8 || tensor->size % width) return false;
   tensor_ready(tensor);
   for (size_t at = width; at < tensor->size; at += width) {
-    if (memcmp(tensor->data, (const char *)tensor->data + at, width) != 0) return false;
+    if (!same_bytes(tensor->data, (const char *)tensor->data + at, width)) return false;
   }
   *number = number_decode(tensor->dtype, tensor->data);
   return true;

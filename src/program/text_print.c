@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "base/builder.h"
+#include "base/bytes.h"
 #include "base/spelling.h"
 #include "program/program.h"
 
@@ -87,7 +88,7 @@ static void print_element(Builder *out, DType dtype, const unsigned char *bytes)
     double d;
   } as;
   size_t width = dtype_bits(dtype) / 8;
-  memcpy(&as, bytes, width < sizeof as ? width : sizeof as);
+  copy_bytes(&as, bytes, width < sizeof as ? width : sizeof as);
   switch (dtype) {
     case DTYPE_BOOL:
       if (bytes[0] > 1) print_bits(out, bytes, 1);

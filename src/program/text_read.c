@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/scanner.h"
 #include "program/program.h"
 #include "types/numbers.h"
@@ -199,7 +200,7 @@ static const Tensor *tensor_elsewhere(Parser *parser, Tensor *result, const char
   const Tensor *known = *slot;
   if (!known) *slot = result;
   else if (known->dtype != result->dtype || known->size != result->size || known->rank != result->rank ||
-           (known->rank && memcmp(known->dims, result->dims, known->rank * sizeof *known->dims) != 0)) {
+           !same_bytes(known->dims, result->dims, known->rank * sizeof *known->dims)) {
     scan_fail(parser->scan, start, "two tensors in one place");
   }
   return known ? known : result;

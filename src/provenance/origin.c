@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/bytes.h"
 #include "provenance/trace.h"
 
 const char *source_path(const char *file) {
@@ -42,7 +43,7 @@ const Origin *origin_merge(Provenance *provenance, const Origin *a, const Origin
   merged->emitter = emitter;
   if (!more) return merged;
   const Site **sites = arena_new_array(arena, a->site_count + more, const Site *);
-  memcpy(sites, a->sites, a->site_count * sizeof *sites);
+  copy_bytes(sites, a->sites, a->site_count * sizeof *sites);
   uint32_t count = a->site_count;
   for (uint32_t i = 0; i < b->site_count; i++) {
     if (!has_site(a, b->sites[i])) sites[count++] = b->sites[i];

@@ -4,6 +4,7 @@
 
 #include "base/array.h"
 #include "base/builder.h"
+#include "base/bytes.h"
 #include "provenance/table.h"
 
 /* A recursion of depth 1,000 asks for 24 MiB; a program of many lines for 50 times its table. */
@@ -113,7 +114,7 @@ static size_t most_rows(const Table *table) {
 
 static uint32_t read_heading(Table *table, const char *name) {
   size_t length = strlen(name);
-  if ((size_t)(table->end - table->at) < length || memcmp(table->at, name, length) != 0) {
+  if ((size_t)(table->end - table->at) < length || !same_bytes(table->at, name, length)) {
     fail_table(table, "a section is missing");
   }
   table->at += length;
@@ -330,7 +331,7 @@ Table *table_read(Context *context, const char *text, size_t length, size_t limi
   if (!limit && table->limit < UNFOLDED_AT_LEAST) table->limit = UNFOLDED_AT_LEAST;
   builder_init(&table->text, context);
   size_t heading = strlen(TABLE_HEADING), number = heading - 2;
-  bool known = length >= heading && memcmp(text, TABLE_HEADING, number) == 0 && text[number + 1] == '\n';
+  bool known = length >= heading && same_bytes(text, TABLE_HEADING, number) && text[number + 1] == '\n';
   if (known && text[number] > '0' && text[number] <= '0' + TABLE_VERSION) table->version = text[number] - '0';
   if (!table->version) {
     fail(context, ERROR_FORMAT, "the table of origins is of a form that this version does not know");

@@ -4,6 +4,7 @@
 
 #include "base/array.h"
 #include "base/builder.h"
+#include "base/bytes.h"
 #include "provenance/table.h"
 
 typedef struct Section {
@@ -145,7 +146,7 @@ static void parse_line(TableWriter *writer, Line *line, LineForm form, const cha
   line->name = str_intern_sized(writer->context, text, length);
   if (form == TRACE_LINE && *end != ')') return;
   for (const char *at = end - mark_size; at > text; at--) {
-    if (memcmp(at, mark, mark_size) != 0) continue;
+    if (!same_bytes(at, mark, mark_size)) continue;
     const char *colon = number_before(text, at, &line->number);
     if (!colon) return;
     line->file = str_intern_sized(writer->context, text, (size_t)(colon - text));
@@ -175,7 +176,7 @@ static void split_lines(TableWriter *writer, LineForm form, const char *text, co
   lines->count = 0;
   if (text == end) return;
   for (;;) {
-    const char *stop = memchr(text, '\n', (size_t)(end - text));
+    const char *stop = find_letter(text, '\n', (size_t)(end - text));
     array_push(writer->context, lines, line_of(writer, form, text, (size_t)((stop ? stop : end) - text)));
     if (!stop) return;
     text = stop + 1;

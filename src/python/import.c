@@ -39,7 +39,7 @@ static Str without_nul(Importer *in, const char *text, size_t length) {
   Builder out;
   builder_init(&out, in->context);
   for (const char *end = text + length, *nul; text <= end; text = nul + 1) {
-    nul = memchr(text, '\0', (size_t)(end - text));
+    nul = find_letter(text, '\0', (size_t)(end - text));
     if (!nul) nul = end;
     builder_add_sized(&out, text, (size_t)(nul - text));
     if (nul < end) builder_add(&out, "\\x00");
@@ -50,7 +50,7 @@ static Str without_nul(Importer *in, const char *text, size_t length) {
 Str import_text(Importer *in, PyObject *object) {
   Py_ssize_t length;
   const char *text = PyUnicode_AsUTF8AndSize(object, &length);
-  if (text && memchr(text, '\0', (size_t)length)) return without_nul(in, text, (size_t)length);
+  if (text && find_letter(text, '\0', (size_t)length)) return without_nul(in, text, (size_t)length);
   if (text) return str_intern_sized(in->context, text, (size_t)length);
   /* Lone surrogates (file names in odd encodings) have no UTF-8; show them escaped. */
   PyErr_Clear();
@@ -198,7 +198,7 @@ static bool read_scalar(Importer *in, PyObject *value, Type type, uint64_t *bits
   }
   bool fits = view.len == (Py_ssize_t)dtype_bytes(type.dtype, 1);
   *bits = 0;
-  if (fits) memcpy(bits, view.buf, (size_t)view.len);
+  if (fits) copy_bytes(bits, view.buf, (size_t)view.len);
   PyBuffer_Release(&view);
   return fits;
 }
@@ -424,7 +424,7 @@ static void import_expansion(Importer *in, PyObject *object, Equation *equation)
   if (jaxpr == Py_None) return;
   keep_alive(in, jaxpr);
   Param *params = arena_new_array(&in->context->arena, equation->param_count + 1, Param);
-  if (equation->param_count) memcpy(params, equation->params, equation->param_count * sizeof *params);
+  copy_bytes(params, equation->params, equation->param_count * sizeof *params);
   Str name = str_intern(in->context, "expansion");
   params[equation->param_count++] = (Param){.kind = PARAM_JAXPR, .name = name, .jaxpr = import_jaxpr(in, jaxpr)};
   equation->params = params;
@@ -537,6 +537,7 @@ Importer *importer_new(Context *context, const ImportRequest *request) {
 static void prepare(Importer *in) {
   static const char *const names[] = {
 #define NAME(identifier, text) text,
+#include "base/bytes.h"
 #include "python/attributes.inc"
 #undef NAME
   };

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/bytes.h"
 #include "base/platform.h"
 #include "base/spelling.h"
 #include "convert.h"
@@ -266,7 +267,7 @@ static bool warn(Conversion *c) {
 
 static void copy_piece(const void *bytes, size_t size, void *data) {
   char **to = data;
-  if (size) memcpy(*to, bytes, size);
+  copy_bytes(*to, bytes, size);
   *to += size;
 }
 
@@ -485,7 +486,7 @@ static PyObject *core_shown(PyObject *module, PyObject *arguments, PyObject *key
   for (char spelled[SPELLED_STEP]; left;) {
     bool is_end = keep_lines && *at == '\n';
     size_t step = spell_step(at, left, spelled), size = is_end ? 1 : strlen(spelled);
-    memcpy(whole + length, is_end ? "\n" : spelled, size);
+    copy_bytes(whole + length, is_end ? "\n" : spelled, size);
     length += size;
     at += step;
     left -= step;

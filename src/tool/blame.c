@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "tool/index.h"
 #include "tool/source.h"
 #include "tool/tally.h"
@@ -43,7 +44,7 @@ static void list_lines(Listing *listing, Str file) {
     const IndexLine *line = &index->lines.items[i];
     if (is_listed(listing, line, file)) array_push(&listing->job->context, &listing->lines, line);
   }
-  if (listing->lines.count) qsort(listing->lines.items, listing->lines.count, sizeof(IndexLine *), by_place);
+  sort_items(listing->lines.items, listing->lines.count, sizeof(IndexLine *), by_place);
 }
 
 /* ---- what a line became ---- */

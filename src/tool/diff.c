@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "onnx/graph/same.h"
 #include "tool/tally.h"
 
@@ -77,7 +78,7 @@ static const char *folder_of(Context *context, const char *path) {
   const char *slash = strrchr(path, '/');
   size_t length = slash ? (size_t)(slash - path) + 1 : 0;
   char *folder = arena_alloc(&context->arena, length + 1);
-  memcpy(folder, path, length);
+  copy_bytes(folder, path, length);
   return folder;
 }
 
@@ -208,12 +209,10 @@ static int stored_type(const Side *side, const Tensor *tensor) {
 bool diff_same_tensor(Diff *diff, const Tensor *a, const Tensor *b) {
   if (!a || !b) return a == b;
   if (a->dtype != b->dtype || a->rank != b->rank || a->size != b->size) return false;
-  if (a->rank && memcmp(a->dims, b->dims, a->rank * sizeof *a->dims) != 0) return false;
+  if (!same_bytes(a->dims, b->dims, a->rank * sizeof *a->dims)) return false;
   if (a->dtype == DTYPE_NONE && stored_type(&diff->a, a) != stored_type(&diff->b, b)) return false;
   return diff_same_contents(diff, a, b);
 }
-
-static bool same_bytes(const void *a, const void *b, size_t size) { return size == 0 || memcmp(a, b, size) == 0; }
 
 bool diff_same_attribute(Diff *diff, const Attribute *a, const Attribute *b) {
   if (a->kind != b->kind || a->reference != b->reference) return false;

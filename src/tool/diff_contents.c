@@ -2,6 +2,7 @@
  * so that a tensor is read at most twice however many nodes use it. */
 #include <string.h>
 
+#include "base/bytes.h"
 #include "onnx/file/elements.h"
 #include "tool/diff.h"
 
@@ -32,7 +33,7 @@ static uint64_t hash_content(const Diff *diff, Content *content) {
   return hash;
 }
 
-static bool same_bytes(const Diff *diff, const Content *a, const Content *b) {
+static bool same_elements(const Diff *diff, const Content *a, const Content *b) {
   Elements one, two;
   size_t got, other;
   bool same;
@@ -41,7 +42,7 @@ static bool same_bytes(const Diff *diff, const Content *a, const Content *b) {
   do {
     got = elements_next(&one, diff->pieces[0], PIECE);
     other = elements_next(&two, diff->pieces[1], PIECE);
-    same = got == other && memcmp(diff->pieces[0], diff->pieces[1], got) == 0;
+    same = got == other && same_bytes(diff->pieces[0], diff->pieces[1], got);
   } while (same && got == PIECE);
   same = same && !one.trouble && !two.trouble;
   elements_close(&one);
@@ -55,7 +56,7 @@ static void classify(Diff *diff, Content *content) {
   if (content->trouble) return;
   void **slot = map_slot(&diff->job->context, &diff->by_hash, hash, content->tensor->size);
   for (const Content *known = *slot; known; known = known->next) {
-    if (!same_bytes(diff, known, content)) continue;
+    if (!same_elements(diff, known, content)) continue;
     content->class = known->class;
     return;
   }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "graft/match.h"
 #include "tool/index.h"
 #include "tool/trace_report.h"
@@ -209,7 +210,7 @@ void diff_processed(Job *job, Model *original, Model *processed) {
     comparison.counts[outcome->fate]++;
     order[count++] = outcome;
   }
-  qsort(order, count, sizeof *order, by_place);
+  sort_items(order, count, sizeof *order, by_place);
   job->code = comparison.counts[FATE_KEPT] == count ? EXIT_OK : EXIT_DIFFERENT;
   if (job->json) print_json(&comparison, order, count);
   else print_text(&comparison, order, count);

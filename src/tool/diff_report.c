@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "tool/diff.h"
 #include "tool/source.h"
 #include "tool/trace_report.h"
@@ -161,7 +162,7 @@ Changes diff_changes(Diff *diff, const Question *question) {
     }
     array_push(context, &changes, change);
   }
-  if (changes.count) qsort(changes.items, changes.count, sizeof *changes.items, by_place);
+  sort_items(changes.items, changes.count, sizeof *changes.items, by_place);
   return changes;
 }
 

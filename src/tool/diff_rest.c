@@ -2,6 +2,7 @@
  * functions' attributes, annotations, training. It is compared byte by byte, in order. */
 #include <string.h>
 
+#include "base/bytes.h"
 #include "onnx/facts/schema_fields.h"
 #include "onnx/file/wire.h"
 #include "tool/diff.h"
@@ -90,7 +91,7 @@ bool diff_same_rest(const Diff *diff) {
   if (a.parts.count != b.parts.count) return false;
   for (size_t i = 0; i < a.parts.count; i++) {
     const Part *one = &a.parts.items[i], *two = &b.parts.items[i];
-    if (one->size != two->size || memcmp(one->bytes, two->bytes, one->size) != 0) return false;
+    if (one->size != two->size || !same_bytes(one->bytes, two->bytes, one->size)) return false;
   }
   return true;
 }

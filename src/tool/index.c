@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "tool/source.h"
 
 const char *const relation_names[RELATIONS] = {"none", "through", "within", "fused", "own"};
@@ -139,9 +140,9 @@ enum { MOST_LINES_OF_AN_EXPRESSION = 1000 };
 
 /* "line:column-line:column": the lines after the first. */
 static bool span_lines(Str span, uint32_t *first, uint32_t *last) {
-  const char *dash = memchr(span, '-', str_length(span)), *end = span + str_length(span);
-  const char *colon = memchr(span, ':', str_length(span)),
-             *other = dash ? memchr(dash, ':', (size_t)(end - dash)) : NULL;
+  const char *dash = find_letter(span, '-', str_length(span)), *end = span + str_length(span);
+  const char *colon = find_letter(span, ':', str_length(span)),
+             *other = dash ? find_letter(dash, ':', (size_t)(end - dash)) : NULL;
   if (!dash || !colon || colon > dash || !other) return false;
   if (number_before(span, colon, first) != span || number_before(dash + 1, other, last) != dash + 1) return false;
   return *last > *first && *last - *first <= MOST_LINES_OF_AN_EXPRESSION;
@@ -205,8 +206,8 @@ static uint32_t origin_row(Context *context, OriginIndex *index, const MetadataL
 static Str torch_module(Context *context, Str scopes) {
   const char *end = scopes + str_length(scopes), *last = NULL, *before = NULL;
   size_t last_length = 0, before_length = 0;
-  for (const char *at = scopes; (at = memchr(at, '\'', (size_t)(end - at)));) {
-    const char *close = memchr(at + 1, '\'', (size_t)(end - at - 1));
+  for (const char *at = scopes; (at = find_letter(at, '\'', (size_t)(end - at)));) {
+    const char *close = find_letter(at + 1, '\'', (size_t)(end - at - 1));
     if (!close) break;
     before = last, before_length = last_length;
     last = at + 1, last_length = (size_t)(close - last);
@@ -283,8 +284,8 @@ static Str frames_text(Context *context, const char *at, const char *end) {
 }
 
 static void add_removed_row(Context *context, OriginIndex *index, const char *row, const char *end) {
-  const char *pass = memchr(row, '\t', (size_t)(end - row));
-  const char *frames = pass ? memchr(pass + 1, '\t', (size_t)(end - pass - 1)) : NULL;
+  const char *pass = find_letter(row, '\t', (size_t)(end - row));
+  const char *frames = pass ? find_letter(pass + 1, '\t', (size_t)(end - pass - 1)) : NULL;
   if (!frames) return;
   Item item = {.kind = INDEX_REMOVED, .reason = str_intern_sized(context, row, (size_t)(pass - row))};
   item.pass = str_intern_sized(context, pass + 1, (size_t)(frames - pass - 1));
@@ -297,7 +298,7 @@ static void add_removed_row(Context *context, OriginIndex *index, const char *ro
 
 static void add_removed(Context *context, OriginIndex *index, Str text) {
   for (const char *row = text, *end = text + str_length(text); row < end;) {
-    const char *stop = memchr(row, '\n', (size_t)(end - row));
+    const char *stop = find_letter(row, '\n', (size_t)(end - row));
     add_removed_row(context, index, row, stop ? stop : end);
     row = stop ? stop + 1 : end;
   }

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "tool/index.h"
 
 typedef struct Inspector {
@@ -33,7 +34,7 @@ static void add_block(Inspector *inspector, const char *title, Str text) {
   report_add(report, ":\n");
   const char *end = text + str_length(text);
   for (const char *line = text; line <= end;) {
-    const char *stop = line < end ? memchr(line, '\n', (size_t)(end - line)) : NULL;
+    const char *stop = line < end ? find_letter(line, '\n', (size_t)(end - line)) : NULL;
     if (!stop) stop = end;
     indent(inspector, 8);
     report_text(report, line, (size_t)(stop - line));

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "tool/index.h"
 #include "tool/source.h"
 #include "tool/trace_report.h"
@@ -188,7 +189,7 @@ static void add_stack(Report *report, const Item *item) {
   report_heading(report, "the converter's calls, outermost first");
   report_add(report, "\n");
   for (const char *line = stack, *end = stack + str_length(stack); line < end;) {
-    const char *stop = memchr(line, '\n', (size_t)(end - line));
+    const char *stop = find_letter(line, '\n', (size_t)(end - line));
     if (!stop) stop = end;
     report_add(report, "  ");
     report_text(report, line, (size_t)(stop - line));

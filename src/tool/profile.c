@@ -1,6 +1,7 @@
 /* Times of nodes, from JSON. */
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/json.h"
 #include "tool/page/page.h"
 
@@ -74,7 +75,7 @@ static void read_event(Reader *reader) {
   } while (json_take(&reader->json, ','));
   json_expect(&reader->json, '}', "',' or '}'");
   size_t length = name ? str_length(name) : 0, tail = sizeof ending - 1;
-  if (length <= tail || memcmp(name + length - tail, ending, tail) != 0) return;
+  if (length <= tail || !same_bytes(name + length - tail, ending, tail)) return;
   add_time(reader, str_intern_sized(&reader->job->context, name, length - tail), duration);
 }
 

@@ -1,6 +1,7 @@
 /* Asking the index: what --line and --module accept, and what answers them. */
 #include <string.h>
 
+#include "base/bytes.h"
 #include "tool/index.h"
 #include "tool/source.h"
 
@@ -16,7 +17,7 @@ static void read_line(Job *job, Question *question) {
   }
   size_t length = (size_t)(digits - 1 - text);
   char *where = arena_alloc(&job->context.arena, length + 1);
-  memcpy(where, text, length);
+  copy_bytes(where, text, length);
   where[length] = '\0';
   question->where = job->sources.named = where;
 }

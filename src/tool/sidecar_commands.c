@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "onnx/file/sidecar.h"
 #include "onnx/file/write.h"
 #include "tool/index.h"
@@ -90,13 +91,13 @@ static void require_round_trip(Job *job, const MappedFile *file, const Rewritten
   Context *context = &job->context;
   char *bytes = arena_alloc(&context->arena, (size_t)small->size), *to = bytes;
   for (size_t i = 0; i < small->count; to += small->segments[i++].size) {
-    memcpy(to, small->segments[i].data, small->segments[i].size);
+    copy_bytes(to, small->segments[i].data, small->segments[i].size);
   }
   Rewritten joined = model_join(context, bytes, (size_t)small->size, sidecar);
   const unsigned char *at = file->data;
   bool same = joined.size == file->size;
   for (size_t i = 0; same && i < joined.count; at += joined.segments[i++].size) {
-    same = memcmp(at, joined.segments[i].data, joined.segments[i].size) == 0;
+    same = same_bytes(at, joined.segments[i].data, joined.segments[i].size);
   }
   if (same) return;
   fail(context, ERROR_VALUE, "%s is not encoded in the usual way: put together again it would not be the same bytes",

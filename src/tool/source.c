@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/beneath.h"
+#include "base/bytes.h"
 #include "onnx/file/metadata_keys.h"
 #include "tool/tool.h"
 #include "tool/trace_text.h"
@@ -70,7 +71,7 @@ static bool is_python(Str name) {
 
 static void split(Context *context, Source *source, const char *text, size_t size) {
   for (const char *end = text + size; text < end;) {
-    const char *stop = memchr(text, '\n', (size_t)(end - text));
+    const char *stop = find_letter(text, '\n', (size_t)(end - text));
     SourceLine line = {text, (size_t)((stop ? stop : end) - text)};
     if (line.length && line.text[line.length - 1] == '\r') line.length--;
     array_push(context, &source->lines, line);
@@ -116,7 +117,7 @@ static void follow_quotes(Scanner *scanner, SourceLine line) {
 
 static bool begins(const char *text, size_t length, const char *word) {
   size_t size = strlen(word);
-  return length > size && memcmp(text, word, size) == 0;
+  return length > size && same_bytes(text, word, size);
 }
 
 static void close_blocks(Scanner *scanner, size_t indent, uint32_t last) {
@@ -244,9 +245,9 @@ static Source *open_new(Context *context, Sources *sources, Str name) {
 
 static void read_digests(Context *context, Sources *sources, Str text) {
   for (const char *line = text, *end = text + str_length(text); line < end;) {
-    const char *stop = memchr(line, '\n', (size_t)(end - line));
+    const char *stop = find_letter(line, '\n', (size_t)(end - line));
     if (!stop) stop = end;
-    const char *tab = memchr(line, '\t', (size_t)(stop - line));
+    const char *tab = find_letter(line, '\t', (size_t)(stop - line));
     if (tab && stop - tab - 1 == SHA256_TEXT - 1) {
       Str name = str_intern_sized(context, line, (size_t)(tab - line));
       Str digest = str_intern_sized(context, tab + 1, SHA256_TEXT - 1);
@@ -360,7 +361,7 @@ bool source_defines(const Source *source, Str function, uint32_t line) {
   if (length == 0) return true; /* <module>, or a lambda at its top level */
   for (size_t i = 0; i < source->functions.count; i++) {
     const SourceFunction *defined = &source->functions.items[i];
-    bool same = str_length(defined->name) == length && memcmp(defined->name, function, length) == 0;
+    bool same = str_length(defined->name) == length && same_bytes(defined->name, function, length);
     if (same && line >= defined->first && line <= defined->last) return true;
   }
   return false;

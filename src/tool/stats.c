@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "onnx/facts/schema_fields.h"
 #include "onnx/file/metadata_edit.h"
 #include "onnx/file/wire.h"
@@ -219,7 +220,7 @@ static int by_bytes(const void *a, const void *b) {
 }
 
 static void sort_by_bytes(Tallies *tallies) {
-  if (tallies->items.count) qsort(tallies->items.items, tallies->items.count, sizeof(Tally *), by_bytes);
+  sort_items(tallies->items.items, tallies->items.count, sizeof(Tally *), by_bytes);
 }
 
 /* What this project's exports and PyTorch's write about where things came from. */
@@ -347,7 +348,7 @@ void run_stats(Job *job) {
     return;
   }
   model_each_graph(model, add_tensors, &stats);
-  if (stats.big.count) qsort(stats.big.items, stats.big.count, sizeof *stats.big.items, by_size);
+  sort_items(stats.big.items, stats.big.count, sizeof *stats.big.items, by_size);
   sort_by_bytes(&stats.operators);
   sort_by_bytes(&stats.keys);
   Report *report = &job->report;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 Tally *tally_count(Context *context, Tallies *tallies, Str key, uint64_t key_number) {
   void **slot = map_slot(context, &tallies->known, (uint64_t)(uintptr_t)key, key_number);
   if (!*slot) {
@@ -26,7 +28,7 @@ static int by_count(const void *a, const void *b) {
 }
 
 void tallies_sort(Tallies *tallies) {
-  if (tallies->items.count) qsort(tallies->items.items, tallies->items.count, sizeof(Tally *), by_count);
+  sort_items(tallies->items.items, tallies->items.count, sizeof(Tally *), by_count);
 }
 
 Str operator_name(Context *context, const Node *node) {

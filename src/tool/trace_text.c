@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "onnx/file/metadata_keys.h"
 
 Str metadata_get(const MetadataList *list, const char *key) {
@@ -76,7 +77,7 @@ bool trace_next(TraceCursor *cursor, TraceFrame *frame) {
   bool blank = !cursor->started;
   while (cursor->at && cursor->at < cursor->end) {
     const char *line = cursor->at;
-    const char *stop = memchr(line, '\n', (size_t)(cursor->end - line));
+    const char *stop = find_letter(line, '\n', (size_t)(cursor->end - line));
     const char *end = stop ? stop : cursor->end;
     cursor->at = stop ? stop + 1 : cursor->end;
     *frame = (TraceFrame){.begins_block = blank};

@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "base/builder.h"
+#include "base/bytes.h"
 
 static const char *op_name(DimOp op) {
   static const char *const names[] = {"", "floordiv", "mod", "max", "min"};
@@ -151,8 +152,8 @@ static TermList terms_of(Context *context, Dim dim) {
 Dim dim_add(Context *context, Dim a, Dim b) {
   TermList left = terms_of(context, a), right = terms_of(context, b);
   DimTerm *sum = arena_new_array(&context->arena, left.count + right.count, DimTerm);
-  memcpy(sum, left.items, left.count * sizeof *sum);
-  memcpy(sum + left.count, right.items, right.count * sizeof *sum);
+  copy_bytes(sum, left.items, left.count * sizeof *sum);
+  copy_bytes(sum + left.count, right.items, right.count * sizeof *sum);
   return dim_from_terms(context, sum, left.count + right.count);
 }
 
@@ -248,7 +249,7 @@ static int64_t parse_number(Parser *parser) {
 
 static Dim parse_call(Parser *parser, const char *name, size_t length) {
   for (DimOp op = DIM_FLOORDIV; op <= DIM_MIN; op++) {
-    if (strlen(op_name(op)) != length || memcmp(op_name(op), name, length) != 0) continue;
+    if (strlen(op_name(op)) != length || !same_bytes(op_name(op), name, length)) continue;
     Dim left = parse_sum(parser);
     if (!accept(parser, ',')) parser->ok = false;
     Dim right = parse_sum(parser);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "types/strided_copy.h"
 
 enum {
@@ -24,7 +25,7 @@ static size_t row_size(const Moved *moved) { return (size_t)row_elements(moved) 
 /* Some steps along the first axis. */
 static void make_rows(const Moved *moved, const void *all, int64_t first, int64_t count, void *to) {
   int64_t dims[MAX_RANK], elements = row_elements(moved);
-  memcpy(dims, moved->dims, moved->rank * sizeof *dims);
+  copy_bytes(dims, moved->dims, moved->rank * sizeof *dims);
   dims[0] = count;
   const char *from = (const char *)all + first * moved->strides[0] * (int64_t)moved->width;
   strided_copy(to, from, moved->width, dims, moved->strides, moved->rank);
@@ -108,8 +109,8 @@ static Tensor *deferred(Context *context, const Tensor *x, const int64_t *dims, 
   Moved moved = {.context = context, .from = x->data, .fetched = x->data ? NULL : x->fetched};
   moved.width = dtype_bytes(x->dtype, 1);
   moved.rank = x->rank;
-  memcpy(moved.dims, dims, x->rank * sizeof *dims);
-  memcpy(moved.strides, strides, x->rank * sizeof *strides);
+  copy_bytes(moved.dims, dims, x->rank * sizeof *dims);
+  copy_bytes(moved.strides, strides, x->rank * sizeof *strides);
   if (row_size(&moved) > LONGEST_ROW) return NULL;
   Tensor *tensor = with_dims(context, x, dims);
   tensor->data = NULL;

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 static uint32_t float_bits(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
@@ -75,7 +77,7 @@ uint64_t number_encode(DType dtype, double value) {
 int64_t number_decode_int(DType dtype, const void *data) {
   uint64_t bits = 0;
   unsigned width = dtype_bits(dtype);
-  memcpy(&bits, data, width < 8 ? 1 : width / 8);
+  copy_bytes(&bits, data, width < 8 ? 1 : width / 8);
   if (width < 8) bits &= ((uint64_t)1 << width) - 1;
   if (dtype_kind(dtype) == KIND_INT && width < 64 && (bits >> (width - 1) & 1)) bits |= ~(uint64_t)0 << width;
   return (int64_t)bits;

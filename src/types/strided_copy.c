@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 enum { BLOCK = 16 /* elements: a line of the cache or two of the common types */ };
 
 /* One axis of the copy: how often, and how far both sides move each time, in elements. */
@@ -102,8 +104,8 @@ static void turn_plane(uint32_t *to, const uint32_t *from, const Axis *outer, co
 static void copy_plane_bytes(char *to, const char *from, size_t width, const Axis *outer, const Axis *inner) {
   for (int64_t i = 0; i < outer->count; i++) {
     for (int64_t j = 0; j < inner->count; j++) {
-      memcpy(to + (i * outer->to + j * inner->to) * (int64_t)width,
-             from + (i * outer->from + j * inner->from) * (int64_t)width, width);
+      copy_bytes(to + (i * outer->to + j * inner->to) * (int64_t)width,
+                 from + (i * outer->from + j * inner->from) * (int64_t)width, width);
     }
   }
 }
@@ -111,8 +113,8 @@ static void copy_plane_bytes(char *to, const char *from, size_t width, const Axi
 static void copy_plane(char *to, const char *from, size_t width, const Axis *outer, const Axis *inner) {
   if (inner->from == 1 && inner->to == 1) {
     for (int64_t i = 0; i < outer->count; i++) {
-      memcpy(to + i * outer->to * (int64_t)width, from + i * outer->from * (int64_t)width,
-             (size_t)inner->count * width);
+      copy_bytes(to + i * outer->to * (int64_t)width, from + i * outer->from * (int64_t)width,
+                 (size_t)inner->count * width);
     }
   } else if (((uintptr_t)to | (uintptr_t)from) % width != 0) {
     copy_plane_bytes(to, from, width, outer, inner);

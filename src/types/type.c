@@ -1,4 +1,5 @@
 /* Types of values and of constants. */
+#include "base/bytes.h"
 #include "types/tensor.h"
 
 const Dim UNRANKED[1];
@@ -26,7 +27,7 @@ bool type_same_shape(Type a, Type b) {
 Type type_append(Context *context, Type type, int64_t size) {
   Dim dims[MAX_RANK];
   require(context, type.rank < MAX_RANK);
-  if (type.rank) memcpy(dims, type.dims, type.rank * sizeof *dims);
+  copy_bytes(dims, type.dims, type.rank * sizeof *dims);
   dims[type.rank] = dim_of(size);
   return type_make(context, type.dtype, dims, type.rank + 1);
 }

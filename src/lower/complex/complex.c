@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/bytes.h"
+
 enum { SPLIT_BYTES = 4096 /* constants up to here are taken apart at export */ };
 
 struct ComplexProgram {
@@ -131,7 +133,7 @@ static Value *constant_part(Lowering *l, const Tensor *tensor, size_t which) {
   size_t size = dtype_bytes(tensor->dtype, 1), count = tensor->size / (2 * size);
   char *data = arena_alloc_array(&l->context->arena, count, size);
   for (size_t i = 0; i < count; i++) {
-    memcpy(data + i * size, (const char *)tensor->data + (2 * i + which) * size, size);
+    copy_bytes(data + i * size, (const char *)tensor->data + (2 * i + which) * size, size);
   }
   return constant(l, tensor_new(l, tensor->dtype, tensor->dims, tensor->rank - 1, data, count * size));
 }
@@ -216,7 +218,7 @@ Equation *real_equation(Lowering *l) {
     equation->params = arena_copy(&l->context->arena, equation->params, equation->param_count * sizeof(Param));
   }
   equation->inputs = arena_new_array(&l->context->arena, equation->input_count + 1, Var *);
-  memcpy(equation->inputs, l->equation->inputs, equation->input_count * sizeof(Var *));
+  copy_bytes(equation->inputs, l->equation->inputs, equation->input_count * sizeof(Var *));
   return equation;
 }
 
@@ -240,7 +242,7 @@ Param *edit_field(Lowering *l, Param *record, const char *name) {
 void append_item(Lowering *l, Param *list, Param item) {
   require(l->context, list->kind == PARAM_LIST);
   Param *items = arena_new_array(&l->context->arena, list->list.count + 1, Param);
-  if (list->list.count) memcpy(items, list->list.items, list->list.count * sizeof *items);
+  copy_bytes(items, list->list.items, list->list.count * sizeof *items);
   items[list->list.count++] = item;
   list->list.items = items;
 }

@@ -1,6 +1,7 @@
 /* Sums and products of many complex numbers: dot products, convolutions, reductions. */
 #include <math.h>
 
+#include "base/bytes.h"
 #include "lower/complex/complex.h"
 #include "lower/control/scan_axis.h"
 
@@ -18,7 +19,7 @@ static Value *with_turned(Lowering *l, Value *pairs) {
   int64_t axis = (int64_t)pairs->type.rank - 1;
   Dim dims[MAX_RANK];
   require(l->context, pairs->type.rank < MAX_RANK);
-  memcpy(dims, pairs->type.dims, pairs->type.rank * sizeof *dims);
+  copy_bytes(dims, pairs->type.dims, pairs->type.rank * sizeof *dims);
   dims[axis + 1] = dim_of(2);
   Type type = type_make(l->context, pairs->type.dtype, dims, pairs->type.rank + 1);
   const Tensor *tensor = pairs->tensor;
@@ -29,15 +30,15 @@ static Value *with_turned(Lowering *l, Value *pairs) {
   size_t size = dtype_bytes(tensor->dtype, 1), count = tensor->size / (2 * size);
   char *data = arena_alloc_array(&l->context->arena, 4 * count, size);
   int64_t sizes[MAX_RANK];
-  memcpy(sizes, tensor->dims, tensor->rank * sizeof *sizes);
+  copy_bytes(sizes, tensor->dims, tensor->rank * sizeof *sizes);
   sizes[axis + 1] = 2;
   for (size_t i = 0; i < count; i++) {
     const char *pair = (const char *)tensor->data + 2 * i * size;
     char *to = data + 4 * i * size;
-    memcpy(to, pair, 2 * size);
-    memcpy(to + 2 * size, pair + size, size);
+    copy_bytes(to, pair, 2 * size);
+    copy_bytes(to + 2 * size, pair + size, size);
     to[3 * size - 1] = (char)(to[3 * size - 1] ^ 0x80); /* the sign, in the last byte of a float */
-    memcpy(to + 3 * size, pair, size);
+    copy_bytes(to + 3 * size, pair, size);
   }
   return constant(l, tensor_new(l, tensor->dtype, sizes, tensor->rank + 1, data, 4 * count * size));
 }
@@ -201,7 +202,7 @@ static void lower_reduce_extreme(Lowering *l) {
   Type type = part_type(output_type(l, 0));
   Value *re = APPLY(l, primitive, type, z.re);
   Dim *dims = arena_new_array(&l->context->arena, z.re->type.rank, Dim);
-  if (z.re->type.rank) memcpy(dims, z.re->type.dims, z.re->type.rank * sizeof *dims);
+  copy_bytes(dims, z.re->type.dims, z.re->type.rank * sizeof *dims);
   for (size_t i = 0; i < count; i++) dims[axes[i]] = dim_of(1);
   Value *best = EMIT_MATH(l, OP_Equal, z.re, reshape_to(l, re, dims, z.re->type.rank));
   double worst = l->plugin->flags ? (double)INFINITY : -(double)INFINITY;

@@ -1,6 +1,7 @@
 /* Moving complex numbers: the real primitives, told of one more axis behind the others. */
 #include <math.h>
 
+#include "base/bytes.h"
 #include "lower/complex/complex.h"
 #include "types/numbers.h"
 
@@ -37,7 +38,7 @@ static void lower_transpose(Lowering *l) {
 
 static bool same_constant(const Value *a, const Value *b) {
   return a->tensor && b->tensor && a->tensor->size == b->tensor->size && a->tensor->data && b->tensor->data &&
-         memcmp(a->tensor->data, b->tensor->data, a->tensor->size) == 0;
+         same_bytes(a->tensor->data, b->tensor->data, a->tensor->size);
 }
 
 /* A constant whose parts are equal, as those of 0 are, is a real one that is spread. */
@@ -92,8 +93,8 @@ static const Tensor *fill_pair(Lowering *l, const Param *given, DType dtype) {
   uint64_t first = number_encode(dtype, parts[0]), second = number_encode(dtype, parts[1]);
   size_t size = dtype_bytes(dtype, 1);
   char data[16];
-  memcpy(data, &first, size);
-  memcpy(data + size, &second, size);
+  copy_bytes(data, &first, size);
+  copy_bytes(data + size, &second, size);
   return tensor_new(l, dtype, (int64_t[]){2}, 1, data, 2 * size);
 }
 

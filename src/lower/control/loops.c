@@ -1,6 +1,8 @@
 /* Loops: an algorithm of counted steps over carried values, as ONNX Loop. */
 #include "lower/control/loops.h"
 
+#include "base/bytes.h"
+
 /* int64[1], so that a Gather by it keeps the axis. */
 static Value *step_index(Lowering *l, Value *step, Dim count, bool backwards) {
   static const Dim one[] = {{.constant = 1}};
@@ -20,7 +22,7 @@ Loop *loop_begin(Lowering *l, const char *name, Dim count, bool backwards, Value
   *loop = (Loop){.l = l, .count = count, .backwards = backwards, .carried_count = initial_count};
   if (is_single(loop)) {
     static const int64_t first[] = {0};
-    memcpy(loop->carried, initial, initial_count * sizeof *initial);
+    copy_bytes(loop->carried, initial, initial_count * sizeof *initial);
     loop->index = constant_ints(l, first, 1);
     return loop;
   }

@@ -1,6 +1,8 @@
 /* The axis of a running reduction by Scan, as the target can run it. */
 #include "lower/control/scan_axis.h"
 
+#include "base/bytes.h"
+
 bool scan_can_run(const Lowering *l, Dim steps) {
   return is_positive(steps) || !target_quirk(l, QUIRK_SCAN_NEEDS_A_STEP);
 }
@@ -21,7 +23,7 @@ static Type padded_type(Lowering *l, const ScanAxis *scan) {
   if (!scan->padded) return scan->type;
   Dim dims[MAX_RANK];
   require(l->context, scan->type.rank <= MAX_RANK);
-  memcpy(dims, scan->type.dims, scan->type.rank * sizeof *dims);
+  copy_bytes(dims, scan->type.dims, scan->type.rank * sizeof *dims);
   dims[scan->axis] = dim_add(l->context, dims[scan->axis], dim_of(1));
   return type_make(l->context, scan->type.dtype, dims, scan->type.rank);
 }

@@ -1,4 +1,5 @@
 /* Shape and data movement: what changes where an element stands, never its value. padding.c has `pad`. */
+#include "base/bytes.h"
 #include "lower/lower.h"
 #include "onnx/facts/schema.h"
 #include "types/numbers.h"
@@ -24,7 +25,7 @@ Value *filled(Lowering *l, Type type, const Tensor *scalar) {
     return expand_to(l, constant(l, scalar), type.dims, type.rank);
   }
   char *data = arena_alloc_array(&l->context->arena, (size_t)count, size);
-  for (int64_t i = 0; i < count; i++) memcpy(data + (size_t)i * size, scalar->data, size);
+  for (int64_t i = 0; i < count; i++) copy_bytes(data + (size_t)i * size, scalar->data, size);
   return constant_array(l, type, data, (size_t)count * size);
 }
 
@@ -108,7 +109,7 @@ static Value *counted(Lowering *l, Type type, uint32_t axis) {
     char *data = arena_alloc_array(&l->context->arena, (size_t)count, size);
     for (int64_t i = 0; i < count; i++) {
       uint64_t bits = number_encode(type.dtype, (double)i);
-      memcpy(data + (size_t)i * size, &bits, size);
+      copy_bytes(data + (size_t)i * size, &bits, size);
     }
     return constant_array(l, type, data, (size_t)count * size);
   }
@@ -139,7 +140,7 @@ static void lower_iota(Lowering *l) {
   char *data = arena_alloc_array(&l->context->arena, (size_t)count, bytes);
   for (int64_t i = 0; i < count; i++) {
     const char *element = (const char *)line->tensor->data + (size_t)(i / after % size) * bytes;
-    memcpy(data + (size_t)i * bytes, element, bytes);
+    copy_bytes(data + (size_t)i * bytes, element, bytes);
   }
   bind(l, 0, constant_array(l, type, data, (size_t)count * bytes));
 }
@@ -229,7 +230,7 @@ static void lower_stack(Lowering *l) {
     return;
   }
   Dim *joined = arena_new_array(&l->context->arena, operand.rank, Dim);
-  if (operand.rank) memcpy(joined, operand.dims, operand.rank * sizeof *joined);
+  copy_bytes(joined, operand.dims, operand.rank * sizeof *joined);
   joined[axis] = dim_multiply(l->context, joined[axis], dim_of(count));
   Value *whole = concat_at(l, values, count, axis, type_make(l->context, type.dtype, joined, operand.rank));
   bind(l, 0, reshape_to(l, whole, type.dims, type.rank));

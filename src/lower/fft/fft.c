@@ -6,6 +6,7 @@
  */
 #include <math.h>
 
+#include "base/bytes.h"
 #include "lower/complex/complex.h"
 #include "onnx/facts/schema.h"
 
@@ -88,7 +89,7 @@ static Value *axis_moved(Lowering *l, Value *value, int64_t from, int64_t to) {
 static Value *merged(Lowering *l, Value *value, int64_t size) {
   Dim dims[MAX_RANK];
   uint32_t rank = value->type.rank - 1;
-  memcpy(dims, value->type.dims, rank * sizeof *dims);
+  copy_bytes(dims, value->type.dims, rank * sizeof *dims);
   dims[rank - 1] = dim_of(size);
   return reshape_to(l, value, dims, rank);
 }
@@ -102,7 +103,7 @@ static Value *as_pairs(Lowering *l, Value *value, int64_t length) {
   Dim dims[MAX_RANK];
   uint32_t rank = value->type.rank;
   require(l->context, rank < MAX_RANK);
-  memcpy(dims, value->type.dims, rank * sizeof *dims);
+  copy_bytes(dims, value->type.dims, rank * sizeof *dims);
   dims[rank - 1] = dim_of(length);
   dims[rank] = dim_of(2);
   return reshape_to(l, value, dims, rank + 1);

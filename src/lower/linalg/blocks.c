@@ -1,6 +1,7 @@
 /* Blocks: a large matrix some columns or rows at a time. */
 #include "lower/linalg/blocks.h"
 
+#include "base/bytes.h"
 #include "lower/control/loops.h"
 #include "lower/elementwise/arithmetic.h"
 #include "lower/linalg/matrices.h"
@@ -36,8 +37,8 @@ static BlockWork equal_blocks(Lowering *l, const ByBlocks *plan, int64_t start, 
   BlockWork work = plan->work(l, loop->carried, &block, plan->data);
   for (size_t i = 0; i < plan->piece_count; i++) loop_collect(loop, work.pieces[i], plan->axes[i]);
   Value **results = emit_loop_end(loop, HERE, work.carried, plan->carried_count);
-  memcpy(work.carried, results, plan->carried_count * sizeof *results);
-  memcpy(work.pieces, results + plan->carried_count, plan->piece_count * sizeof *results);
+  copy_bytes(work.carried, results, plan->carried_count * sizeof *results);
+  copy_bytes(work.pieces, results + plan->carried_count, plan->piece_count * sizeof *results);
   return work;
 }
 

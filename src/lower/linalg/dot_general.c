@@ -1,4 +1,5 @@
 /* Contractions: dot_general as MatMul, with the fewest transposes and reshapes around it. */
+#include "base/bytes.h"
 #include "lower/lower.h"
 #include "onnx/facts/schema.h"
 
@@ -26,10 +27,10 @@ static void mark_used(Lowering *l, bool *used, uint32_t rank, const int64_t *axe
 static void read_axes(Lowering *l, Axes *axes, uint32_t rank, const Param *contract, const Param *batch) {
   const int64_t *list = param_list_ints(l->context, contract, &axes->contract_count);
   require(l->context, rank <= MAX_RANK && axes->contract_count <= rank);
-  if (axes->contract_count) memcpy(axes->contract, list, axes->contract_count * sizeof *list);
+  copy_bytes(axes->contract, list, axes->contract_count * sizeof *list);
   list = param_list_ints(l->context, batch, &axes->batch_count);
   require(l->context, axes->batch_count + axes->contract_count <= rank);
-  if (axes->batch_count) memcpy(axes->batch, list, axes->batch_count * sizeof *list);
+  copy_bytes(axes->batch, list, axes->batch_count * sizeof *list);
   bool used[MAX_RANK] = {false};
   mark_used(l, used, rank, axes->contract, axes->contract_count);
   mark_used(l, used, rank, axes->batch, axes->batch_count);
@@ -58,7 +59,7 @@ static DType dot_dtype(Lowering *l, DType lhs, DType rhs, DType result) {
 }
 
 static void append(int64_t *order, size_t *count, const int64_t *axes, size_t axis_count) {
-  if (axis_count) memcpy(order + *count, axes, axis_count * sizeof *axes);
+  copy_bytes(order + *count, axes, axis_count * sizeof *axes);
   *count += axis_count;
 }
 

@@ -4,6 +4,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "base/bytes.h"
 #include "lower/elementwise/arithmetic.h"
 #include "lower/linalg/matrices.h"
 
@@ -34,7 +35,7 @@ Seats seats_for(Lowering *l, Dim count) {
 Value *entries_at(Lowering *l, Value *matrix, Value *rows, Value *columns) {
   Dim dims[MAX_RANK], width = size_along(matrix, COLUMNS);
   uint32_t rank = matrix->type.rank;
-  memcpy(dims, matrix->type.dims, rank * sizeof *dims);
+  copy_bytes(dims, matrix->type.dims, rank * sizeof *dims);
   dims[rank - 2] = dim_multiply(l->context, size_along(matrix, ROWS), width);
   dims[rank - 1] = dim_of(1);
   Value *starts = EMIT_MATH(l, OP_Mul, rows, dimension_scalar(l, width, DTYPE_INT64));

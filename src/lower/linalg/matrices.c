@@ -1,6 +1,7 @@
 /* Matrices: rows, columns and triangles of the last two axes of an array. */
 #include "lower/linalg/matrices.h"
 
+#include "base/bytes.h"
 #include "lower/elementwise/arithmetic.h"
 #include "onnx/facts/schema.h"
 
@@ -22,7 +23,7 @@ Dim size_along(const Value *matrix, int64_t axis) { return matrix->type.dims[axi
 
 Type resized(Lowering *l, Type type, int64_t axis, Dim size) {
   Dim dims[MAX_RANK];
-  memcpy(dims, type.dims, type.rank * sizeof *dims);
+  copy_bytes(dims, type.dims, type.rank * sizeof *dims);
   dims[axis_number(l, type, axis)] = size;
   return type_make(l->context, type.dtype, dims, type.rank);
 }

@@ -1,4 +1,5 @@
 /* reduce: several arrays folded along axes by any computation on scalars, element after element from the front. */
+#include "base/bytes.h"
 #include "lower/control/loops.h"
 #include "lower/control/scan_axis.h"
 #include "lower/reduce/scalar_body.h"
@@ -26,7 +27,7 @@ static Value *folded_axis_first(Lowering *l, Value *value, const Fold *fold, Typ
     if (!folded[i]) order[rank++] = i;
   }
   dims[0] = fold->size;
-  if (kept.rank) memcpy(dims + 1, kept.dims, kept.rank * sizeof *dims);
+  copy_bytes(dims + 1, kept.dims, kept.rank * sizeof *dims);
   return reshape_to(l, transpose_by(l, value, order), dims, kept.rank + 1);
 }
 

@@ -5,6 +5,7 @@
  */
 #include <math.h>
 
+#include "base/bytes.h"
 #include "lower/lower.h"
 #include "onnx/facts/schema.h"
 
@@ -83,7 +84,7 @@ static Value *one_last_axis(Lowering *l, Value *value, const int64_t *axes, size
       if (last[i]) size = dim_multiply(l->context, size, value->type.dims[i]);
     }
   }
-  if (kept.rank) memcpy(dims, kept.dims, kept.rank * sizeof *dims);
+  copy_bytes(dims, kept.dims, kept.rank * sizeof *dims);
   dims[kept.rank] = size;
   return reshape_to(l, transpose_by(l, value, order), dims, kept.rank + 1);
 }
@@ -219,7 +220,7 @@ static Value *reduce_bits(Lowering *l, Op op, Value *value, const int64_t *axes,
   int64_t last = value->type.rank;
   require(l->context, value->type.rank < MAX_RANK && bits >= 8 && bits <= 64);
   Dim dims[MAX_RANK];
-  if (value->type.rank) memcpy(dims, value->type.dims, value->type.rank * sizeof *dims);
+  copy_bytes(dims, value->type.dims, value->type.rank * sizeof *dims);
   dims[last] = dim_of(bits);
   Type planes = type_make(l->context, DTYPE_UINT64, dims, (uint32_t)last + 1);
   Value *words = unsqueeze_at(l, cast_to(l, value, DTYPE_UINT64), &last, 1);

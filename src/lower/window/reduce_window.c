@@ -1,5 +1,6 @@
 /* Window reductions. Windows reduce one axis after another: every reduction here is associative, as XLA demands. */
 #include "lower/window/reduce_window.h"
+#include "base/bytes.h"
 #include "lower/reduce/scalar_body.h"
 #include "lower/window/pooling.h"
 
@@ -82,7 +83,7 @@ static void fold_axis(Lowering *l, const Jaxpr *body, Value **values, size_t cou
     }
     apply_scalar_body(l, HERE, body, consts, arguments, 2 * count, folded);
   }
-  memcpy(values, folded, count * sizeof *values);
+  copy_bytes(values, folded, count * sizeof *values);
 }
 
 static WindowAxis *copy_windows(Lowering *l, const WindowAxis *axes, uint32_t rank) {
@@ -92,7 +93,7 @@ static WindowAxis *copy_windows(Lowering *l, const WindowAxis *axes, uint32_t ra
 /* Does the only operand's initial value change nothing? Then it need not be folded in. */
 static bool starts_from_identity(Lowering *l, Op op, DType dtype) {
   const Tensor *initial = input_literal(l, 1), *identity = reduction_identity(l, op, dtype);
-  return initial && initial->size == identity->size && memcmp(initial->data, identity->data, identity->size) == 0;
+  return initial && initial->size == identity->size && same_bytes(initial->data, identity->data, identity->size);
 }
 
 /* Windows that start from the reduction's identity. */

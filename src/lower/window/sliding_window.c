@@ -1,6 +1,7 @@
 /* Sliding windows: padding, spreading, and views of the windows as arrays. */
 #include "lower/window/sliding_window.h"
 
+#include "base/bytes.h"
 #include "lower/data/padding.h"
 
 const int64_t *read_window_ints(Lowering *l, const char *name, size_t count) {
@@ -143,8 +144,8 @@ void set_auto_pad(Node *node, AutoPad kind) {
 
 Value *pad_edges(Lowering *l, Value *value, const Dim *low, const Dim *high, Value *fill) {
   Padding padding = {.rank = value->type.rank};
-  memcpy(padding.low, low, padding.rank * sizeof *low);
-  memcpy(padding.high, high, padding.rank * sizeof *high);
+  copy_bytes(padding.low, low, padding.rank * sizeof *low);
+  copy_bytes(padding.high, high, padding.rank * sizeof *high);
   return pad_array(l, value, padding, NULL, fill);
 }
 

@@ -1,6 +1,7 @@
 /* Evaluate: element by element, with NumPy's broadcasting. */
 #include <math.h>
 
+#include "base/bytes.h"
 #include "onnx/evaluate/evaluate.h"
 #include "onnx/facts/schema.h"
 #include "types/numbers.h"
@@ -20,7 +21,7 @@ static Element load(DType dtype, const void *data) {
 
 static void store(DType dtype, void *data, Element element) {
   uint64_t bits = dtype_is_float(dtype) ? number_encode(dtype, element.real) : (uint64_t)element.integer;
-  memcpy(data, &bits, dtype_bits(dtype) / 8);
+  copy_bytes(data, &bits, dtype_bits(dtype) / 8);
 }
 
 /* The integer as the type holds it: cut to its width, its sign extended. */
@@ -331,7 +332,7 @@ static const Tensor *evaluate_where(const Evaluation *evaluation) {
   Walk walk = {.rank = rank, .dims = dims};
   do {
     int taken = ((const char *)operands[0]->data)[offsets[0]] ? 1 : 2;
-    memcpy(to, (const char *)operands[taken]->data + (size_t)offsets[taken] * width, width);
+    copy_bytes(to, (const char *)operands[taken]->data + (size_t)offsets[taken] * width, width);
     to += width;
   } while (walk_next(&walk, 3, (const int64_t (*)[2 * MAX_RANK]) strides, offsets));
   return result;

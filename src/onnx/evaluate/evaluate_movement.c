@@ -1,4 +1,5 @@
 /* Evaluate: elements moved, none computed. */
+#include "base/bytes.h"
 #include "onnx/evaluate/evaluate.h"
 #include "types/moved.h"
 #include "types/numbers.h"
@@ -189,7 +190,7 @@ static const Tensor *evaluate_slice(const Evaluation *evaluation) {
   if (stepped && !tensor_ints(stepped, steps, MAX_RANK, &step_count)) return NULL;
   if (end_count != count || axis_count != count || step_count != count) return NULL;
   plain_strides(x->dims, x->rank, strides);
-  if (x->rank) memcpy(dims, x->dims, x->rank * sizeof *dims);
+  copy_bytes(dims, x->dims, x->rank * sizeof *dims);
   for (size_t i = 0; i < count; i++) {
     int64_t axis = evaluate_axis(axes[i], x->rank), first;
     if (axis < 0 || !slice_axis(x->dims[axis], starts[i], ends[i], steps[i], &first, &dims[axis])) return NULL;
@@ -214,7 +215,7 @@ static const Tensor *evaluate_concat(const Evaluation *evaluation) {
   if (!x) return NULL;
   int64_t axis = evaluate_axis(node_int_or(evaluation->node, "axis", 0), x->rank);
   if (axis < 0) return NULL;
-  if (x->rank) memcpy(dims, x->dims, x->rank * sizeof *dims);
+  copy_bytes(dims, x->dims, x->rank * sizeof *dims);
   for (size_t k = 1; k < evaluation->input_count; k++) {
     const Tensor *piece = evaluate_input(evaluation, k);
     if (!piece || piece->dtype != x->dtype || piece->rank != x->rank) return NULL;
@@ -230,7 +231,7 @@ static const Tensor *evaluate_concat(const Evaluation *evaluation) {
     const Tensor *piece = evaluate_input(evaluation, k);
     size_t part = piece->size / blocks;
     for (size_t b = 0; part && b < blocks; b++) {
-      memcpy(result_data(result) + b * block + at, (const char *)piece->data + b * part, part);
+      copy_bytes(result_data(result) + b * block + at, (const char *)piece->data + b * part, part);
     }
     at += part;
   }
@@ -256,7 +257,7 @@ static const Tensor *evaluate_gather(const Evaluation *evaluation) {
     for (int64_t i = 0; i < tensor_count(indices); i++) {
       int64_t index = evaluate_axis(tensor_int_at(indices, i), (size_t)x->dims[axis]);
       if (index < 0) return NULL;
-      memcpy(to, (const char *)x->data + (b * (size_t)x->dims[axis] + (size_t)index) * part, part);
+      copy_bytes(to, (const char *)x->data + (b * (size_t)x->dims[axis] + (size_t)index) * part, part);
       to += part;
     }
   }
@@ -284,7 +285,7 @@ static const Tensor *evaluate_gather_elements(const Evaluation *evaluation) {
     int64_t index = evaluate_axis(tensor_int_at(indices, at), (size_t)x->dims[axis]);
     if (index < 0) return NULL;
     size_t from = (size_t)(offset[0] + index * strides[axis]);
-    memcpy(result_data(result) + (size_t)at * width, (const char *)x->data + from * width, width);
+    copy_bytes(result_data(result) + (size_t)at * width, (const char *)x->data + from * width, width);
     at++;
   } while (walk_next(&walk, 1, (const int64_t (*)[2 * MAX_RANK]) steps, offset));
   return result;
@@ -308,14 +309,15 @@ static const Tensor *evaluate_pad(const Evaluation *evaluation) {
   Tensor *result = evaluate_result(evaluation, x->dtype, dims, x->rank);
   if (!result || result->size == 0) return result;
   size_t width = tensor_width(x);
-  for (size_t at = 0; fill && at < result->size; at += width) memcpy(result_data(result) + at, fill->data, width);
+  for (size_t at = 0; fill && at < result->size; at += width) copy_bytes(result_data(result) + at, fill->data, width);
   if (x->size == 0) return result;
   plain_strides(x->dims, x->rank, strides[0]);
   plain_strides(result->dims, result->rank, strides[1]);
   for (uint32_t i = 0; i < x->rank; i++) offsets[1] += amounts[i] * strides[1][i];
   Walk walk = {.rank = x->rank, .dims = x->dims};
   do {
-    memcpy(result_data(result) + (size_t)offsets[1] * width, (const char *)x->data + (size_t)offsets[0] * width, width);
+    copy_bytes(result_data(result) + (size_t)offsets[1] * width, (const char *)x->data + (size_t)offsets[0] * width,
+               width);
   } while (walk_next(&walk, 2, (const int64_t (*)[2 * MAX_RANK]) strides, offsets));
   return result;
 }
@@ -334,7 +336,7 @@ static const Tensor *evaluate_trilu(const Evaluation *evaluation) {
   for (int64_t i = 0; i < tensor_count(x); i++) {
     int64_t row = i / columns % rows, column = i % columns;
     if (upper ? column - row < k : column - row > k) continue;
-    memcpy(result_data(result) + (size_t)i * width, (const char *)x->data + (size_t)i * width, width);
+    copy_bytes(result_data(result) + (size_t)i * width, (const char *)x->data + (size_t)i * width, width);
   }
   return result;
 }
@@ -351,7 +353,7 @@ static const Tensor *evaluate_constant_of_shape(const Evaluation *evaluation) {
   if (value && (dtype_bits(value->dtype) < 8 || value->size != tensor_width(value))) return NULL;
   Tensor *result = evaluate_result(evaluation, value ? value->dtype : DTYPE_FLOAT32, dims, rank);
   for (size_t at = 0; result && value && at < result->size; at += value->size) {
-    memcpy(result_data(result) + at, value->data, value->size);
+    copy_bytes(result_data(result) + at, value->data, value->size);
   }
   return result;
 }
@@ -371,7 +373,7 @@ static const Tensor *evaluate_range(const Evaluation *evaluation) {
   Tensor *result = evaluate_result(evaluation, evaluation->inputs[0]->dtype, &length, 1);
   for (int64_t i = 0; result && i < length; i++) {
     int64_t number = start + i * step;
-    memcpy(result_data(result) + (size_t)i * tensor_width(result), &number, tensor_width(result));
+    copy_bytes(result_data(result) + (size_t)i * tensor_width(result), &number, tensor_width(result));
   }
   return result;
 }

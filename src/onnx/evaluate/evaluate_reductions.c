@@ -1,6 +1,7 @@
 /* Evaluate: reductions and running sums. Floats accumulate in double and are rounded at the end. */
 #include <math.h>
 
+#include "base/bytes.h"
 #include "onnx/evaluate/evaluate.h"
 #include "types/numbers.h"
 
@@ -39,7 +40,7 @@ static bool reduced_axes(const Evaluation *evaluation, size_t rank, bool *reduce
   } else if (attribute) {
     if (attribute->kind != ATTRIBUTE_INTS || attribute->count > MAX_RANK) return false;
     count = attribute->count;
-    memcpy(axes, attribute->integers, count * sizeof *axes);
+    copy_bytes(axes, attribute->integers, count * sizeof *axes);
   }
   bool all = count == 0 && node_int_or(evaluation->node, "noop_with_empty_axes", 0) == 0;
   for (size_t i = 0; i < rank; i++) reduced[i] = all;
@@ -77,7 +78,7 @@ static bool finish(const Accumulator *from, Reduction reduction, DType dtype, vo
   } else {
     bits = dtype_is_float(dtype) ? number_encode(dtype, from->real) : (uint64_t)from->integer;
   }
-  memcpy(element, &bits, dtype_bits(dtype) / 8);
+  copy_bytes(element, &bits, dtype_bits(dtype) / 8);
   return true;
 }
 

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 
+#include "base/bytes.h"
 #include "onnx/file/external.h"
 #include "types/moved.h"
 
@@ -130,7 +131,7 @@ static void hash_piece(const void *bytes, size_t size, void *data) {
   Hashing *hashing = data;
   for (const char *at = bytes; size;) {
     size_t step = size < BLOCK - hashing->filled ? size : BLOCK - hashing->filled;
-    memcpy(hashing->block + hashing->filled, at, step);
+    copy_bytes(hashing->block + hashing->filled, at, step);
     hashing->filled += step;
     at += step;
     size -= step;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "onnx/facts/schema_fields.h"
 
 int typed_field(DType dtype) {
@@ -154,7 +155,7 @@ size_t elements_next(Elements *elements, unsigned char *bytes, size_t room) {
   while (filled < room) {
     if (!elements->ready_size && !refill(elements)) break;
     size_t size = elements->ready_size < room - filled ? elements->ready_size : room - filled;
-    if (size) memcpy(bytes + filled, elements->ready, size);
+    copy_bytes(bytes + filled, elements->ready, size);
     elements->ready += size;
     elements->ready_size -= size;
     filled += size;

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
+
 enum { CHUNK = 256 * 1024, BORROW = 2048 /* byte strings of this size or more are not copied */ };
 
 void encoder_init(Encoder *encoder, Context *context) { *encoder = (Encoder){.context = context}; }
@@ -64,7 +66,7 @@ void put_verbatim(Encoder *encoder, const void *data, size_t size) {
   if (size >= BORROW) {
     borrow(encoder, (Segment){.data = data, .size = size});
   } else if (size) {
-    memcpy(prepend(encoder, size), data, size);
+    copy_bytes(prepend(encoder, size), data, size);
   }
 }
 
@@ -81,7 +83,7 @@ void put_bytes(Encoder *encoder, int field, const void *data, size_t size) {
 /* Text is always copied: it may lie in a buffer that the caller reuses. */
 void put_text(Encoder *encoder, int field, const char *text) {
   size_t size = strlen(text);
-  memcpy(put_head(encoder, field, WIRE_BYTES, size, size), text, size);
+  copy_bytes(put_head(encoder, field, WIRE_BYTES, size, size), text, size);
 }
 
 void put_int(Encoder *encoder, int field, int64_t value) { put_head(encoder, field, WIRE_VARINT, (uint64_t)value, 0); }

@@ -3,13 +3,14 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "onnx/facts/schema_fields.h"
 #include "onnx/file/wire.h"
 
 enum { DEEPEST_GRAPH = 64, MOST_FILES = 1024 };
 
 static bool is_text(const Field *field, const char *text) {
-  return field->size == strlen(text) && memcmp(field->data, text, field->size) == 0;
+  return field->size == strlen(text) && same_bytes(field->data, text, field->size);
 }
 
 /* A decimal number; one that is none, or too large, is taken for 0. */
@@ -42,7 +43,7 @@ static void read_entry(Wire entry, Place *place) {
 static bool is_ours(const Field *location) {
   static const char ending[] = "." DATA_ENDING;
   size_t length = sizeof ending - 1;
-  return location->size > length && memcmp(location->data + location->size - length, ending, length) == 0;
+  return location->size > length && same_bytes(location->data + location->size - length, ending, length);
 }
 
 static void note_tensor(Wire tensor, CompanionList *found) {
@@ -50,7 +51,7 @@ static void note_tensor(Wire tensor, CompanionList *found) {
   for (Field field; wire_next(&tensor, &field);) {
     if (field.key == AS_BYTES(FIELD_TENSOR_EXTERNAL_DATA)) read_entry(wire_inside(&tensor, &field), &place);
   }
-  if (!is_ours(&place.location) || memchr(place.location.data, '\0', place.location.size)) return;
+  if (!is_ours(&place.location) || find_letter(place.location.data, '\0', place.location.size)) return;
   Str name = str_intern_sized(tensor.context, (const char *)place.location.data, place.location.size);
   uint64_t end = number_of(&place.offset) + number_of(&place.length);
   for (size_t i = 0; i < found->count; i++) {
@@ -103,7 +104,7 @@ uint64_t content_hash(uint64_t seed, const void *bytes, size_t size) {
   for (size_t left = size; left;) {
     size_t step = left < sizeof words ? left : sizeof words;
     if (step < sizeof words) memset(words, 0, sizeof words);
-    memcpy(words, at, step);
+    copy_bytes(words, at, step);
     for (int i = 0; i < LANES; i++) {
       lanes[i] = (lanes[i] ^ words[i]) * prime;
       lanes[i] ^= lanes[i] >> 29;

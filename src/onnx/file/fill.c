@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/beneath.h"
+#include "base/bytes.h"
 #include "onnx/facts/schema_fields.h"
 #include "onnx/file/data_files.h"
 #include "onnx/file/external.h"
@@ -125,8 +126,7 @@ static void add_shape(Builder *out, const int64_t *dims, uint32_t rank) {
 }
 
 static bool same_shape(const Tensor *tensor, const Weight *weight) {
-  return tensor->rank == weight->rank &&
-         (!tensor->rank || memcmp(tensor->dims, weight->dims, tensor->rank * sizeof *tensor->dims) == 0);
+  return tensor->rank == weight->rank && same_bytes(tensor->dims, weight->dims, tensor->rank * sizeof *tensor->dims);
 }
 
 static void note_trouble(Filling *filling, const Place *place, Str key) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "onnx/facts/schema_fields.h"
 
 enum { MAX_MESSAGE_DEPTH = 256 };
@@ -139,7 +140,7 @@ Entry read_entry(const Wire *wire, const Field *field) {
 
 bool is_key(const Entry *entry, const char *key) {
   size_t length = strlen(key);
-  return entry->key.size == length && memcmp(entry->key.data, key, length) == 0;
+  return entry->key.size == length && same_bytes(entry->key.data, key, length);
 }
 
 void add_varint(Builder *out, uint64_t value) {
@@ -227,7 +228,7 @@ Rewritten messages_edit(MessageEditor *editor) {
   Encoder encoder;
   encoder_init(&encoder, editor->context);
   if (editor->edits.count) {
-    qsort(editor->edits.items, editor->edits.count, sizeof *editor->edits.items, by_position);
+    sort_items(editor->edits.items, editor->edits.count, sizeof *editor->edits.items, by_position);
   }
   put_edited(editor, &encoder, whole_message(editor));
   result.segments = encoder_finish(&encoder, &result.count);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "onnx/file/external.h"
 #include "onnx/file/message_edit.h"
@@ -23,7 +24,7 @@ static Labelling *labelling(const MessageEditor *editor) { return editor->data; 
 
 static bool begins_with(const char *key, size_t length, const char *prefix) {
   size_t size = strlen(prefix);
-  return length >= size && memcmp(key, prefix, size) == 0;
+  return length >= size && same_bytes(key, prefix, size);
 }
 
 static bool is_ours(const char *key, size_t length) {
@@ -86,7 +87,7 @@ static Signed read_signature(Wire message) {
       found.ir_version = field;
       found.end = message.at;
     } else if (field.key == AS_BYTES(FIELD_MODEL_PRODUCER_NAME)) {
-      found.ours = field.size == strlen(PRODUCER) && memcmp(field.data, PRODUCER, field.size) == 0;
+      found.ours = field.size == strlen(PRODUCER) && same_bytes(field.data, PRODUCER, field.size);
     } else if (field.key == AS_BYTES(FIELD_MODEL_OPSET_IMPORT)) {
       read_opset(wire_inside(&message, &field), &found.opset);
     }
@@ -515,8 +516,8 @@ void model_unfold(Model *model, size_t limit) {
     for (size_t k = 0; k < FULL_KEYS; k++) unfolding.keys[k] = str_intern(model->context, full_keys[k]);
     unfolding.reference = str_intern(model->context, METADATA_REFERENCE);
     model_each_graph(model, unfold_graph, &unfolding);
-    memmove(&model->metadata.items[i], &model->metadata.items[i + 1],
-            (model->metadata.count - i - 1) * sizeof *model->metadata.items);
+    move_bytes(&model->metadata.items[i], &model->metadata.items[i + 1],
+               (model->metadata.count - i - 1) * sizeof *model->metadata.items);
     model->metadata.count--;
     return;
   }

@@ -2,6 +2,7 @@
  * a node is made; a value must be defined before it is used, as ONNX demands. */
 #include "onnx/file/model_text.h"
 
+#include "base/bytes.h"
 #include "base/scanner.h"
 #include "onnx/file/print.h"
 #include "onnx/file/read.h"
@@ -329,7 +330,7 @@ static void attributes(Reader *reader, Attributes *list, const Scope *scope) {
 typedef ARRAY(Metadata) Entries;
 
 static const char *line_end(const Scanner *scan, const char *at) {
-  const char *stop = memchr(at, '\n', (size_t)(scan->end - at));
+  const char *stop = find_letter(at, '\n', (size_t)(scan->end - at));
   return stop ? stop : scan->end;
 }
 

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/spelling.h"
 #include "onnx/file/metadata_keys.h"
 #include "onnx/file/read.h"
@@ -142,7 +143,7 @@ static void print_element(Builder *out, DType dtype, const unsigned char *bytes)
     double d;
   } as;
   size_t width = dtype_bits(dtype) / 8;
-  memcpy(&as, bytes, width < sizeof as ? width : sizeof as);
+  copy_bytes(&as, bytes, width < sizeof as ? width : sizeof as);
   switch (dtype) {
     case DTYPE_INT8: builder_format(out, "%d", as.i8); break;
     case DTYPE_INT16: builder_format(out, "%d", as.i16); break;
@@ -320,7 +321,7 @@ static void print_comment(Printer *printer, Str key, const char *text, size_t le
   spell_text(out, SPELL_TERMINAL, key, str_length(key));
   builder_add(out, " =");
   const char *line = text, *end = text + length;
-  const char *first_break = memchr(text, '\n', length);
+  const char *first_break = find_letter(text, '\n', length);
   if (first_break == NULL) {
     builder_add(out, " ");
     spell_text(out, SPELL_TERMINAL, text, length);
@@ -328,7 +329,7 @@ static void print_comment(Printer *printer, Str key, const char *text, size_t le
     return;
   }
   while (line <= end) {
-    const char *stop = line < end ? memchr(line, '\n', (size_t)(end - line)) : NULL;
+    const char *stop = line < end ? find_letter(line, '\n', (size_t)(end - line)) : NULL;
     if (!stop) stop = end;
     builder_add(out, "\n");
     indent(printer);

@@ -2,6 +2,7 @@
  * entry up. */
 #include "onnx/file/provenance_write.h"
 
+#include "base/bytes.h"
 #include "onnx/facts/schema_fields.h"
 #include "onnx/file/metadata_keys.h"
 #include "provenance/ledger.h"
@@ -145,7 +146,7 @@ static uint32_t add_origin(ProvenanceWriter *writer, const Origin *origin, const
     for (const Trace *trace = site->trace; trace; trace = trace->outer) {
       Str line = frame_traceback_line(writer->provenance, trace->frame->plain);
       /* A name with a line end in it: only the whole text tells how it will be read. */
-      if (memchr(line, '\n', str_length(line))) return add_merged_origin(writer, origin, NULL);
+      if (find_letter(line, '\n', str_length(line))) return add_merged_origin(writer, origin, NULL);
       array_push(writer->context, &writer->lines, line);
     }
   }

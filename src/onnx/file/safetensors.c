@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/bytes.h"
 #include "base/json.h"
 
 #define ENDING ".safetensors"
@@ -147,7 +148,7 @@ static void check_places(const Reader *reader, size_t first, uint64_t data_size)
   size_t count = checkpoint->weights.count - first;
   const Weight **order = arena_new_array(&checkpoint->context->arena, count, const Weight *);
   for (size_t i = 0; i < count; i++) order[i] = &checkpoint->weights.items[first + i];
-  if (count) qsort(order, count, sizeof *order, by_offset);
+  sort_items(order, count, sizeof *order, by_offset);
   uint64_t end = 0;
   for (size_t i = 0; i < count; i++) {
     if (order[i]->offset < end) fail_weight(reader, order[i], "overlaps another tensor");

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "onnx/facts/schema_fields.h"
 #include "onnx/file/message_edit.h"
 
@@ -261,11 +262,11 @@ Sidecar *sidecar_read(Context *context, const void *bytes, size_t size) {
   Field field;
   uint64_t before = 0;
   bool headed = size > 2 + strlen(HEADING) && start[0] == AS_BYTES(FIELD_HEADING) && start[1] == strlen(HEADING) &&
-                memcmp(start + 2, HEADING, strlen(HEADING)) == 0;
+                same_bytes(start + 2, HEADING, strlen(HEADING));
   if (!headed) fail(context, ERROR_FORMAT, "not a sidecar that j2o split wrote: its first line is another");
   while (wire_next(&wire, &field)) {
     if (field.key == AS_BYTES(FIELD_IDENTITY) && field.size == SHA256_TEXT - 1) {
-      memcpy(sidecar->identity, field.data, field.size);
+      copy_bytes(sidecar->identity, field.data, field.size);
     } else if (field.key == AS_BYTES(FIELD_INSERTION)) {
       Insertion insertion = read_insertion(wire_inside(&wire, &field), before);
       before = insertion.message;

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <stdio.h>
 
+#include "base/bytes.h"
 #include "onnx/graph/graph.h"
 
 typedef struct Namer {
@@ -47,8 +48,8 @@ static Str numbered(Namer *namer, Str base, size_t number) {
   size_t length = str_length(base), tail = (size_t)(digits + sizeof digits - at);
   char small[256];
   char *text = length + tail <= sizeof small ? small : arena_alloc(&namer->context->arena, length + tail);
-  memcpy(text, base, length);
-  memcpy(text + length, at, tail);
+  copy_bytes(text, base, length);
+  copy_bytes(text + length, at, tail);
   return str_intern_sized(namer->context, text, length + tail);
 }
 

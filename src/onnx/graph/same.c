@@ -1,13 +1,15 @@
 /* Equality of tensors and attributes. */
 #include "onnx/graph/same.h"
 
+#include "base/bytes.h"
+
 bool same_tensor(const Tensor *a, const Tensor *b) {
   if (a == b) return true;
   if (a->dtype != b->dtype || a->rank != b->rank || a->size != b->size || a->name != b->name) return false;
-  if (a->rank && memcmp(a->dims, b->dims, a->rank * sizeof *a->dims) != 0) return false;
+  if (!same_bytes(a->dims, b->dims, a->rank * sizeof *a->dims)) return false;
   if (a->size == 0) return true;
   if (!a->data || !b->data) return false; /* also of moved ones: what is moved alike was one node's before */
-  return a->data == b->data || (a->size <= LARGEST_COMPARED && memcmp(a->data, b->data, a->size) == 0);
+  return a->data == b->data || (a->size <= LARGEST_COMPARED && same_bytes(a->data, b->data, a->size));
 }
 
 /* Large tensors by samples: weights that differ do so nearly everywhere, and what looks alike is compared anyway. */
@@ -51,8 +53,6 @@ uint64_t attributes_hash(const Node *node, TensorHash *hash_tensor) {
   for (size_t i = 0; i < node->attributes.count; i++) sum += attribute_hash(&node->attributes.items[i], hash_tensor);
   return sum;
 }
-
-static bool same_bytes(const void *a, const void *b, size_t size) { return size == 0 || memcmp(a, b, size) == 0; }
 
 bool same_attribute(const Attribute *a, const Attribute *b) {
   if (a->kind != b->kind || a->reference != b->reference) return false;

@@ -1,4 +1,5 @@
 /* The verifier: arity, attributes and element types of a node, as the operator's version in force says. */
+#include "base/bytes.h"
 #include "onnx/facts/schema_fields.h"
 #include "onnx/graph/verify_node.h"
 
@@ -46,7 +47,7 @@ static const char *kind_name(char letter) {
 }
 
 static bool is_named(const Attribute *attribute, const AttributeFact *fact) {
-  return str_length(attribute->name) == fact->length && memcmp(attribute->name, fact->name, fact->length) == 0;
+  return str_length(attribute->name) == fact->length && same_bytes(attribute->name, fact->name, fact->length);
 }
 
 static const Attribute *given(const Node *node, const AttributeFact *fact) {

@@ -4,6 +4,7 @@
  * symbolic or not known agrees with every size.
  */
 #include "onnx/graph/verify_shapes.h"
+#include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "types/numbers.h"
 
@@ -166,7 +167,7 @@ bool verify_axes(Verification *verification, const Node *node, const Ints *axes,
 /* The shape grows by what broadcasts against it; false when something does not. */
 bool shape_broadcast(Shape *shape, const Dim *dims, uint32_t rank) {
   while (shape->rank < rank) {
-    memmove(shape->dims + 1, shape->dims, shape->rank++ * sizeof *shape->dims);
+    move_bytes(shape->dims + 1, shape->dims, shape->rank++ * sizeof *shape->dims);
     shape->dims[0] = dim_of(1);
   }
   for (uint32_t i = 0; i < rank; i++) {

@@ -2,6 +2,7 @@
  *
  * Indices are made safe when they are used; those that come from an ArgMax, a remainder or a Clip, or whose type is too
  * small to be out of bounds, are safe already. */
+#include "base/bytes.h"
 #include "passes/analysis/bounds.h"
 #include "passes/rewrite.h"
 
@@ -45,7 +46,7 @@ static void decide_comparison(Rewriter *rewriter, Node *node) {
   Arena *arena = &rewriter->context->arena;
   Tensor *tensor = arena_new(arena, Tensor);
   char *data = arena_new_array(arena, (size_t)count, char);
-  memset(data, outcome == ALWAYS, (size_t)count);
+  fill_bytes(data, outcome == ALWAYS, (size_t)count);
   int64_t *dims = arena_new_array(arena, value->type.rank, int64_t);
   for (uint32_t i = 0; i < value->type.rank; i++) dims[i] = value->type.dims[i].constant;
   *tensor = (Tensor){.dtype = DTYPE_BOOL, .rank = value->type.rank, .dims = dims, .data = data, .size = (size_t)count};

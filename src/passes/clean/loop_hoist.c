@@ -3,6 +3,7 @@
  * What depends on nothing inside Loop or Scan is computed once, before it. And where every step of a Scan multiplies
  * its slice of an input by the same matrix, as recurrent layers do, the slices of all steps are multiplied at once: one
  * large MatMul in place of many small ones. */
+#include "base/bytes.h"
 #include "passes/passes.h"
 
 static bool is_loop(const Node *node) { return node && node_has(node, LOOPS); }
@@ -94,7 +95,7 @@ static void multiply_before(Node *scan, Node *product, Value *all) {
   const Attribute *directions = node_attribute(scan, "scan_input_directions");
   if (!directions) return;
   int64_t *longer = arena_new_array(&model->context->arena, directions->count + 1, int64_t);
-  memcpy(longer, directions->integers, directions->count * sizeof *longer);
+  copy_bytes(longer, directions->integers, directions->count * sizeof *longer);
   longer[directions->count] = longer[0]; /* a scan runs one way */
   node_set_ints(scan, "scan_input_directions", longer, directions->count + 1);
 }

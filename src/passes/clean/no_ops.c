@@ -5,6 +5,7 @@
  */
 #include <math.h>
 
+#include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/analysis/positions.h"
 #include "passes/passes.h"
@@ -213,7 +214,7 @@ static bool reshape_numbers(Type from, Type to, int64_t *numbers) {
 
 static bool same_numbers(const Tensor *tensor, const int64_t *numbers, size_t count) {
   return tensor && tensor->dtype == DTYPE_INT64 && tensor->size == count * sizeof *numbers &&
-         (count == 0 || memcmp(tensor->data, numbers, tensor->size) == 0);
+         same_bytes(tensor->data, numbers, tensor->size);
 }
 
 /* Is one shape the other with axes of size 1 put in? axes receives which. */
@@ -381,10 +382,10 @@ static bool uniform_bits(const Value *value, uint64_t *bits) {
   if (width > sizeof *bits || dtype_bits(tensor->dtype) < 8 || tensor->size % width) return false;
   tensor_ready(tensor);
   *bits = 0;
-  memcpy(bits, tensor->data, width);
+  copy_bytes(bits, tensor->data, width);
   const char *data = tensor->data;
   for (size_t at = width; at < tensor->size; at += width) {
-    if (memcmp(data, data + at, width) != 0) return false;
+    if (!same_bytes(data, data + at, width)) return false;
   }
   return true;
 }

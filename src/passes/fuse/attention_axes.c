@@ -5,6 +5,7 @@
  * for: from the queries through both products to the result. Axes of size 1 stand for nothing. */
 #include <math.h>
 
+#include "base/bytes.h"
 #include "passes/fuse/attention.h"
 
 typedef enum Part { BATCH, QUERY, HEAD, GROUP, FEATURE, KEY, PART_COUNT } Part;
@@ -108,7 +109,7 @@ static Axes make_axes(const Grouped *grouped, const int *wanted) {
 #define AXES(grouped, ...) make_axes((grouped), (const int[]){__VA_ARGS__, PART_COUNT})
 
 static bool same_axis(const Axes *a, uint32_t i, const Axes *b, uint32_t k) {
-  return a->count[i] == b->count[k] && memcmp(a->parts[i], b->parts[k], a->count[i] * sizeof(Part)) == 0;
+  return a->count[i] == b->count[k] && same_bytes(a->parts[i], b->parts[k], a->count[i] * sizeof(Part));
 }
 
 static bool same_axes(const Axes *a, Axes b) {

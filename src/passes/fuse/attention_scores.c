@@ -6,6 +6,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/analysis/masks.h"
 #include "passes/fuse/attention.h"
@@ -127,7 +128,7 @@ Value *features_last(Match *match, Value *value) {
   const Attribute *given = transpose && node_is(transpose, OP_Transpose) ? node_attribute(transpose, "perm") : NULL;
   bool is_same = true;
   if (given && given->count == rank) {
-    memcpy(order, given->integers, rank * sizeof *order);
+    copy_bytes(order, given->integers, rank * sizeof *order);
     match_take(match, value, OP_Transpose);
     value = node_input(transpose, 0);
   } else {

@@ -6,6 +6,7 @@
  */
 #include <math.h>
 
+#include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/pattern.h"
 #include "types/moved.h"
@@ -140,7 +141,7 @@ static bool store(Tensor *tensor, int64_t at, double number) {
   size_t width = dtype_bytes(tensor->dtype, 1);
   uint64_t bits = number_encode(tensor->dtype, number);
   char *place = (char *)(uintptr_t)tensor->data + (size_t)at * width;
-  memcpy(place, &bits, width);
+  copy_bytes(place, &bits, width);
   return isfinite(number_decode(tensor->dtype, place));
 }
 

@@ -9,6 +9,7 @@
  */
 #include <math.h>
 
+#include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/layout/permute_axes.h"
 #include "passes/pattern.h"
@@ -48,7 +49,7 @@ static bool reduces_alike(const Node *a, const Node *b, bool axes[MAX_RANK]) {
   bool others[MAX_RANK];
   if (!reduced_axes(a, axes) || !reduced_axes(b, others)) return false;
   Type type = node_input(a, 0)->type;
-  return type_same_shape(type, node_input(b, 0)->type) && memcmp(axes, others, type.rank * sizeof *axes) == 0;
+  return type_same_shape(type, node_input(b, 0)->type) && same_bytes(axes, others, type.rank * sizeof *axes);
 }
 
 /* All axes but the first and this one? */
@@ -113,7 +114,7 @@ static bool varies_by_channel_alone(const Tensor *tensor, int64_t inner, int64_t
   const char *data = tensor->data;
   for (size_t i = 0; i < count; i++) {
     size_t first = i / (size_t)inner % (size_t)channels * (size_t)inner;
-    if (memcmp(data + i * width, data + first * width, width) != 0) return false;
+    if (!same_bytes(data + i * width, data + first * width, width)) return false;
   }
   return true;
 }
@@ -142,7 +143,7 @@ static Value *channel_vector(Match *match, Value *value, const Grouping *groupin
   vector->size = (size_t)along * width;
   char *data = arena_new_array(&context->arena, vector->size, char);
   for (int64_t i = 0; i < along; i++) {
-    memcpy(data + (size_t)i * width, (const char *)tensor->data + (size_t)(i * inner) * width, width);
+    copy_bytes(data + (size_t)i * width, (const char *)tensor->data + (size_t)(i * inner) * width, width);
   }
   vector->data = data;
   return rewrite_constant(match->rewriter, match->root, vector, value->origin);
@@ -155,7 +156,7 @@ static Value *uniform_vector(Match *match, int64_t channels, double number) {
   if (!tensor) return NULL;
   uint64_t bits = number_encode(tensor->dtype, number);
   size_t width = dtype_bytes(tensor->dtype, 1);
-  for (size_t at = 0; at < tensor->size; at += width) memcpy((char *)(uintptr_t)tensor->data + at, &bits, width);
+  for (size_t at = 0; at < tensor->size; at += width) copy_bytes((char *)(uintptr_t)tensor->data + at, &bits, width);
   return match_constant(match, tensor);
 }
 

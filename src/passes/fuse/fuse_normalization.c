@@ -5,6 +5,7 @@
  */
 #include <math.h>
 
+#include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/pattern.h"
 #include "target/target.h"
@@ -47,7 +48,7 @@ static int64_t first_axis(const Match *match) {
   if (!is_reduced_shape(match->values[VARIANCE]->type, type, axes)) return -1;
   if (match->values[MEAN_OF_X]) {
     if (!reduced_axes(match->values[MEAN_OF_X]->producer, others)) return -1;
-    if (memcmp(axes, others, type.rank * sizeof *axes) != 0) return -1;
+    if (!same_bytes(axes, others, type.rank * sizeof *axes)) return -1;
     if (!is_reduced_shape(match->values[MEAN]->type, type, axes)) return -1;
   }
   int64_t first = type.rank;
@@ -67,7 +68,7 @@ static Value *filled(Match *match, Type shape, double number) {
   if (!tensor) return NULL;
   uint64_t bits = number_encode(tensor->dtype, number);
   size_t width = dtype_bytes(tensor->dtype, 1);
-  for (size_t at = 0; at < tensor->size; at += width) memcpy((char *)(uintptr_t)tensor->data + at, &bits, width);
+  for (size_t at = 0; at < tensor->size; at += width) copy_bytes((char *)(uintptr_t)tensor->data + at, &bits, width);
   return match_constant(match, tensor);
 }
 

@@ -5,6 +5,7 @@
  */
 #include <math.h>
 
+#include "base/bytes.h"
 #include "passes/layout/permute_axes.h"
 #include "passes/pattern.h"
 #include "target/target.h"
@@ -178,8 +179,8 @@ static bool same_attribute(const Node *a, const Node *b, const char *name) {
   const Attribute *one = node_attribute(a, name), *other = node_attribute(b, name);
   if (!one || !other) return one == other;
   if (one->kind != other->kind || one->count != other->count) return false;
-  if (one->kind == ATTRIBUTE_STRING) return memcmp(one->string, other->string, one->count) == 0;
-  return one->kind == ATTRIBUTE_INTS && memcmp(one->integers, other->integers, one->count * sizeof(int64_t)) == 0;
+  if (one->kind == ATTRIBUTE_STRING) return same_bytes(one->string, other->string, one->count);
+  return one->kind == ATTRIBUTE_INTS && same_bytes(one->integers, other->integers, one->count * sizeof(int64_t));
 }
 
 /* Are the ones as large as what is pooled, or one for all along the outer axes? */

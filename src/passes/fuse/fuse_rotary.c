@@ -6,6 +6,7 @@
  * the operator wants a number for each position to look them up by. Measured with ONNX Runtime on one core, 2 x 128
  * positions of 8 heads of 64: 33 us against 191 for the single operators.
  */
+#include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/fuse/attention.h"
 #include "types/numbers.h"
@@ -143,8 +144,8 @@ static const Tensor *half_of_constant(Match *match, const Tensor *whole) {
   char *data = arena_new_array(arena, rows * bytes, char);
   for (size_t row = 0; row < rows; row++) {
     const char *from = (const char *)whole->data + row * 2 * bytes;
-    if (memcmp(from, from + bytes, bytes) != 0) return NULL;
-    memcpy(data + row * bytes, from, bytes);
+    if (!same_bytes(from, from + bytes, bytes)) return NULL;
+    copy_bytes(data + row * bytes, from, bytes);
   }
   Tensor *tensor = arena_copy(arena, whole, sizeof *whole);
   int64_t *dims = arena_copy(arena, whole->dims, whole->rank * sizeof *dims);

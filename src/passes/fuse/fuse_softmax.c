@@ -2,6 +2,7 @@
  * overflow. ONNX Runtime shifts as well, and gives the same for NaN and for rows of infinities, but for one case. */
 #include <math.h>
 
+#include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/pattern.h"
 #include "target/target.h"
@@ -28,7 +29,7 @@ enum { X_SLOT, MAXIMUM, LENGTH, SUM, SHIFT, SHIFTED, TOTAL, LARGEST, EXP, DIFFER
 static bool same_axes(const Value *reduced, const bool axes[MAX_RANK], uint32_t rank) {
   bool others[MAX_RANK];
   if (!reduced) return true;
-  return reduced_axes(reduced->producer, others) && memcmp(axes, others, rank * sizeof *axes) == 0;
+  return reduced_axes(reduced->producer, others) && same_bytes(axes, others, rank * sizeof *axes);
 }
 
 /* All reductions are over the same axes, and the shift lines up with them. */

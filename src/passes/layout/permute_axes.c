@@ -1,6 +1,7 @@
 /* Operators in another order of axes. */
 #include "passes/layout/permute_axes.h"
 
+#include "base/bytes.h"
 #include "passes/analysis/resize_weights.h"
 #include "passes/pattern.h"
 
@@ -72,7 +73,7 @@ AxisOrder order_then(AxisOrder first, AxisOrder second) {
 }
 
 bool order_equal(const AxisOrder *a, const AxisOrder *b) {
-  return a->rank == b->rank && memcmp(a->from, b->from, a->rank * sizeof *a->from) == 0;
+  return a->rank == b->rank && same_bytes(a->from, b->from, a->rank * sizeof *a->from);
 }
 
 bool order_is_identity(const AxisOrder *order) {

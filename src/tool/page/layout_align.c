@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 
+#include "base/bytes.h"
 #include "tool/page/layout.h"
 
 /* One of the four. Mirrored, a rank is walked from its right end and x grows to the left. */
@@ -95,7 +96,7 @@ static void align_rank(Run *run, uint32_t rank, Joined *joined) {
       joined[count++] = (Joined){order_in(run, neighbours->items[k]), neighbours->items[k]};
     }
     if (!count) continue;
-    qsort(joined, count, sizeof *joined, compare_joined);
+    sort_items(joined, count, sizeof *joined, compare_joined);
     for (uint32_t middle = (count - 1) / 2; middle <= count / 2; middle++) {
       Joined other = joined[middle];
       if (run->next[box] != box || (int64_t)other.order <= taken || in_conflict(run, box, other.box)) continue;

@@ -2,6 +2,7 @@
  * exchanged while that takes crossings away. The best order seen is kept. */
 #include <stdlib.h>
 
+#include "base/bytes.h"
 #include "tool/page/layout.h"
 
 /* ---- the drawing as ranks ---- */
@@ -32,7 +33,7 @@ static Segments segments_of(Context *context, const Layout *layout) {
       above = below;
     }
   }
-  if (segments.count) qsort(segments.items, segments.count, sizeof *segments.items, compare_segments);
+  sort_items(segments.items, segments.count, sizeof *segments.items, compare_segments);
   size_t kept = 0;
   for (size_t i = 0; i < segments.count; i++) {
     if (kept && compare_segments(&segments.items[kept - 1], &segments.items[i]) == 0) continue;
@@ -93,7 +94,7 @@ static int compare_wishes(const void *a, const void *b) {
 static void keep_order(Context *context, const Layout *layout, uint32_t *boxes, uint32_t count) {
   Wish *wishes = arena_new_array(&context->arena, count, Wish);
   for (uint32_t i = 0; i < count; i++) wishes[i] = (Wish){layout->boxes.items[boxes[i]].order, boxes[i], boxes[i]};
-  qsort(wishes, count, sizeof *wishes, compare_wishes);
+  sort_items(wishes, count, sizeof *wishes, compare_wishes);
   for (uint32_t i = 0; i < count; i++) boxes[i] = wishes[i].box;
 }
 
@@ -131,7 +132,7 @@ typedef struct Counter {
 static uint64_t crossings_below(Counter *counter, const Ranks *ranks, uint32_t rank) {
   uint32_t width = ranks->starts[rank + 2] - ranks->starts[rank + 1];
   uint64_t crossings = 0, before = 0;
-  memset(counter->tree, 0, ((size_t)width + 1) * sizeof *counter->tree);
+  fill_bytes(counter->tree, 0, ((size_t)width + 1) * sizeof *counter->tree);
   for (uint32_t i = ranks->starts[rank]; i < ranks->starts[rank + 1]; i++) {
     uint32_t box = ranks->boxes[i], count = 0;
     for (uint32_t k = ranks->below.starts[box]; k < ranks->below.starts[box + 1]; k++) {
@@ -182,7 +183,7 @@ static void order_rank(Ordering *ordering, uint32_t rank, const Neighbours *neig
     for (uint32_t k = first; k < end; k++) sum += layout->boxes.items[neighbours->items[k]].order;
     ordering->wishes[wished++] = (Wish){.mean = sum / (end - first), .order = i, .box = boxes[i]};
   }
-  qsort(ordering->wishes, wished, sizeof *ordering->wishes, compare_wishes);
+  sort_items(ordering->wishes, wished, sizeof *ordering->wishes, compare_wishes);
   for (uint32_t i = 0; i < count; i++) {
     bool is_joined = neighbours->starts[boxes[i]] != neighbours->starts[boxes[i] + 1];
     if (is_joined) boxes[i] = ordering->wishes[given++].box;
@@ -201,12 +202,12 @@ static bool remember_best(Ordering *ordering) {
   uint64_t crossings = layout_crossings(ordering->context, ordering->layout, ordering->ranks);
   if (crossings >= ordering->fewest) return false;
   ordering->fewest = crossings;
-  memcpy(ordering->best, ordering->ranks->boxes, ordering->layout->boxes.count * sizeof *ordering->best);
+  copy_bytes(ordering->best, ordering->ranks->boxes, ordering->layout->boxes.count * sizeof *ordering->best);
   return true;
 }
 
 static void take_best(Ordering *ordering) {
-  memcpy(ordering->ranks->boxes, ordering->best, ordering->layout->boxes.count * sizeof *ordering->best);
+  copy_bytes(ordering->ranks->boxes, ordering->best, ordering->layout->boxes.count * sizeof *ordering->best);
   for (uint32_t rank = 0; rank < ordering->layout->rank_count; rank++) {
     number_rank(ordering->layout, ordering->ranks, rank);
   }

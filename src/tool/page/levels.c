@@ -1,6 +1,7 @@
 /* The tree of levels. */
 #include "tool/page/levels.h"
 
+#include "base/bytes.h"
 #include "tool/tally.h"
 
 Level *level_new(Levels *levels, LevelKind kind, Str name, Level *parent) {
@@ -205,9 +206,9 @@ static void read_classes(Levels *levels, const Model *model) {
     if (strcmp(model->metadata.items[i].key, METADATA_PREFIX "modules") != 0) continue;
     const char *at = model->metadata.items[i].value, *end = at + str_length(model->metadata.items[i].value);
     while (at < end) {
-      const char *stop = memchr(at, '\n', (size_t)(end - at));
+      const char *stop = find_letter(at, '\n', (size_t)(end - at));
       if (!stop) stop = end;
-      const char *tab = memchr(at, '\t', (size_t)(stop - at));
+      const char *tab = find_letter(at, '\t', (size_t)(stop - at));
       if (tab) {
         Str path = str_intern_sized(context, at, (size_t)(tab - at));
         void **slot = map_slot_pointer(context, &levels->classes, path);

@@ -1,6 +1,7 @@
 /* How the nodes of a graph are divided into boxes. */
 #include <stdlib.h>
 
+#include "base/bytes.h"
 #include "tool/page/levels.h"
 
 /* A level with more boxes than this is divided by calls; if that is not enough, into parts of so many. */
@@ -25,10 +26,10 @@ typedef ARRAY(Str) Parts;
 static void add_parts(Context *context, Parts *parts, const char *text, size_t length, char separator) {
   const char *end = text + length;
   while (text < end && parts->count < MOST_DEPTH) {
-    const char *stop = memchr(text, separator, (size_t)(end - text));
+    const char *stop = find_letter(text, separator, (size_t)(end - text));
     const char *after = stop ? stop : end;
     while (after < end && separator == '.') {
-      const char *next = memchr(after + 1, separator, (size_t)(end - after - 1));
+      const char *next = find_letter(after + 1, separator, (size_t)(end - after - 1));
       const char *limit = next ? next : end;
       if (!is_digits(after + 1, (size_t)(limit - after - 1))) break;
       after = limit;
@@ -252,7 +253,7 @@ static void add_runs(Division *division, const Walk *walk, size_t cycle, Cluster
       owner[cluster->nodes.items[k]] = walk->order.items[i] + 1;
     }
   }
-  qsort(nodes.items, nodes.count, sizeof *nodes.items, compare_sizes);
+  sort_items(nodes.items, nodes.count, sizeof *nodes.items, compare_sizes);
   size_t before = 0;
   for (size_t i = 0; i < nodes.count; i++) {
     size_t cluster = owner[nodes.items[i]];

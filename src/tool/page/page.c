@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "onnx/file/metadata_edit.h"
 #include "page_parts.inc"
 
@@ -14,7 +15,7 @@ static const char *without_tags(Context *context, const Builder *json, size_t *l
   builder_init(&safe, context);
   safe.limit = json->limit;
   const char *at = json->text, *end = json->text + json->length;
-  for (const char *tag; (tag = memchr(at, '<', (size_t)(end - at)));) {
+  for (const char *tag; (tag = find_letter(at, '<', (size_t)(end - at)));) {
     builder_add_sized(&safe, at, (size_t)(tag - at));
     builder_add(&safe, "\\u003c");
     at = tag + 1;
