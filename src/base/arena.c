@@ -16,7 +16,13 @@ struct ArenaBlock {
   size_t mapped; /* bytes to unmap, or 0 when the block is from the heap */
 };
 
-enum { BLOCK_SIZE = 64 * 1024, ALIGNMENT = 16, LARGE_PAGE = 2 << 20, LARGEST_BLOCK = 4 * LARGE_PAGE };
+enum {
+  BLOCK_SIZE = 64 * 1024,
+  ALIGNMENT = 16,
+  LARGE_PAGE = 2 << 20,
+  LARGEST_BLOCK = 4 * LARGE_PAGE,
+  STRIDE = 8 * 1024
+};
 
 /* Large blocks are mapped in large pages: touching 4 KiB at a time is a good part of what a large conversion costs. */
 static ArenaBlock *map_block(size_t size) {
@@ -44,21 +50,26 @@ static void add_block(Arena *arena, size_t size) {
   size_t whole = header + size;
   bool large = whole >= LARGE_PAGE;
   if (large) whole = (whole + LARGE_PAGE - 1) & ~(size_t)(LARGE_PAGE - 1);
-  ArenaBlock *block = large ? map_block(whole) : calloc(1, whole);
+  ArenaBlock *block = large ? map_block(whole) : malloc(whole);
   if (!block) fail(arena->context, ERROR_MEMORY, "block");
+  if (!large) block->mapped = 0;
   block->older = arena->blocks;
   block->size = whole - header;
   arena->blocks = block;
   arena->next = (char *)block + header;
   arena->left = block->size;
+  arena->zeroed = large ? block->size : 0;
   arena->total += whole;
 }
 
-void *arena_alloc(Arena *arena, size_t size) {
-  if (arena->fail_after > 0 && --arena->fail_after == 0) fail(arena->context, ERROR_MEMORY, "test");
-  if (size > SIZE_MAX - ALIGNMENT) fail(arena->context, ERROR_MEMORY, "size");
-  size = (size + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
-  if (size == 0) size = ALIGNMENT;
+/* The heap's memory is cleared a stretch at a time, just before it is used: most of the newest block never is. */
+static void clear_more(Arena *arena, size_t size) {
+  size_t wanted = size + STRIDE < arena->left ? size + STRIDE : arena->left;
+  memset(arena->next + arena->zeroed, 0, wanted - arena->zeroed);
+  arena->zeroed = wanted;
+}
+
+static void make_room(Arena *arena, size_t size) {
   if (size > arena->left) {
     /* Blocks grow with the conversion, so that their number stays small and large pages come soon; a large object gets
      * its own size. */
@@ -67,9 +78,19 @@ void *arena_alloc(Arena *arena, size_t size) {
     if (block > LARGEST_BLOCK) block = LARGEST_BLOCK;
     add_block(arena, size > block ? size : block);
   }
+  if (size > arena->zeroed) clear_more(arena, size);
+}
+
+void *arena_alloc(Arena *arena, size_t size) {
+  if (arena->fail_after > 0 && --arena->fail_after == 0) fail(arena->context, ERROR_MEMORY, "test");
+  if (size > SIZE_MAX - ALIGNMENT) fail(arena->context, ERROR_MEMORY, "size");
+  size = (size + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+  if (size == 0) size = ALIGNMENT;
+  if (size > arena->zeroed) make_room(arena, size);
   void *result = arena->next;
   arena->next += size;
   arena->left -= size;
+  arena->zeroed -= size;
   return result;
 }
 
@@ -112,5 +133,6 @@ void arena_release(Arena *arena) {
   arena->blocks = NULL;
   arena->next = NULL;
   arena->left = 0;
+  arena->zeroed = 0;
   arena->total = 0;
 }

@@ -13,6 +13,7 @@ typedef struct Arena {
   ArenaBlock *blocks; /* newest first */
   char *next;         /* free space in the newest block */
   size_t left;
+  size_t zeroed;      /* of it, from next on */
   size_t total;       /* bytes taken from the system */
   size_t limit;       /* of total, or 0 for none: what is made of a stranger's file */
   const char *beyond; /* what to say then */
