@@ -30,7 +30,8 @@ def main() -> None:
     inputs = [jax.ShapeDtypeStruct((8, 16), jnp.float32)]
     per_equation = {}
     print("conversion beyond tracing / tracing, wall and processor (targets: off and minimal <= 0.10, full <= 0.15)")
-    print(f"{'equations':>10} {'tracing':>10}" + "".join(f"{level:>15}" for level in LEVELS) + f"{'min/off':>10}{'disk':>9}")
+    levels = "".join(f"{level:>15}" for level in LEVELS)
+    print(f"{'equations':>10} {'tracing':>10}{levels}{'min/off':>10}{'disk':>9}")
     with tempfile.TemporaryDirectory() as folder:
         path = str(pathlib.Path(folder) / "model.onnx")
         conversion_time(program(40), inputs, path, "full", 1)

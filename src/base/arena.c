@@ -65,7 +65,7 @@ static void add_block(Arena *arena, size_t size) {
 /* The heap's memory is cleared a stretch at a time, just before it is used: most of the newest block never is. */
 static void clear_more(Arena *arena, size_t size) {
   size_t wanted = size + STRIDE < arena->left ? size + STRIDE : arena->left;
-  memset(arena->next + arena->zeroed, 0, wanted - arena->zeroed);
+  fill_bytes(arena->next + arena->zeroed, 0, wanted - arena->zeroed);
   arena->zeroed = wanted;
 }
 
