@@ -18,10 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax2onnx import _core
-from jax2onnx._door.fetching import PIECE, Fetched, is_worth_fetching
+from jax2onnx._door.fetching import Fetched, is_worth_fetching
 from jax2onnx._door.inputs import path_text
 
 LATER = "later"
+PIECE = 64 << 20  # bytes of a file that are read at a time
 Rename = Mapping[str, str] | Callable[[str], str] | None
 _HOLDERS = (".value", ".raw_value")  # what a variable calls its array, at the end of a path
 
