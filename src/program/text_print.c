@@ -25,6 +25,7 @@
 #include "base/bytes.h"
 #include "base/spelling.h"
 #include "program/program.h"
+#include "types/scalar.h"
 
 enum {
   MAX_INLINE_BYTES = 256 /* constants up to here are compared by content, larger ones are told apart */,
@@ -76,19 +77,8 @@ static void print_bits(Builder *out, const unsigned char *bytes, size_t width) {
 }
 
 static void print_element(Builder *out, DType dtype, const unsigned char *bytes) {
-  union {
-    int8_t i8;
-    int16_t i16;
-    int32_t i32;
-    int64_t i64;
-    uint16_t u16;
-    uint32_t u32;
-    uint64_t u64;
-    float f;
-    double d;
-  } as;
+  Scalar as = scalar_at(bytes, dtype);
   size_t width = dtype_bits(dtype) / 8;
-  copy_bytes(&as, bytes, width < sizeof as ? width : sizeof as);
   switch (dtype) {
     case DTYPE_BOOL:
       if (bytes[0] > 1) print_bits(out, bytes, 1);

@@ -2,6 +2,7 @@
 #include "convert.h"
 #include "onnx/file/print.h"
 #include "test.h"
+#include "unwinding.h"
 
 typedef struct Work {
   Context context;
@@ -118,18 +119,13 @@ static void the_same_bodies_are_shared(void) {
   context_release(&work.context);
 }
 
-static void every_failing_allocation_unwinds(void) {
-  bool completed = false;
-  for (int64_t fail_at = 1; !completed && fail_at < 20000; fail_at++) {
-    Work work = {.text = nested, .convert = true};
-    context_init(&work.context);
-    work.context.arena.fail_after = fail_at;
-    completed = context_protect(&work.context, work_on, &work);
-    if (!completed) CHECK(work.context.error == ERROR_MEMORY);
-    context_release(&work.context);
-  }
-  CHECK(completed);
+static bool attempt(int64_t fail_at, void *given) {
+  (void)given;
+  Work work = {.text = nested, .convert = true};
+  return attempt_in(&work.context, fail_at, work_on, &work);
 }
+
+static void every_failing_allocation_unwinds(void) { check_unwinds(attempt, NULL); }
 
 const Test function_tests[] = {
     {"what_stands_between_marks_is_one_equation", what_stands_between_marks_is_one_equation},

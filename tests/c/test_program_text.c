@@ -4,6 +4,7 @@
 #include "damage.h"
 #include "program/program.h"
 #include "test.h"
+#include "unwinding.h"
 
 /* Every kind of parameter, shared jaxprs, constants, literals of many types, traces. */
 static const char everything[] =
@@ -129,18 +130,13 @@ static void damaged_text_is_read_or_refused(void) {
   check_damaged(everything, others, sizeof others, reads_or_refuses);
 }
 
-static void every_failing_allocation_unwinds(void) {
-  bool completed = false;
-  for (int64_t fail_at = 1; !completed && fail_at < 20000; fail_at++) {
-    Work work = {.text = everything, .length = strlen(everything)};
-    context_init(&work.context);
-    work.context.arena.fail_after = fail_at;
-    completed = context_protect(&work.context, parse_and_print, &work);
-    if (!completed) CHECK(work.context.error == ERROR_MEMORY);
-    context_release(&work.context);
-  }
-  CHECK(completed);
+static bool attempt(int64_t fail_at, void *given) {
+  (void)given;
+  Work work = {.text = everything, .length = strlen(everything)};
+  return attempt_in(&work.context, fail_at, parse_and_print, &work);
 }
+
+static void every_failing_allocation_unwinds(void) { check_unwinds(attempt, NULL); }
 
 const Test program_text_tests[] = {
     {"everything_reads_back_as_printed", everything_reads_back_as_printed},

@@ -8,6 +8,7 @@
 #include "onnx/file/read.h"
 #include "test.h"
 #include "tool/index.h"
+#include "unwinding.h"
 
 /* ---- a writer, independent of the one under src ---- */
 
@@ -336,22 +337,18 @@ static void damaged_models_are_read_or_refused(void) {
   fclose(sink);
 }
 
+static bool attempt(int64_t fail_at, void *given) {
+  Work work = *(Work *)given;
+  rewind(work.sink);
+  return attempt_in(&work.context, fail_at, read_and_show, &work);
+}
+
 static void every_failing_allocation_unwinds(void) {
   FILE *sink = tmpfile();
   CHECK(sink != NULL);
   if (!sink) return;
   Bytes bytes = make_model();
-  bool completed = false;
-  for (int64_t fail_at = 1; !completed && fail_at < 20000; fail_at++) {
-    Work work = {.data = bytes.data, .size = bytes.size, .sink = sink};
-    context_init(&work.context);
-    work.context.arena.fail_after = fail_at;
-    completed = context_protect(&work.context, read_and_show, &work);
-    if (!completed) CHECK(work.context.error == ERROR_MEMORY);
-    context_release(&work.context);
-    rewind(sink);
-  }
-  CHECK(completed);
+  check_unwinds(attempt, &(Work){.data = bytes.data, .size = bytes.size, .sink = sink});
   fclose(sink);
 }
 

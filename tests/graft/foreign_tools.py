@@ -109,8 +109,7 @@ def quantize_dynamic(model: onnx.ModelProto, path: str) -> onnx.ModelProto:
         return onnx.load(out)
 
 
-@tool
-def quantize_static(model: onnx.ModelProto, path: str) -> onnx.ModelProto:
+def _quantized_statically(model: onnx.ModelProto, path: str, form: str) -> onnx.ModelProto:
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
     class Batches(CalibrationDataReader):
@@ -122,25 +121,18 @@ def quantize_static(model: onnx.ModelProto, path: str) -> onnx.ModelProto:
 
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "out.onnx")
-        quantize_static(path, out, Batches(), quant_format=QuantFormat.QDQ)
+        quantize_static(path, out, Batches(), quant_format=QuantFormat[form])
         return onnx.load(out)
+
+
+@tool
+def quantize_static(model: onnx.ModelProto, path: str) -> onnx.ModelProto:
+    return _quantized_statically(model, path, "QDQ")
 
 
 @tool
 def quantize_static_operators(model: onnx.ModelProto, path: str) -> onnx.ModelProto:
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
-
-    class Batches(CalibrationDataReader):
-        def __init__(self) -> None:
-            self.left = [random_inputs(model, seed) for seed in range(4)]
-
-        def get_next(self) -> dict[str, np.ndarray] | None:
-            return self.left.pop() if self.left else None
-
-    with tempfile.TemporaryDirectory() as folder:
-        out = os.path.join(folder, "out.onnx")
-        quantize_static(path, out, Batches(), quant_format=QuantFormat.QOperator)
-        return onnx.load(out)
+    return _quantized_statically(model, path, "QOperator")
 
 
 @tool

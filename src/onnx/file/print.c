@@ -8,6 +8,7 @@
 #include "base/spelling.h"
 #include "onnx/file/metadata_keys.h"
 #include "onnx/file/read.h"
+#include "types/scalar.h"
 
 enum { MAX_INLINE = 64, MAX_DEPTH = 100, LINE_WIDTH = 110 };
 
@@ -131,19 +132,7 @@ static void print_typed_value(Printer *printer, const Value *value) {
 
 /* One element; half floats and smaller are written as the integers of their bits, as the syntax wants them. */
 static void print_element(Builder *out, DType dtype, const unsigned char *bytes) {
-  union {
-    int8_t i8;
-    int16_t i16;
-    int32_t i32;
-    int64_t i64;
-    uint16_t u16;
-    uint32_t u32;
-    uint64_t u64;
-    float f;
-    double d;
-  } as;
-  size_t width = dtype_bits(dtype) / 8;
-  copy_bytes(&as, bytes, width < sizeof as ? width : sizeof as);
+  Scalar as = scalar_at(bytes, dtype);
   switch (dtype) {
     case DTYPE_INT8: builder_format(out, "%d", as.i8); break;
     case DTYPE_INT16: builder_format(out, "%d", as.i16); break;
