@@ -92,7 +92,7 @@ def test_triangular_solve_leaves_rows_before_a_zero_alone():
     matrix[2, 2] = 0
     solve = linalg.triangular_solve
     model = check_export(lambda a, b: solve(a, b, left_side=True, lower=True)[:2], [matrix, matrices(4, 2)], **LOOSE)
-    assert op_types(model).count("Loop") == 1
+    assert "Loop" not in op_types(model)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])

@@ -3,6 +3,8 @@
  * A step takes the row with the largest element of its column off the others. Rows stay where they are until the end;
  * the order says which row stands in each place, so that among equal elements the one in the first place is chosen, as
  * LAPACK does. A column of zeros is left as it is. */
+#include <math.h>
+
 #include "lower/complex/complex.h"
 #include "lower/control/loops.h"
 #include "lower/elementwise/arithmetic.h"
@@ -26,6 +28,15 @@ static Value *upper_rows(Lowering *l, Value *rest, Value *order, Value *multipli
   return triangular_solution(l, system, reordered(l, rest, ROWS, chosen));
 }
 
+/* Where the largest of the open rows stands. As LAPACK compares, a NaN is never larger than another element, and
+ * nothing is larger than a NaN that comes first. */
+static Value *largest_of(Lowering *l, Value *sizes, Value *rows, Value *place) {
+  Value *first = EMIT_MATH(l, OP_Equal, rows, place), *open = EMIT_MATH(l, OP_GreaterOrEqual, rows, place);
+  Value *as_nan = EMIT_WHERE(l, first, number_like(l, sizes, INFINITY), number_like(l, sizes, 0));
+  sizes = EMIT_WHERE(l, EMIT_MATH(l, OP_IsNaN, sizes), as_nan, sizes);
+  return EMIT_ALONG(l, OP_ArgMax, EMIT_WHERE(l, open, sizes, number_like(l, sizes, -1)), ROWS);
+}
+
 /* Carried: what is left of the matrix, and the order of its rows. Pieces: multipliers, rows, pivots. */
 static BlockWork factored(Lowering *l, Value *const *carried, const Block *block, const void *data) {
   Value *rest = carried[0], *rows = numbers_along(l, ROWS, size_along(rest, ROWS));
@@ -34,8 +45,7 @@ static BlockWork factored(Lowering *l, Value *const *carried, const Block *block
   Value *part = loop->carried[0], *place = place_of(l, block, loop->index);
   Value *column = slice_of(l, part, COLUMNS, loop->index);
   Value *sizes = EMIT_MATH(l, OP_Abs, reordered(l, column, ROWS, loop->carried[1]));
-  Value *open = EMIT_MATH(l, OP_GreaterOrEqual, rows, place);
-  Value *largest = EMIT_ALONG(l, OP_ArgMax, EMIT_WHERE(l, open, sizes, number_like(l, sizes, -1)), ROWS);
+  Value *largest = largest_of(l, sizes, rows, place);
   Value *order = reordered(l, loop->carried[1], ROWS, exchanged(l, rows, place, largest));
   Value *row = reordered(l, part, ROWS, slice_of(l, order, ROWS, place));
   Value *pivot = slice_of(l, row, COLUMNS, loop->index);

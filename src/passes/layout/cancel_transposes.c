@@ -206,11 +206,15 @@ static bool becomes_reshape(const Value *value, const AxisOrder *order) {
   return order_keeps_elements(value->type, order) && known_sizes(value->type, sizes);
 }
 
+static bool reads_region(const Layout *layout, const Region *region, const Node *node) {
+  return is_in(region, node_input(node, 0)->producer, layout->graph);
+}
+
 /* The Transpose at the border whose input a region in this order can read instead; or NULL. */
 static Node *entering_transpose(const Layout *layout, const Region *region, const Value *value, AxisOrder *order) {
   Node *node = value->producer;
   if (value->type.rank != region->rank || !is_transpose(node, order)) return NULL;
-  return is_in(region, node_input(node, 0)->producer, layout->graph) ? NULL : node;
+  return reads_region(layout, region, node) ? NULL : node;
 }
 
 static Cost entering_cost(const Layout *layout, const Region *region, const Value *value, const AxisOrder *order) {
@@ -226,7 +230,9 @@ static Cost entering_cost(const Layout *layout, const Region *region, const Valu
   bool in_place = order_keeps_elements(value->type, order), reshape = becomes_reshape(value, order);
   const Tensor *constant = unread_constant_of(value);
   if (constant) return (Cost){in_place || only_use(value) || constant->size < 4096 ? 0 : 1, 0};
-  if (reshape && makes_shape(value->producer) && only_use(value)) return (Cost){0, 0};
+  if (reshape && makes_shape(value->producer) && only_use(value)) {
+    return (Cost){reads_region(layout, region, value->producer), 0}; /* what leaves counts that one as gone */
+  }
   if (value->type.rank < region->rank) return (Cost){reshape ? 1 : 2, 0};
   const Node *there = transpose_that_is_there(layout, value, order);
   if (there) return (Cost){read_by_region_alone(layout, region, there->outputs[0]), 0}; /* it would have gone */

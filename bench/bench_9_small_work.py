@@ -1,0 +1,66 @@
+"""Small work: ONNX Runtime's time beside JAX's own, on one core and in one run (models/small_work.py)."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+import exporting  # noqa: E402, F401  (finds the package in this tree)
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+import onnxruntime  # type: ignore[import-untyped]  # noqa: E402
+from models.small_work import Program, of_libraries, written_here  # noqa: E402
+
+from jax2onnx import to_onnx  # noqa: E402
+
+
+def best_of(run: Callable[[], Any], seconds: float = 0.5) -> float:
+    run()
+    best, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def measure(program: Program) -> float:
+    name, fn, arguments = program
+    model = to_onnx(fn, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arguments], opset=21)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    feeds = {i.name: np.asarray(a) for i, a in zip(session.get_inputs(), arguments, strict=True)}
+    compiled = jax.jit(fn)
+    wanted = jax.tree.leaves(compiled(*arguments))
+    error = max(
+        float(np.max(np.abs(np.asarray(w, np.float64) - g), initial=0))
+        for w, g in zip(wanted, session.run(None, feeds), strict=True)
+    )
+    jax_time = best_of(lambda: jax.block_until_ready(compiled(*arguments)))
+    runtime = best_of(lambda: session.run(None, feeds), strict=True)
+    print(
+        f"{name:>20}: {runtime * 1e3:8.3f} ms in ONNX Runtime, {jax_time * 1e3:7.3f} in JAX, "
+        f"{runtime / jax_time:6.1f} times; error {error:.1e}",
+        flush=True,
+    )
+    return runtime / jax_time
+
+
+def main() -> None:
+    only = sys.argv[1:]
+    print("small work: ONNX Runtime's time as a multiple of JAX's (target: 10 at most, geometric mean 4 at most)")
+    programs = [p for source in (written_here(), of_libraries()) for p in source]
+    ratios = [measure(p) for p in programs if not only or p[0] in only]
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    print(f"{'geometric mean':>20}: {mean:.2f} times, {max(ratios):.1f} at the most")
+
+
+if __name__ == "__main__":
+    main()
