@@ -11,6 +11,7 @@
 /* clang-format off */
 const Pass all_passes[] = {
     {"hoist_from_loops", "computes before a loop what every step repeats", PHASE_CLEAN, hoist_from_loops},
+    {"end_loops_early", "ends a loop when the steps that are left do nothing", PHASE_CLEAN, end_loops_early},
     {"remove_dead_code", "removes nodes and initializers that no output needs", PHASE_CLEAN, remove_dead_code},
     {"remove_no_ops", "removes nodes that give back what they were given, and shortens chains",
      PHASE_CLEAN, remove_no_ops},

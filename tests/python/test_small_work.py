@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import pathlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import onnxruntime
 import pytest
 from export_check import all_nodes, check_export
+from jax import lax
 from jax.lax import linalg
 
 LOOSE = {"rtol": 1e-3, "atol": 1e-4}  # where single precision is lost to the condition of the matrix
@@ -110,3 +115,36 @@ def test_a_solve_in_a_loop_has_one_loop():
         return jax.lax.fori_loop(0, 5, step, x)
 
     assert loops(check_export(newton, [np.array([1.5, 0.7], np.float32)])) == ["Loop"]
+
+
+def runs_of(model, args, op_type, tmp_path):
+    """How often nodes of the operator are run."""
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "profile")
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session.run(None, {i.name: a for i, a in zip(session.get_inputs(), args, strict=True)})
+    events = json.loads(pathlib.Path(session.end_profiling()).read_text())
+    return sum(
+        e["args"].get("op_name") == op_type and e["name"].endswith("_kernel_time") for e in events if "args" in e
+    )
+
+
+@pytest.mark.parametrize("start", [1000.0, 3.0, 0.0, np.nan, np.inf])
+def test_a_loop_ends_when_the_steps_that_are_left_do_nothing(start, tmp_path):
+    def halve(x):
+        step = lambda x: lax.cond(x.max() > 1, lambda x: jnp.floor(x / 2), lambda x: x, x)  # noqa: E731
+        return lax.fori_loop(0, 40, lambda _, x: step(x), x)
+
+    args = [np.array([start, 0.5], np.float32)]
+    model = check_export(halve, args)
+    assert runs_of(model, args, "If", tmp_path) == {1000.0: 10, 3.0: 2, np.inf: 40}.get(start, 1)
+
+
+def test_a_loop_whose_counter_goes_on_takes_all_steps(tmp_path):
+    def halve(x):
+        step = lambda x, n: (lax.cond(x > 1, lambda x: x / 2, lambda x: x, x), n + x)  # noqa: E731
+        return lax.fori_loop(0, 9, lambda _, c: step(*c), (x, jnp.float32(0)))
+
+    args = [np.array(3, np.float32)]
+    assert runs_of(check_export(halve, args), args, "If", tmp_path) == 9
