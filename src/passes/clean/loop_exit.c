@@ -98,7 +98,8 @@ static void visit(Rewriter *rewriter, Node *node) {
   if (!nothing_stacked || !sound || !takes_all_steps(node, choice.body)) return;
   if (!find_choice(&choice) || !decides_by_what_is_carried(&choice)) return;
   Value *predicate = next_predicate(&choice);
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, choice.node->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin =
+      origin_with_emitter(rewriter->model->provenance, choice.node->origin, REWRITE_EMITTER(rewriter));
   Node *go_on = graph_node(choice.body, origin, choice.rests_when ? OP_Not : OP_Identity, &predicate, 1,
                            &(Type){.dtype = DTYPE_BOOL}, 1, NULL);
   Node *before = choice.body->outputs.items[0]->value->producer;
