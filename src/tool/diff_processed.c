@@ -125,7 +125,7 @@ static void add_heading(const Comparison *comparison, Place place) {
   report_color(report, COLOR_PLAIN);
   if (place.file) {
     report_add(report, "  ");
-    report_name(report, place.file);
+    report_path(report, place.file);
   }
   report_add(report, "\n");
 }

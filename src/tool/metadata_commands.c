@@ -84,8 +84,8 @@ void run_strip(Job *job) {
 void run_compact(Job *job) {
   const MappedFile *file = checked_file(job);
   Rewritten result = model_compact(&job->context, file->data, file->size);
-  static const char *const words[] = {"node compacted", "nodes compacted"};
-  finish_edit(job, &result, words, "copied as it is: no node has full provenance, or some look compact already");
+  static const char *const words[] = {"origin compacted", "origins compacted"};
+  finish_edit(job, &result, words, "copied unchanged: no node has full provenance, or some are compact already");
 }
 
 void run_expand(Job *job) {
@@ -94,6 +94,6 @@ void run_expand(Job *job) {
   if (result.size > file->size && result.size - file->size > job_limit(job)) {
     fail_too_large(job, "what is added", result.size - file->size);
   }
-  static const char *const words[] = {"node expanded", "nodes expanded"};
-  finish_edit(job, &result, words, "copied as it is, the model is not compact");
+  static const char *const words[] = {"origin expanded", "origins expanded"};
+  finish_edit(job, &result, words, "copied unchanged: the model is not compact");
 }
