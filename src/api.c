@@ -102,7 +102,7 @@ static void convert_text(void *argument) {
                          .file = str_intern(context, call->path ? call->path : "text")};
     call->handle->model = model_read_text(context, &source);
   } else {
-    fail(context, ERROR_FORMAT, "line 1, column 1: expected a record, a program or a graph as text");
+    fail(context, ERROR_FORMAT, "line 1, column 1: expected a record, a program, or a graph in text form");
   }
 }
 

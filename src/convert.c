@@ -30,11 +30,10 @@ static void refuse_deep_bodies(const Model *model, UnsupportedList *problems) {
   Context *context = model->context;
   const Site *site = node->origin ? node->origin->sites[0] : NULL;
   const Frame *frame = site ? site_user_frame(model->provenance, site) : NULL;
-  const char *reason =
-      arena_format(&context->arena,
-                   "loops and conditions are %d inside each other, and what reads ONNX models takes no "
-                   "more than %d; join some of them, or unroll the inner ones",
-                   depth, DEEPEST);
+  const char *reason = arena_format(&context->arena,
+                                    "loops and conditionals are nested %d levels deep, but ONNX readers accept at most "
+                                    "%d; merge some of them or unroll the inner ones",
+                                    depth, DEEPEST);
   array_push(context, problems, ((Unsupported){node->op_type, reason, site}));
   if (!frame) fail(context, ERROR_UNSUPPORTED, "%s", reason);
   fail(context, ERROR_UNSUPPORTED, "%s:%d in %s: %s", frame->file, frame->line, frame->function, reason);

@@ -155,7 +155,7 @@ static void refuse_custom(CustomSearch *search, const Jaxpr *jaxpr) {
   for (size_t i = 0; i < jaxpr->equation_count; i++) {
     const Equation *equation = jaxpr->equations[i];
     if (equation->source) {
-      fail(search->context, ERROR_VALUE, "the export cannot be recorded: '%s' is lowered by a plugin of yours",
+      fail(search->context, ERROR_VALUE, "the export cannot be recorded: '%s' is lowered by a custom plugin",
            equation->primitive);
     }
     for (uint32_t p = 0; p < equation->param_count; p++) refuse_custom_in(search, &equation->params[p]);
@@ -274,7 +274,7 @@ Record record_read(Context *context, const char *text, size_t length, ProgramDat
   ReadProvenance read = {0};
   bool is_record = scan_accept_word(&scan, "record");
   const char *start = scan.at;
-  if (is_record && scan_integer(&scan) != RECORD_VERSION) scan_fail(&scan, start, "a version that is not known here");
+  if (is_record && scan_integer(&scan) != RECORD_VERSION) scan_fail(&scan, start, "unknown version");
   while (is_record) {
     scan_space(&scan);
     start = scan.at;
@@ -288,7 +288,7 @@ Record record_read(Context *context, const char *text, size_t length, ProgramDat
     else if (strcmp(name, "module") == 0) read_module(&scan, &read);
     else if (strcmp(name, "input_nchw") == 0) nchw[0] = read_indices(&scan);
     else if (strcmp(name, "output_nchw") == 0) nchw[1] = read_indices(&scan);
-    else scan_fail(&scan, start, "an option that does not exist");
+    else scan_fail(&scan, start, "unknown option");
   }
   Provenance *provenance = provenance_new(context);
   provenance->sources = read.sources.items;

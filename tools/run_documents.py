@@ -1,6 +1,6 @@
 """Runs what README.md and docs/*.md tell the reader to type, in order, and compares what is printed.
 
-Usage: run_documents.py [--fresh] [--write] [PAGE ...]
+Usage: run_documents.py [--fresh | --commands FOLDER] [--write] [PAGE ...]
 
 Each page is one shell session with an empty HOME and no virtual environment active:
 
@@ -9,12 +9,12 @@ Each page is one shell session with an empty HOME and no virtual environment act
   of lines, `…` inside a line for any text. The line of the converter's source behind `by NAME:` may be any.
 - a ```python block is run; with `file=NAME` it is written to that file instead;
 - a comment before a block says more: <!-- clone --> the block is for a clone of the repository; <!-- numbers vary -->
-  the numbers printed differ from run to run; <!-- not run: reason -->; <!-- run (commands) --> are commands that the reader
-  does not see, and <!-- given (code) --> is Python that the next ```python block relies on.
+  the numbers printed differ from run to run; <!-- not run: reason -->; <!-- run (commands) --> are commands
+  that the reader does not see, and <!-- given (code) --> is Python that the next ```python block relies on.
 
 With --fresh, `make demo` runs first in a fresh clone of what is committed, then README.md with everything it installs,
 then the other pages with that installation. Without it the commands are those of this interpreter and this tree, and
-blocks for a clone are left out. --write puts what was printed into the console blocks.
+blocks for a clone are left out; --commands takes the commands from another folder. --write puts what was printed into the console blocks.
 """
 
 from __future__ import annotations
@@ -175,6 +175,7 @@ def demo(tree: pathlib.Path, environment: dict[str, str]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--commands", type=pathlib.Path, metavar="FOLDER")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("pages", nargs="*", type=pathlib.Path)
     options = parser.parse_args()
@@ -189,6 +190,8 @@ def main() -> int:
         if options.fresh:
             demo(tree, environment)
             scripts = tree / ".venv" / "bin"
+        elif options.commands:
+            scripts = options.commands.absolute()
         else:
             shims(scripts)
         for path in pages:

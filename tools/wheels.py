@@ -144,9 +144,12 @@ def check(dist: pathlib.Path, version: str) -> bool:
     for command in (["j2o"], ["jax2onnx"], ["python", "-m", "jax2onnx"]):
         said = run(scripts / command[0], *command[1:], "--version", cwd=work, **settings)
         assert said.split()[1] in wheel.name, said
-        assert "program.py" in run(scripts / command[0], *command[1:], "inspect", "fn.onnx", cwd=work, **settings)
+        assert "program.py" in run(
+            scripts / command[0], *command[1:], "inspect", "--full", "fn.onnx", cwd=work, **settings
+        )
     check_types(scripts, work)
-    print(f"wheels: Python {version}: installed, exported, checked against ONNX Runtime, types seen", flush=True)
+    said = run(sys.executable, ROOT / "tools" / "run_documents.py", "--commands", scripts, ROOT / "README.md")
+    print(f"wheels: Python {version}: exported, checked against ONNX Runtime, types seen; {said.strip()}", flush=True)
     return True
 
 

@@ -80,7 +80,7 @@ def model_origins(options: argparse.Namespace) -> ModelOrigins:
     sources = allowed_sources(options)
     origins = read_origins(options.model, sources, options.original, options.sidecar)
     for name in sources.changed:
-        complain(f"{name} has changed since the export: its lines may not be those that the model names", OK)
+        complain(f"{name} has changed since the export; its line numbers may no longer match", OK)
     return origins
 
 

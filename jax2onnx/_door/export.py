@@ -169,7 +169,7 @@ def to_onnx(
         inputs: one entry per positional argument: a ``jax.ShapeDtypeStruct``, an array (only its shape and type
             count), or a shape such as ``("B", 128)``, where a name stands for a size known only at run time.
         input_params: keyword arguments of ``fn`` that become graph inputs of their own name. A flag that the function
-            branches on in Python stays one: both values are traced, and the model has an ``If``. Where the other value
+            branches on in Python stays one: both values are traced, but the model has an ``If``. Where the other value
             cannot be traced, the model is made for the given one, and a warning says so.
         model_name: the name of the graph.
         opset: the ONNX operator set to use. ``"auto"`` is the lowest from 17 on that holds the model without loss, and

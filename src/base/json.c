@@ -17,7 +17,7 @@ void json_init(Json *json, Context *context, const void *bytes, size_t size, con
 }
 
 void json_fail(Json *json, const char *wanted) {
-  fail(json->context, ERROR_VALUE, "%s: not %s: %s expected at byte %zu", json->path, json->kind, wanted,
+  fail(json->context, ERROR_VALUE, "%s: not %s: expected %s at byte %zu", json->path, json->kind, wanted,
        (size_t)(json->at - json->start));
 }
 

@@ -113,14 +113,14 @@ static char escaped(Scanner *scanner) {
     scanner->at += 2;
     return (char)(hex_digit(digits[0]) * 16 + hex_digit(digits[1]));
   }
-  scan_fail(scanner, scanner->at - 1, "an escape that does not exist");
+  scan_fail(scanner, scanner->at - 1, "unknown escape sequence");
 }
 
 Str scan_quoted(Scanner *scanner, const char *what) {
   if (!scan_accept(scanner, '"')) scan_fail_expected(scanner, what);
   const char *start = scanner->at, *close = start;
   while (close < scanner->end && *close != '"') close += *close == '\\' ? 2 : 1;
-  if (close >= scanner->end) scan_fail(scanner, start - 1, "a string that does not end");
+  if (close >= scanner->end) scan_fail(scanner, start - 1, "unterminated string");
   char *text = arena_alloc(&scanner->context->arena, (size_t)(close - start) + 1);
   size_t length = 0;
   while (scanner->at < close) {
@@ -165,7 +165,7 @@ uint64_t scan_sized_integer(Scanner *scanner, unsigned bits, bool is_unsigned) {
   }
   if (*stop || errno || !fits) {
     const char *what = is_unsigned ? "an unsigned integer" : "an integer";
-    scan_fail(scanner, start, arena_format(&scanner->context->arena, "not %s of %u bits", what, bits));
+    scan_fail(scanner, start, arena_format(&scanner->context->arena, "not %s with %u bits", what, bits));
   }
   return value;
 }
@@ -178,7 +178,7 @@ uint64_t scan_bits(Scanner *scanner, unsigned bits) {
   errno = 0;
   unsigned long long value = strtoull(token, &stop, 16);
   bool fits = bits == 64 || (bits < 64 && value >> bits == 0);
-  if (*stop || errno || !fits) scan_fail(scanner, start, "not the bits of an element");
+  if (*stop || errno || !fits) scan_fail(scanner, start, "not the bit pattern of an element");
   return value;
 }
 

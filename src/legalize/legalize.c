@@ -30,7 +30,8 @@ static const Tensor *pairs_of_tensor(Legalizer *legalizer, const Tensor *tensor)
 
 static void complex_to_pairs(Legalizer *legalizer, Var *var) {
   Context *context = legalizer->program->context;
-  if (var->type.rank >= MAX_RANK) fail(context, ERROR_UNSUPPORTED, "a complex array has %d dimensions", MAX_RANK);
+  if (var->type.rank >= MAX_RANK)
+    fail(context, ERROR_UNSUPPORTED, "a complex array has %d dimensions, which is too many", MAX_RANK);
   var->form = FORM_PAIRS;
   var->type = type_append(context, type_with(var->type, part_dtype(var->type.dtype)), 2);
   if (var->literal) var->literal = pairs_of_tensor(legalizer, var->literal);

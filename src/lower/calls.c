@@ -32,7 +32,7 @@ static void lower_custom_linear_solve(Lowering *l) {
   const Param *lengths = param_get(l->context, l->equation, "const_lengths");
   const Param *solve = param_field(jaxprs, "solve");
   if (!solve || solve->kind != PARAM_JAXPR || lengths->kind != PARAM_RECORD) {
-    unsupported(l, "it has no jaxpr for its solver");
+    unsupported(l, "its solver has no jaxpr");
   }
   Value **arguments = arena_new_array(&l->context->arena, l->equation->input_count, Value *);
   uint32_t at = 0, count = 0;
@@ -59,7 +59,8 @@ static void require_single_device(Lowering *l) {
   for (size_t i = 0; single && i < sizes->list.count; i++) {
     single = sizes->list.items[i].kind == PARAM_INT && sizes->list.items[i].integer == 1;
   }
-  if (!single) unsupported(l, "a model runs on one device: export the function with a mesh whose axes all have size 1");
+  if (!single)
+    unsupported(l, "a model runs on a single device; export the function with a mesh whose axes all have size 1");
 }
 
 static void lower_shard_map(Lowering *l) {
@@ -78,7 +79,7 @@ static void lower_collective(Lowering *l) {
 static void lower_axis_index(Lowering *l) { bind(l, 0, constant_integer(l, output_type(l, 0).dtype, 0)); }
 
 static void lower_call_exported(Lowering *l) {
-  unsupported(l, "an exported function holds compiled code and no jaxpr; call the original function instead");
+  unsupported(l, "an exported function contains compiled code but no jaxpr; call the original function instead");
 }
 
 /* The jaxpr that JAX itself would lower in place of the primitive. */

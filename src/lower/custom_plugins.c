@@ -17,8 +17,9 @@ void import_domain(Lowering *l, Str domain, int64_t version) {
     const OpsetImport *known = &l->model->opsets.items[i];
     if (known->domain != domain) continue;
     if (known->version == version) return;
-    fail(l->context, ERROR_VALUE, "operators of the domain '%s' are used in versions %lld and %lld; a model has one",
-         domain, (long long)known->version, (long long)version);
+    fail(l->context, ERROR_VALUE,
+         "operators of domain '%s' are used at versions %lld and %lld, but a model can import only one", domain,
+         (long long)known->version, (long long)version);
   }
   array_push(l->context, &l->model->opsets, ((OpsetImport){domain, version}));
 }

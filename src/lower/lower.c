@@ -136,7 +136,7 @@ void bind(Lowering *l, size_t index, Value *value) {
 
 static const char *place(Lowering *l, const Site *site) {
   const Frame *frame = site ? site_user_frame(l->provenance, site) : NULL;
-  if (!frame) return "a line that JAX did not record";
+  if (!frame) return "an unknown line (JAX did not record it)";
   return arena_format(&l->context->arena, "%s:%d in %s", frame->file, frame->line, frame->function);
 }
 
@@ -283,7 +283,7 @@ static void scan_jaxpr(Scan *scan, const Jaxpr *jaxpr, const Site *caller) {
     if (!plugin || plugin->flags & REFUSED) {
       const char *reason = plugin ? plugin->reason : "there is no lowering for this primitive";
       if (!plugin && map_get_pointer(&l->plugins, equation->primitive))
-        reason = "it is not supported on complex numbers, or keys of this kind";
+        reason = "it is not supported for complex numbers or for keys of this kind";
       Unsupported problem = {equation->primitive, reason, site};
       array_push(l->context, scan->problems, problem);
       continue;

@@ -3,19 +3,20 @@
 #include "lower/lower.h"
 
 #define CALLBACK \
-  "it calls back into Python, which is not there when the model runs; compute it before or after the model"
-#define EXCHANGE "it exchanges data between devices, and a model runs on one"
-#define TOKEN "tokens order effects on the world outside, and a model has none"
+  "it calls back into Python, which is not available when the model runs; compute it before or after the model"
+#define EXCHANGE "it exchanges data between devices, but a model runs on a single device"
+#define TOKEN "tokens order side effects, and a model has none"
 #define CUDNN "it is a cuDNN kernel; export the function with JAX's own implementation instead"
 #define SPARSE \
-  "it is a kernel for one sparse format; use jax.experimental.sparse.BCOO, which is made of plain primitives"
-#define DEVICE "it is a kernel for one kind of device, which ONNX cannot hold"
-#define FOREIGN "it is foreign compiled code, which ONNX cannot hold"
-#define REFERENCE "it changes memory in place, and an ONNX value never changes"
+  "it is a kernel for one sparse format; use jax.experimental.sparse.BCOO, which is built from ordinary primitives"
+#define DEVICE "it is a device-specific kernel, which ONNX cannot represent"
+#define FOREIGN "it is foreign compiled code, which ONNX cannot represent"
+#define REFERENCE "it changes memory in place, but ONNX values are immutable"
 #define DERIVATIVE "it stands for a derivative that JAX has not computed yet; export the finished derivative"
-#define ELEMENT_TYPE "ONNX has no element types of JAX's own kinds"
-#define FORWARD \
-  "it is the forward derivative of a custom_vjp function, which JAX has none of; use reverse mode or custom_jvp"
+#define ELEMENT_TYPE "ONNX has no equivalent of JAX's extended element types"
+#define FORWARD                                                                                                 \
+  "it is the forward-mode derivative of a custom_vjp function, which JAX does not define; use reverse mode or " \
+  "custom_jvp"
 
 /* The scan before lowering finds refused primitives first: only bodies that it skips lead here. */
 static void lower_refused(Lowering *l) { unsupported(l, "%s", l->plugin->reason); }
@@ -27,7 +28,7 @@ static void lower_dropped(Lowering *l) {
 
 /* Checks and markers that JAX has made use of by now. */
 static void lower_nothing(Lowering *l) {
-  if (l->equation->output_count) unsupported(l, "it gives results where none are expected");
+  if (l->equation->output_count) unsupported(l, "it has results where none are expected");
 }
 
 #define REFUSE(primitive, why) PLUGIN(primitive, lower_refused, .reason = why, .flags = REFUSED)
@@ -35,9 +36,9 @@ static void lower_nothing(Lowering *l) {
 
 /* clang-format off */
 const Plugin refusal_plugins[] = {
-    DROP("debug_callback", "it only shows values while JAX runs"),
+    DROP("debug_callback", "it only displays values while JAX runs"),
     DROP("debug_print", "it only prints values while JAX runs"),
-    DROP("inspect_sharding", "it only shows where an array lies, and a model runs on one device"),
+    DROP("inspect_sharding", "it only displays where an array is placed, and a model runs on a single device"),
     PLUGIN("shape_assertion", lower_nothing),
     PLUGIN("dce_sink", lower_nothing),
     REFUSE("pure_callback", CALLBACK),
@@ -59,12 +60,12 @@ const Plugin refusal_plugins[] = {
     REFUSE("scaled_matmul", CUDNN),
     REFUSE("scaled_matmul_wrapper", CUDNN),
     REFUSE("core_map", DEVICE),
-    REFUSE("check", "it raises an error at run time; make it a result with checkify.checkify"),
+    REFUSE("check", "it raises an error at run time; turn the error into a result with checkify.checkify"),
     REFUSE("coo_spmv", SPARSE),
     REFUSE("coo_spmm", SPARSE),
     REFUSE("csr_spmv", SPARSE),
     REFUSE("csr_spmm", SPARSE),
-    REFUSE("spsolve", "it calls a library's sparse solver, which ONNX cannot hold"),
+    REFUSE("spsolve", "it calls a library's sparse solver, which ONNX cannot represent"),
     REFUSE("psend", EXCHANGE),
     REFUSE("precv", EXCHANGE),
     REFUSE("ragged_all_to_all", EXCHANGE),
@@ -89,7 +90,7 @@ const Plugin refusal_plugins[] = {
     REFUSE("ag_done", EXCHANGE),
     REFUSE("full_to_shard", EXCHANGE),
     REFUSE("shard_to_full", EXCHANGE),
-    REFUSE("xla_pmap", "it maps over devices, and a model runs on one; use jax.vmap"),
+    REFUSE("xla_pmap", "it maps over devices, but a model runs on a single device; use jax.vmap"),
     REFUSE("infeed", EXCHANGE),
     REFUSE("outfeed", EXCHANGE),
     REFUSE("create_token", TOKEN),
@@ -99,7 +100,7 @@ const Plugin refusal_plugins[] = {
     REFUSE("create_linear", DERIVATIVE),
     REFUSE("to_edtype", ELEMENT_TYPE),
     REFUSE("from_edtype", ELEMENT_TYPE),
-    REFUSE("unreachable", "JAX marks this place as never to be reached"),
+    REFUSE("unreachable", "JAX marks this operation as unreachable"),
     {0},
 };
 /* clang-format on */

@@ -76,7 +76,7 @@ static Value *size_along_axis(Lowering *l, Value *input, int64_t axis) {
 static Value *symbol_value(Lowering *l, Str symbol) {
   const SymbolSource *source = map_get_pointer(&l->scope->symbols, symbol);
   if (!source && l->scope->is_function) return captured_size(l, symbol);
-  if (!source) unsupported(l, "dimension '%s' cannot be found from the shapes of the inputs", symbol);
+  if (!source) unsupported(l, "dimension '%s' cannot be determined from the shapes of the inputs", symbol);
   Value *value = size_along_axis(l, source->input, source->axis);
   if (source->offset) value = binary(l, OP_Sub, value, number(l, source->offset));
   if (source->scale != 1) value = binary(l, OP_Div, value, number(l, source->scale));

@@ -10,40 +10,40 @@
 
 /* clang-format off */
 const Pass all_passes[] = {
-    {"hoist_from_loops", "computes before a loop what every step repeats", PHASE_CLEAN, hoist_from_loops},
-    {"end_loops_early", "ends a loop when the steps that are left do nothing", PHASE_CLEAN, end_loops_early},
+    {"hoist_from_loops", "moves computations that every step repeats out of loops", PHASE_CLEAN, hoist_from_loops},
+    {"end_loops_early", "ends a loop when the remaining steps do nothing", PHASE_CLEAN, end_loops_early},
     {"remove_dead_code", "removes nodes and initializers that no output needs", PHASE_CLEAN, remove_dead_code},
-    {"remove_no_ops", "removes nodes that give back what they were given, and shortens chains",
+    {"remove_no_ops", "removes nodes that return their input unchanged, and shortens chains",
      PHASE_CLEAN, remove_no_ops},
-    {"merge_common_nodes", "computes once what is computed twice", PHASE_CLEAN, merge_common_nodes},
-    {"fold_constants", "computes what is known at export", PHASE_CLEAN, fold_constants},
-    {"fuse_integers", "finds remainders with the sign of the divisor", PHASE_FUSE, fuse_integers},
-    {"decide_by_ranges", "decides what the range of integers says", PHASE_FUSE, decide_by_ranges},
-    {"fuse_reductions", "finds means, lengths, and reductions that keep their axes", PHASE_FUSE, fuse_reductions},
-    {"fuse_softmax", "finds Softmax, LogSoftmax and ReduceLogSumExp", PHASE_FUSE, fuse_softmax},
-    {"fuse_convolution", "makes what is constant by channel a part of the convolution before it",
+    {"merge_common_nodes", "computes repeated expressions once", PHASE_CLEAN, merge_common_nodes},
+    {"fold_constants", "computes constant expressions during the export", PHASE_CLEAN, fold_constants},
+    {"fuse_integers", "recognises remainders with the sign of the divisor", PHASE_FUSE, fuse_integers},
+    {"decide_by_ranges", "simplifies what the ranges of integers decide", PHASE_FUSE, decide_by_ranges},
+    {"fuse_reductions", "recognises means, norms, and reductions that keep their axes", PHASE_FUSE, fuse_reductions},
+    {"fuse_softmax", "recognises Softmax, LogSoftmax and ReduceLogSumExp", PHASE_FUSE, fuse_softmax},
+    {"fuse_convolution", "folds per-channel constants into the preceding convolution",
      PHASE_FUSE, fuse_convolution},
-    {"fuse_pooling", "makes padding a part of convolutions and pooling, and finds averages", PHASE_FUSE, fuse_pooling},
-    {"fuse_normalization", "finds normalisations", PHASE_FUSE, fuse_normalization, NORMALIZATION_AUTO},
-    {"prefer_native_group_normalization", "finds normalisations by groups that lose accuracy",
+    {"fuse_pooling", "folds padding into convolutions and pooling, and recognises averages", PHASE_FUSE, fuse_pooling},
+    {"fuse_normalization", "recognises normalisations", PHASE_FUSE, fuse_normalization, NORMALIZATION_AUTO},
+    {"prefer_native_group_normalization", "recognises group normalisations that lose accuracy",
      PHASE_FUSE, prefer_native_group_normalization, NORMALIZATION_NATIVE},
-    {"fuse_group_normalization", "finds normalisations by groups of channels",
+    {"fuse_group_normalization", "recognises group normalisations",
      PHASE_FUSE, fuse_group_normalization, NORMALIZATION_AUTO},
-    {"prefer_native_normalization", "finds normalisations that lose accuracy",
+    {"prefer_native_normalization", "recognises normalisations that lose accuracy",
      PHASE_FUSE, prefer_native_normalization, NORMALIZATION_NATIVE},
-    {"fuse_activations", "finds Relu, Clip, Elu, Gelu and their kind", PHASE_FUSE, fuse_activations},
-    {"fuse_matmul", "finds Gemm, and turns transposes of a product around", PHASE_FUSE, fuse_matmul},
-    {"fuse_attention", "finds Attention", PHASE_FUSE, fuse_attention},
-    {"fuse_selection", "finds Gather where one position is picked", PHASE_FUSE, fuse_selection},
-    {"fuse_split", "finds Split where Slices lie side by side", PHASE_FUSE, fuse_split},
-    {"fuse_triangles", "finds Trilu", PHASE_FUSE, fuse_triangles},
-    {"fuse_rotary", "finds RotaryEmbedding", PHASE_FUSE, fuse_rotary},
-    {"fuse_recurrent", "finds LSTM, GRU and RNN in loops", PHASE_FUSE, fuse_recurrent},
-    {"fuse_resize", "finds images that are enlarged or reduced", PHASE_LAYOUT, fuse_resize},
-    {"cancel_transposes", "gives operators the order of axes that needs the fewest Transposes",
+    {"fuse_activations", "recognises Relu, Clip, Elu, Gelu and other activations", PHASE_FUSE, fuse_activations},
+    {"fuse_matmul", "recognises Gemm, and moves Transposes out of products", PHASE_FUSE, fuse_matmul},
+    {"fuse_attention", "recognises Attention", PHASE_FUSE, fuse_attention},
+    {"fuse_selection", "recognises Gather where one position is picked", PHASE_FUSE, fuse_selection},
+    {"fuse_split", "recognises Split where Slices are adjacent", PHASE_FUSE, fuse_split},
+    {"fuse_triangles", "recognises Trilu", PHASE_FUSE, fuse_triangles},
+    {"fuse_rotary", "recognises RotaryEmbedding", PHASE_FUSE, fuse_rotary},
+    {"fuse_recurrent", "recognises LSTM, GRU and RNN in loops", PHASE_FUSE, fuse_recurrent},
+    {"fuse_resize", "recognises image resizing", PHASE_LAYOUT, fuse_resize},
+    {"cancel_transposes", "chooses the axis orders that need the fewest Transposes",
      PHASE_LAYOUT, cancel_transposes},
-    {"sink_reshapes", "moves a Reshape down to the next one", PHASE_LAYOUT, sink_reshapes},
-    {"expand_composites", "writes what has no operator in ONNX as plain operators", PHASE_EXPAND, expand_composites},
+    {"sink_reshapes", "moves each Reshape towards the next one", PHASE_LAYOUT, sink_reshapes},
+    {"expand_composites", "expands operations without an ONNX operator into plain operators", PHASE_EXPAND, expand_composites},
     {0},
 };
 /* clang-format on */
@@ -81,7 +81,7 @@ static void check_names(const Model *model, const PassOptions *options) {
     const Pass *pass = find_pass(options->disabled[i]);
     if (!pass) fail(model->context, ERROR_VALUE, "there is no pass '%s' to disable", options->disabled[i]);
     if (pass->phase == PHASE_EXPAND)
-      fail(model->context, ERROR_VALUE, "%s cannot be disabled: no file holds composites", pass->name);
+      fail(model->context, ERROR_VALUE, "%s cannot be disabled: composites cannot be written to a file", pass->name);
   }
   for (size_t i = 0; i < options->only_count; i++) {
     if (find_pass(options->only[i])) continue;
@@ -163,5 +163,6 @@ void run_passes(Model *model, const PassOptions *options) {
     while (run_phase(&run, PHASE_CLEAN)) continue;
   }
   bool ended = run.steps <= MOST_STEPS;
-  if (!ended && options->check) fail(model->context, ERROR_INTERNAL, "the passes do not end: %s goes on", run.last);
+  if (!ended && options->check)
+    fail(model->context, ERROR_INTERNAL, "the passes do not terminate: %s keeps changing the graph", run.last);
 }

@@ -56,7 +56,7 @@ const Param *param_field(const Param *record, const char *name) {
 const Param *param_get(Context *context, const Equation *equation, const char *name) {
   const Param *param = param_find(equation, name);
   if (!param) {
-    fail(context, ERROR_UNSUPPORTED, "%s has no parameter '%s': this release of JAX differs from the ones known here",
+    fail(context, ERROR_UNSUPPORTED, "%s has no parameter '%s'; this version of JAX is not supported",
          equation->primitive, name);
   }
   return param;
@@ -106,7 +106,7 @@ const int64_t *param_list_ints(Context *context, const Param *list, size_t *coun
   int64_t *values = arena_new_array(&context->arena, list->list.count, int64_t);
   for (size_t i = 0; i < list->list.count; i++) {
     if (!as_int(&list->list.items[i], &values[i])) {
-      fail(context, ERROR_UNSUPPORTED, "parameter '%s' holds something other than constant integers",
+      fail(context, ERROR_UNSUPPORTED, "parameter '%s' contains something other than constant integers",
            list->name ? list->name : "?");
     }
   }
@@ -129,7 +129,7 @@ const Dim *param_dims(Context *context, const Param *list, size_t *count) {
     if (item->kind == PARAM_DIM) dims[i] = item->dim;
     else if (as_int(item, &integer)) dims[i] = dim_of(integer);
     else
-      fail(context, ERROR_UNSUPPORTED, "parameter '%s' holds something other than dimensions",
+      fail(context, ERROR_UNSUPPORTED, "parameter '%s' contains something other than dimensions",
            list->name ? list->name : "?");
   }
   *count = list->list.count;

@@ -111,7 +111,7 @@ typedef struct Check {
 } Check;
 
 static _Noreturn void refuse(Check *check, const Equation *equation, const char *parameter, const char *why) {
-  fail(check->context, ERROR_FORMAT, "%s: parameter '%s' %s: JAX traces no such program", equation->primitive,
+  fail(check->context, ERROR_FORMAT, "%s: parameter '%s' %s; JAX does not produce such a program", equation->primitive,
        parameter, why);
 }
 
@@ -131,10 +131,11 @@ static void check_axes(Check *check, const Equation *equation, const Row *row, c
   size_t count;
   const int64_t *axes = param_list_ints(check->context, param, &count);
   bool seen[MAX_RANK] = {false};
-  if (row->rule == ALL_AXES && count != rank) refuse(check, equation, row->parameter, "is not as long as the shape");
+  if (row->rule == ALL_AXES && count != rank)
+    refuse(check, equation, row->parameter, "does not have one entry per dimension");
   for (size_t i = 0; i < count; i++) {
     bool fits = axes[i] >= 0 && axes[i] < (int64_t)rank && !seen[axes[i]];
-    if (!fits) refuse(check, equation, row->parameter, "has an axis that is not there, or one twice");
+    if (!fits) refuse(check, equation, row->parameter, "has an axis that is out of range or repeated");
     seen[axes[i]] = true;
   }
 }
@@ -143,17 +144,17 @@ static void check_within(Check *check, const Equation *equation, const Row *row,
   if (param->kind == PARAM_NONE) return;
   size_t count;
   const Dim *sizes = param_dims(check->context, param, &count);
-  if (count != type.rank) refuse(check, equation, row->parameter, "is not as long as the shape");
+  if (count != type.rank) refuse(check, equation, row->parameter, "does not have one entry per dimension");
   for (size_t i = 0; i < count; i++) {
     bool known = dim_is_constant(sizes[i]) && dim_is_constant(type.dims[i]);
     bool fits = !known || (sizes[i].constant >= 0 && sizes[i].constant <= type.dims[i].constant);
-    if (!fits) refuse(check, equation, row->parameter, "goes beyond the shape");
+    if (!fits) refuse(check, equation, row->parameter, "exceeds the shape");
   }
 }
 
 static void check_rank(Check *check, const Equation *equation, const Var *operand) {
   if (!equation->input_count || equation->inputs[0]->type.rank == operand->type.rank) return;
-  fail(check->context, ERROR_FORMAT, "%s: the numbers of axes differ: JAX traces no such program", equation->primitive);
+  fail(check->context, ERROR_FORMAT, "%s: the ranks differ; JAX does not produce such a program", equation->primitive);
 }
 
 static bool is_matrix_or_vector(const Var *var, uint32_t rank) {
@@ -164,7 +165,9 @@ static void check_matrices(Check *check, const Equation *equation, uint32_t rank
   bool fits = rank >= 2;
   for (uint32_t i = 0; i < equation->input_count; i++) fits = fits && is_matrix_or_vector(equation->inputs[i], rank);
   for (uint32_t i = 0; i < equation->output_count; i++) fits = fits && is_matrix_or_vector(equation->outputs[i], rank);
-  if (!fits) fail(check->context, ERROR_FORMAT, "%s: not of matrices: JAX traces no such program", equation->primitive);
+  if (!fits)
+    fail(check->context, ERROR_FORMAT, "%s: the operands are not matrices; JAX does not produce such a program",
+         equation->primitive);
 }
 
 static void check_row(Check *check, const Equation *equation, const Row *row) {
@@ -184,10 +187,10 @@ static void check_row(Check *check, const Equation *equation, const Row *row) {
   uint32_t rank = operand->type.rank;
   if (row->rule == ONE_AXIS) {
     int64_t axis = param_int(check->context, equation, row->parameter);
-    if (axis < 0 || axis >= (int64_t)rank) refuse(check, equation, row->parameter, "is an axis that is not there");
+    if (axis < 0 || axis >= (int64_t)rank) refuse(check, equation, row->parameter, "is an axis that is out of range");
   } else if (row->rule == PER_AXIS) {
     bool fits = param->kind == PARAM_NONE || (param->kind == PARAM_LIST && param->list.count == rank);
-    if (!fits) refuse(check, equation, row->parameter, "is not as long as the shape");
+    if (!fits) refuse(check, equation, row->parameter, "does not have one entry per dimension");
   } else if (row->rule == WITHIN) {
     check_within(check, equation, row, param, operand->type);
   } else {
@@ -227,7 +230,7 @@ static void check_arguments(Check *check, const Equation *equation, uint32_t fir
   for (uint32_t i = 0; fits && i < jaxpr->output_count; i++) {
     fits = !equation->outputs[i] || jaxpr->outputs[i]->type.rank == equation->outputs[i]->type.rank;
   }
-  if (!fits) refuse(check, equation, param->name ? param->name : "branches", "does not take what it is given");
+  if (!fits) refuse(check, equation, param->name ? param->name : "branches", "does not accept its arguments");
 }
 
 static void check_call(Check *check, const Equation *equation) {
@@ -282,7 +285,7 @@ static size_t size_of_jaxpr(Check *check, const Jaxpr *jaxpr) {
   for (size_t i = 0; i < jaxpr->equation_count; i++) {
     size += size_of_equation(check, jaxpr->equations[i]);
     if (size > MOST_EQUATIONS) {
-      fail(check->context, ERROR_FORMAT, "the program has more than %d equations once its calls are written out",
+      fail(check->context, ERROR_FORMAT, "the program has more than %d equations once its calls are inlined",
            MOST_EQUATIONS);
     }
   }

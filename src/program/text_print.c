@@ -203,7 +203,7 @@ static void print_use(Printer *printer, const Var *var) {
       print_type(printer, var->type);
     }
   } else {
-    fail(printer->context, ERROR_INTERNAL, "a variable is used that its jaxpr does not define");
+    fail(printer->context, ERROR_INTERNAL, "a jaxpr uses a variable that it does not define");
   }
 }
 

@@ -61,14 +61,13 @@ struct Table {
 };
 
 static _Noreturn void fail_table(const Table *table, const char *what) {
-  fail(table->context, ERROR_FORMAT, "the table of origins is damaged: %s at its byte %zu", what,
+  fail(table->context, ERROR_FORMAT, "the provenance table is damaged: %s at byte %zu of the table", what,
        (size_t)(table->at - table->start));
 }
 
 static void spend(Table *table, size_t bytes) {
   if (bytes > table->limit - table->unfolded) {
-    fail(table->context, ERROR_FORMAT,
-         "its traces, written out, take more than %zu MiB; --limit allows more, such as --limit=%zuM",
+    fail(table->context, ERROR_FORMAT, "its expanded traces take more than %zu MiB; allow more with --limit=%zuM",
          table->limit >> 20, (table->limit >> 19) + 1);
   }
   table->unfolded += bytes;
@@ -83,7 +82,7 @@ static bool accept(Table *table, char c) {
 }
 
 static void expect(Table *table, char c) {
-  if (!accept(table, c)) fail_table(table, c == '\n' ? "a line end is missing" : "something else was expected");
+  if (!accept(table, c)) fail_table(table, c == '\n' ? "missing end of line" : "unexpected text");
 }
 
 static bool is_digit(const Table *table) { return table->at < table->end && *table->at >= '0' && *table->at <= '9'; }
@@ -93,7 +92,7 @@ static uint32_t read_number(Table *table) {
   const char *start = table->at;
   while (is_digit(table)) {
     number = number * 10 + (uint64_t)(*table->at++ - '0');
-    if (number > INT32_MAX) fail_table(table, "a number is too large");
+    if (number > INT32_MAX) fail_table(table, "number too large");
   }
   if (table->at == start) fail_table(table, "a number is missing");
   return (uint32_t)number;
@@ -102,7 +101,7 @@ static uint32_t read_number(Table *table) {
 /* A row's number up to the limit; 0 where none is allowed. */
 static uint32_t read_row(Table *table, uint32_t least, uint32_t limit) {
   uint32_t row = read_number(table);
-  if (row < least || row > limit) fail_table(table, "a row is named that does not exist");
+  if (row < least || row > limit) fail_table(table, "reference to a row that does not exist");
   return row;
 }
 
@@ -121,7 +120,7 @@ static uint32_t read_heading(Table *table, const char *name) {
   expect(table, ' ');
   uint32_t count = read_number(table);
   expect(table, '\n');
-  if (count > most_rows(table)) fail_table(table, "there are fewer rows than it says");
+  if (count > most_rows(table)) fail_table(table, "fewer rows than declared");
   return count;
 }
 
@@ -134,7 +133,7 @@ static Str read_text(Table *table, Builder *out) {
     if (!accept(table, '\\')) continue;
     if (accept(table, 'n')) builder_add(out, "\n");
     else if (accept(table, '\\')) builder_add(out, "\\");
-    else fail_table(table, "an unknown escape");
+    else fail_table(table, "unknown escape");
   }
   expect(table, '\n');
   spend(table, out->length);
@@ -155,7 +154,7 @@ static void read_texts(Table *table) {
   SECTION(table, "files", files, file_count, Str) {
     uint32_t shared = read_number(table);
     expect(table, ' ');
-    if (shared > str_length(before)) fail_table(table, "a path shares more than there is");
+    if (shared > str_length(before)) fail_table(table, "a path shares more than the one before it has");
     text.length = 0;
     builder_add_sized(&text, before, shared);
     table->files[row] = before = read_text(table, &text);
@@ -198,9 +197,9 @@ static void read_frames(Table *table) {
 
 /* A line like that of the row before, so many lines below or above it. */
 static Link stepped(const Table *table, Link link, uint32_t step, bool up) {
-  if (up && step > link.place.line) fail_table(table, "a line number from nowhere");
+  if (up && step > link.place.line) fail_table(table, "line number without a base");
   link.place.line = up ? link.place.line - step : link.place.line + step;
-  if (link.place.line > INT32_MAX) fail_table(table, "a number is too large");
+  if (link.place.line > INT32_MAX) fail_table(table, "number too large");
   return link;
 }
 
@@ -209,7 +208,7 @@ static void read_outer(Table *table) {
     Link *link = &table->outer[row];
     bool down = accept(table, '+'), up = !down && accept(table, '-');
     if (down || up) {
-      if (row == 1) fail_table(table, "a line number from nowhere");
+      if (row == 1) fail_table(table, "line number without a base");
       uint32_t step = read_number(table), times = 1;
       if (down && table->version > 2 && accept(table, '*')) times = read_number(table);
       if (!times || times > LONGEST_RUN || times - 1 > table->outer_count - row) fail_table(table, "too many rows");
@@ -301,7 +300,7 @@ static void read_origin(Table *table, uint32_t row, uint32_t outer, uint32_t mod
     }
   }
   expect(table, '\n');
-  if (origin->outer > table->outer_count) fail_table(table, "a row is named that does not exist");
+  if (origin->outer > table->outer_count) fail_table(table, "reference to a row that does not exist");
   origin->more = more.items;
   origin->more_count = (uint32_t)more.count;
 }
@@ -334,7 +333,7 @@ Table *table_read(Context *context, const char *text, size_t length, size_t limi
   bool known = length >= heading && same_bytes(text, TABLE_HEADING, number) && text[number + 1] == '\n';
   if (known && text[number] > '0' && text[number] <= '0' + TABLE_VERSION) table->version = text[number] - '0';
   if (!table->version) {
-    fail(context, ERROR_FORMAT, "the table of origins is of a form that this version does not know");
+    fail(context, ERROR_FORMAT, "the provenance table has a format that this version does not support");
   }
   table->at += heading;
   read_texts(table);

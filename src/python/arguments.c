@@ -11,7 +11,7 @@ void release_arguments(Arguments *arguments) {
 bool read_arguments(PyObject *list, Arguments *arguments) {
   *arguments = (Arguments){0};
   if (!PyList_Check(list) || PyList_Size(list) > INT_MAX - 1) {
-    PyErr_SetString(PyExc_TypeError, "a list of strings is expected");
+    PyErr_SetString(PyExc_TypeError, "expected a list of strings");
     return false;
   }
   arguments->count = (int)PyList_Size(list);
@@ -71,7 +71,7 @@ static PyObject *found_sources(const SourceRequest *request, PyObject *names) {
 
 static bool set_paths(const Arguments *from, const char **to, size_t *count) {
   if (from->count > MAX_SOURCE_FILES) {
-    PyErr_Format(PyExc_ValueError, "at most %d source files and folders can be given", MAX_SOURCE_FILES);
+    PyErr_Format(PyExc_ValueError, "at most %d source files and folders can be passed", MAX_SOURCE_FILES);
     return false;
   }
   for (int i = 0; i < from->count; i++) to[(*count)++] = from->words[i];

@@ -41,7 +41,7 @@ static const void *bytes_of(Importer *in, PyObject *array, size_t *size) {
     bytes = PyLong_AsVoidPtr(PyTuple_GetItem(data, 0));
     if (!PyErr_Occurred() && !bytes) bytes = "";
   } else if (!PyErr_Occurred()) {
-    PyErr_SetString(PyExc_TypeError, "a piece of a weight is no array of NumPy's");
+    PyErr_SetString(PyExc_TypeError, "a piece of a weight is not a NumPy array");
   }
   Py_XDECREF(count);
   Py_XDECREF(interface);
@@ -50,7 +50,7 @@ static const void *bytes_of(Importer *in, PyObject *array, size_t *size) {
 
 static void check_size(const FetchedArray *array, size_t size, bool complete) {
   if (complete ? size == array->size : size <= array->size) return;
-  fail(array->importer->context, ERROR_VALUE, "a weight of %zu bytes came with %zu", array->size, size);
+  fail(array->importer->context, ERROR_VALUE, "expected %zu bytes of a weight but got %zu", array->size, size);
 }
 
 static const void *hold(const Fetched *fetched) {
@@ -119,11 +119,11 @@ static Tensor *tensor_of(Importer *in, Type type) {
   for (uint32_t i = 0; i < type.rank; i++) {
     if (!dim_is_constant(type.dims[i]) || type.dims[i].constant < 0 ||
         __builtin_mul_overflow(count, (size_t)type.dims[i].constant, &count)) {
-      fail(in->context, ERROR_VALUE, "a weight has no size that can be counted");
+      fail(in->context, ERROR_VALUE, "the size of a weight overflows");
     }
     dims[i] = type.dims[i].constant;
   }
-  if (count > SIZE_MAX / 16) fail(in->context, ERROR_VALUE, "a weight has no size that can be counted");
+  if (count > SIZE_MAX / 16) fail(in->context, ERROR_VALUE, "the size of a weight overflows");
   *tensor = (Tensor){.dtype = type.dtype, .rank = type.rank, .dims = dims, .size = dtype_bytes(type.dtype, count)};
   return tensor;
 }
@@ -173,7 +173,7 @@ static void bind_weight(Importer *in, Var *var, PyObject *weight) {
   const Tensor *tensor = PyTuple_Check(value) ? import_stored(in, value, var->type) : import_tensor(in, value);
   if (PyUnicode_Check(name)) ((Tensor *)(uintptr_t)tensor)->name = import_text(in, name);
   if (tensor->dtype != var->type.dtype || tensor->rank != var->type.rank) {
-    fail(in->context, ERROR_INTERNAL, "weight '%s' is not of the type that was traced", tensor->name);
+    fail(in->context, ERROR_INTERNAL, "weight '%s' does not have the type it was traced with", tensor->name);
   }
   var->literal = tensor;
 }

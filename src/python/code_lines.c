@@ -23,7 +23,7 @@ static PyObject *next_tuple(Importer *in, PyObject *iterator, Py_ssize_t size) {
   if (!tuple) return NULL;
   own(in, tuple);
   if (PyTuple_Check(tuple) && PyTuple_Size(tuple) == size) return tuple;
-  fail(in->context, ERROR_INTERNAL, "a code object gave positions in a form that is not known");
+  fail(in->context, ERROR_INTERNAL, "a code object returned positions in an unknown format");
 }
 
 static PyObject *positions(Importer *in, PyObject *code, PyObject *method) {

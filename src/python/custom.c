@@ -43,13 +43,13 @@ enum { LARGEST_CONSTANT = 1 << 16 /* bytes of an input's value that the plugin i
 
 static PyObject *item(Importer *in, PyObject *tuple, Py_ssize_t index) {
   if (!PyTuple_Check(tuple) || index >= PyTuple_Size(tuple)) {
-    fail(in->context, ERROR_INTERNAL, "the record of a plugin is not what it should be");
+    fail(in->context, ERROR_INTERNAL, "malformed plugin record");
   }
   return PyTuple_GetItem(tuple, index);
 }
 
 static size_t length(Importer *in, PyObject *tuple) {
-  if (!PyTuple_Check(tuple)) fail(in->context, ERROR_INTERNAL, "the record of a plugin is not what it should be");
+  if (!PyTuple_Check(tuple)) fail(in->context, ERROR_INTERNAL, "malformed plugin record");
   return (size_t)PyTuple_Size(tuple);
 }
 
@@ -90,7 +90,7 @@ static const Type *types(Importer *in, PyObject *tuple, size_t *count) {
 /* The text of an attribute means something to whoever runs the node: it is taken as it is, or not at all. */
 static Str attribute_text(Importer *in, const Attribute *attribute, PyObject *object) {
   if (PyUnicode_Check(object) && PyUnicode_FindChar(object, 0, 0, PyUnicode_GetLength(object), 1) >= 0) {
-    fail(in->context, ERROR_VALUE, "the attribute '%s' that a plugin emits holds a NUL", attribute->name);
+    fail(in->context, ERROR_VALUE, "the attribute '%s' emitted by a plugin contains a NUL", attribute->name);
   }
   return import_text(in, object);
 }

@@ -110,7 +110,8 @@ Type import_abstract(Importer *in, PyObject *aval) {
   Dim *dims = arena_new_array(&in->context->arena, type.rank + 1, Dim);
   for (uint32_t i = 0; i < type.rank; i++) dims[i] = import_dim(in, PyTuple_GetItem(shape, i));
   if (type.dtype == DTYPE_KEY_WORDS) dims[type.rank++] = import_key_size(in, aval);
-  if (type.rank > MAX_RANK) fail(in->context, ERROR_UNSUPPORTED, "an array of keys has %d dimensions", MAX_RANK);
+  if (type.rank > MAX_RANK)
+    fail(in->context, ERROR_UNSUPPORTED, "an array of keys has more than %d dimensions", MAX_RANK);
   type.dims = dims;
   disown_to(in, mark);
   return type;
@@ -290,7 +291,7 @@ static Frame *import_code_frame(Importer *in, Provenance *provenance, PyObject *
 
 Frame *importer_frame(Importer *in, Provenance *provenance, PyObject *triple) {
   if (!PyTuple_Check(triple) || PyTuple_Size(triple) != 3) {
-    PyErr_SetString(PyExc_TypeError, "a frame is a tuple (file, function, line)");
+    PyErr_SetString(PyExc_TypeError, "a frame must be a tuple (file, function, line)");
     import_fail(in);
   }
   Str file = import_text(in, PyTuple_GetItem(triple, 0));
@@ -303,11 +304,11 @@ Frame *importer_frame(Importer *in, Provenance *provenance, PyObject *triple) {
 static const Trace *read_traceback(Importer *in, PyObject *traceback) {
   PyObject *pair = own(in, PyObject_CallMethodObjArgs(traceback, in->names[NAME_raw_frames], NULL));
   if (!PyTuple_Check(pair) || PyTuple_Size(pair) != 2) {
-    fail(in->context, ERROR_INTERNAL, "Traceback.raw_frames() returned something else than a pair");
+    fail(in->context, ERROR_INTERNAL, "Traceback.raw_frames() did not return a pair");
   }
   PyObject *codes = PyTuple_GetItem(pair, 0), *offsets = PyTuple_GetItem(pair, 1);
   if (!PyList_Check(codes) || !PyList_Check(offsets) || PyList_Size(codes) != PyList_Size(offsets)) {
-    fail(in->context, ERROR_INTERNAL, "Traceback.raw_frames() returned something else than two lists");
+    fail(in->context, ERROR_INTERNAL, "Traceback.raw_frames() did not return two lists");
   }
   const Trace *trace = NULL;
   Py_ssize_t count = PyList_Size(codes), used = 0;
@@ -521,7 +522,7 @@ const Tensor *import_const(Importer *in, PyObject *array) {
 static PyObject *class_named(Importer *in, const char *name) {
   PyObject *found = PyDict_GetItemString(in->request.types, name);
   if (!found) {
-    PyErr_Format(PyExc_KeyError, "types lacks %s", name);
+    PyErr_Format(PyExc_KeyError, "types has no %s", name);
     import_fail(in);
   }
   return found;
@@ -608,7 +609,7 @@ static void name_modules(Importer *in) {
   if (!count) return;
   PyObject *named = own(in, PyObject_CallFunctionObjArgs(in->request.name_modules, in->parts, NULL));
   if (!PyList_Check(named) || PyList_Size(named) < count) {
-    PyErr_SetString(PyExc_TypeError, "name_modules must return something for each part");
+    PyErr_SetString(PyExc_TypeError, "name_modules must return one item per part");
     import_fail(in);
   }
   ARRAY(const Module *) modules = {0};

@@ -381,7 +381,7 @@ static const KeywordRow keyword_rows[] = {
 
 static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *keywords) {
   Conversion c = {0};
-  if (PyTuple_Size(arguments) > 0) return PyErr_Format(PyExc_TypeError, "options are given by their names");
+  if (PyTuple_Size(arguments) > 0) return PyErr_Format(PyExc_TypeError, "options must be passed by name");
   if (!read_options(keywords, keyword_rows, sizeof keyword_rows / sizeof *keyword_rows, &c)) return NULL;
   c.request.spans = c.options.keep_ledger = c.metadata == METADATA_FULL || c.metadata == METADATA_COMPACT;
   c.options.passes.normalization = (NormalizationMode)c.normalization;
@@ -576,18 +576,18 @@ static PyObject *core_operator_version(PyObject *module, PyObject *arguments) {
 
 static PyMethodDef methods[] = {
     {"checkpoint", core_checkpoint, METH_O,
-     "What lies where in safetensors: a file, an index of several, or a folder with one of either."},
+     "The tensors in safetensors and their positions: of a file, an index, or a folder with one of either."},
     {"convert", (PyCFunction)(void (*)(void))core_convert, METH_VARARGS | METH_KEYWORDS,
      "Converts a jaxpr to an ONNX model: writes it to path, or returns it as bytes when path is None."},
     {"passes", core_passes, METH_NOARGS, "What each pass over the graph does, by name, in the order they run."},
     {"operator_version", core_operator_version, METH_VARARGS,
      "The version of an ONNX operator in force at an opset; 0 when there is none."},
     {"plugins", core_plugins, METH_NOARGS,
-     "What becomes of each primitive: lowered, passed through, dropped or refused, and for the last two why."},
+     "How each primitive is handled: lowered, passed through, dropped or refused, with the reason for the last two."},
     {"shown", (PyCFunction)(void (*)(void))core_shown, METH_VARARGS | METH_KEYWORDS,
-     "A text as a terminal may be shown it: what it would obey is spelled in letters."},
+     "The text with control characters escaped, so that it can be printed on a terminal."},
     {"sources", core_sources, METH_VARARGS,
-     "The lines of the source files of these names that the reader gave, or that lie in the working folder or a root."},
+     "The lines of these source files, if they were passed, or are in the working directory or a source root."},
     {"tool", core_tool, METH_O, "Runs the j2o program with these arguments; returns its exit code."},
     {"tool_output", core_tool_output, METH_O,
      "Runs the j2o program with these arguments; returns its exit code, output and errors."},

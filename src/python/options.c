@@ -15,7 +15,7 @@ static bool refuse_others(PyObject *keywords, const KeywordRow *rows, size_t cou
   PyObject *key;
   while (PyDict_Next(keywords, &at, &key, NULL)) {
     if (has_row(key, rows, count)) continue;
-    PyErr_Format(PyExc_TypeError, "there is no option %R", key);
+    PyErr_Format(PyExc_TypeError, "unknown option %R", key);
     return false;
   }
   return true;

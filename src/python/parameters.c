@@ -112,7 +112,7 @@ static DimFactor import_factor(Importer *in, PyObject *pair) {
     result.right = import_dim(in, PyTuple_GetItem(operands, 1));
     return result;
   }
-  fail(in->context, ERROR_UNSUPPORTED, "a symbolic dimension uses the operation '%s', which is not known here", name);
+  fail(in->context, ERROR_UNSUPPORTED, "a symbolic dimension uses the operation '%s', which is not supported", name);
 }
 
 static Dim symbolic_dim(Importer *in, PyObject *object) {

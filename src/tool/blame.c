@@ -154,7 +154,7 @@ static void add_file(Listing *listing, Str file) {
     report_path(report, file);
     report_color(report, COLOR_PLAIN);
   } else {
-    report_heading(report, "lines of functions (the model does not name their files)");
+    report_heading(report, "lines by function (the model does not record file names)");
   }
   report_add(report, "\n");
   add_heading(report);

@@ -44,10 +44,10 @@ static void check_text(Report *report, const char *path, const Model *model, con
   }
   report_text(report, path, strlen(path));
   if (!faults->count) {
-    report_add(report, ": no fault found\n");
+    report_add(report, ": no errors found\n");
   } else {
     const char *more = faults->count == MOST_FAULTS ? "at least " : "";
-    builder_format(&report->line, ": %s%zu fault%s\n", more, faults->count, faults->count == 1 ? "" : "s");
+    builder_format(&report->line, ": %s%zu error%s\n", more, faults->count, faults->count == 1 ? "" : "s");
   }
 }
 

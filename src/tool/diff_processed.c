@@ -121,7 +121,7 @@ static void add_heading(const Comparison *comparison, Place place) {
   report_add(report, "\n");
   report_color(report, COLOR_HEAD);
   if (place.function) report_place(report, place);
-  else report_add(report, "nodes that do not say where they came from");
+  else report_add(report, "nodes without provenance");
   report_color(report, COLOR_PLAIN);
   if (place.file) {
     report_add(report, "  ");
@@ -194,7 +194,7 @@ void diff_processed(Job *job, Model *original, Model *processed) {
   const OriginIndex *index = model_index(&job->context, original);
   Comparison comparison = {.job = job, .match = match_models(original, processed)};
   if (!match_is_related(comparison.match)) {
-    fail(&job->context, ERROR_VALUE, "%s was not made of %s", job->operands[1], job->operands[0]);
+    fail(&job->context, ERROR_VALUE, "%s was not made from %s", job->operands[1], job->operands[0]);
   }
   const Side *side = comparison.match->original;
   size_t count = 0, most = side->nodes.count;

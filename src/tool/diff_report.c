@@ -171,7 +171,7 @@ static void compare_interface(Diff *diff, Change *change, const char *what, cons
   bool rewired = a && b && a->name == b->name && diff_same_type(a->type, b->type);
   if (rewired) {
     DETAIL(diff, change, report_add(report, what), report_add(report, " "), add_value(report, a),
-           report_add(report, " is computed by something else"));
+           report_add(report, " is computed differently"));
   } else {
     DETAIL(diff, change, report_add(report, what), report_add(report, " "), add_value(report, a),
            report_add(report, " -> "), add_value(report, b));
@@ -196,7 +196,7 @@ static void compare_unused(Diff *diff, Change *change, const Graph *a, const Gra
     left -= from != NULL && left > 0;
     if (from && diff_same_tensor(diff, from->tensor, to->tensor)) continue;
     DETAIL(diff, change, report_add(report, "initializer "), add_value(report, to),
-           report_add(report, from ? ", which nothing reads, differs" : ", which nothing reads, is new"));
+           report_add(report, from ? ", which is unused, differs" : ", which is unused, is new"));
   }
   if (left) DETAIL(diff, change, builder_format(&report->line, "%zu initializers that nothing read are gone", left));
 }
@@ -259,8 +259,8 @@ static Change model_changes(Diff *diff) {
   if (!diff_same_rest(diff)) {
     DETAIL(diff, &change,
            report_add(report,
-                      "something differs that is not shown here: sparse tensors, types that are no tensors, "
-                      "defaults of functions' attributes, annotations or training"));
+                      "there are differences that are not shown: in sparse tensors, types other than tensors, defaults "
+                      "of function attributes, annotations or training information"));
   }
   return change;
 }
@@ -275,7 +275,7 @@ static void add_place(Diff *diff, Place place) {
   Report *report = &diff->job->report;
   report_add(report, "\n");
   if (!place.function) {
-    report_heading(report, "nodes that do not say where they came from");
+    report_heading(report, "nodes without provenance");
   } else {
     report_color(report, COLOR_HEAD);
     report_name(report, place.function);
@@ -478,7 +478,7 @@ void run_diff(Job *job) {
   }
   if (!differ) {
     bool compared = !diff.not_compared.count && !diff.skipped && !asks_anything(&question);
-    const char *words = compared ? "the same" : "no difference found";
+    const char *words = compared ? "the same" : "no differences found";
     builder_format(&report->line, "%s: %zu nodes\n", words, diff.a.count);
     add_not_compared(&diff);
     return;

@@ -83,7 +83,7 @@ static void limit_memory(Job *job) {
   enum { PER_BYTE = 1024, USUAL = 1 << 30 };
   Arena *arena = &job->context.arena;
   arena->limit = job->limit ? job->limit : (job->files[0].size + job->files[1].size) * PER_BYTE + USUAL;
-  arena->beyond = "it takes more memory than the limit; --limit=8G, say, allows more";
+  arena->beyond = "it needs more memory than the limit; allow more with, for example, --limit=8G";
 }
 
 /* ---- j2o convert ---- */
@@ -122,7 +122,7 @@ static const bool *chosen_flags(Job *job, const char *option, const char *given,
     char *stop;
     unsigned long index = strtoul(at, &stop, 10);
     if (stop == at || (*stop && *stop != ',') || index >= count) {
-      fail(&job->context, ERROR_VALUE, "%s: '%s' are not numbers below %u", option, given, count);
+      fail(&job->context, ERROR_VALUE, "%s: '%s' must be numbers below %u", option, given, count);
     }
     flags[index] = true;
     at = stop;
@@ -134,10 +134,10 @@ static bool is_number(const char *text) { return strlen(text) < 16 && strspn(tex
 
 const char *door_mistake(const DoorOptions *options) {
   if (options->opset && strcmp(options->opset, "auto") != 0 && !is_number(options->opset)) {
-    return "--opset is a number, or auto";
+    return "--opset must be a number or auto";
   }
   if (options->external_threshold && !is_number(options->external_threshold)) {
-    return "--external-threshold is a number of bytes";
+    return "--external-threshold must be a number of bytes";
   }
   return NULL;
 }
@@ -182,7 +182,7 @@ static void report_notices(Report *report, const UnsupportedList *notices, const
   }
   if (!data->placeholders) return;
   builder_format(&report->line,
-                 "%zu tensor%s of which the record has only the type: the numbers in the model mean nothing\n",
+                 "the record has only the type of %zu tensor%s, whose values in the model are placeholders\n",
                  data->placeholders, data->placeholders == 1 ? "" : "s");
 }
 
@@ -202,7 +202,7 @@ void run_convert(Job *job) {
   const MappedFile *file = job_file(job, 0);
   if (looks_like_record(file->data, file->size)) convert_record(job, file);
   else if (looks_like_model_text(file->data, file->size)) write_model(job, read_model(job, file));
-  else fail(&job->context, ERROR_FORMAT, "line 1, column 1: expected a record, a program or a graph as text");
+  else fail(&job->context, ERROR_FORMAT, "line 1, column 1: expected a record, a program, or a graph in text form");
 }
 
 /* ---- j2o text ---- */

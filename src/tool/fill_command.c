@@ -20,5 +20,5 @@ void run_fill(Job *job) {
   report_text(report, output, strlen(output));
   builder_format(&report->line, ": %zu weight%s, ", filled.weights, filled.weights == 1 ? "" : "s");
   report_size(report, filled.bytes);
-  report_add(report, job->by_reference ? ", where they lie\n" : "\n");
+  report_add(report, job->by_reference ? ", by reference\n" : "\n");
 }

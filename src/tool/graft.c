@@ -26,7 +26,8 @@ static void require_relation(Job *job, const char *original_path, const Match *m
   Relation relation = match_relation(match);
   if (match_is_related(match)) return;
   fail(&job->context, ERROR_VALUE,
-       "%s was not made of %s: of its %zu nodes that compute something, %zu can be found there. Nothing was grafted.",
+       "%s was not made from %s: of its %zu nodes that compute something, only %zu can be found there. Nothing was "
+       "grafted.",
        job->path, original_path, relation.nodes, relation.known);
 }
 

@@ -9,9 +9,9 @@
 const char *const relation_names[RELATIONS] = {"none", "through", "within", "fused", "own"};
 
 const char no_places_help[] =
-    "no node says where it came from. Export the model with JAX2ONNX_ENABLE_STACKTRACE_METADATA=1 in the\n"
-    "environment to have the line of the program written on every node, with JAX2ONNX_STACKTRACE_DETAIL=full (or\n"
-    "compact) to have the whole trace.";
+    "no node has provenance. Export the model with JAX2ONNX_ENABLE_STACKTRACE_METADATA=1 in the environment to\nrecord "
+    "the line of the program on every node, and with JAX2ONNX_STACKTRACE_DETAIL=full (or compact) to record\nthe whole "
+    "trace.";
 
 /* ---- lines and frames ---- */
 

@@ -59,7 +59,7 @@ static _Noreturn void fail_unknown(Job *job, const OriginIndex *index, const cha
     if (!*node->name || !find_in_any_case(node->name, name)) continue;
     builder_format(&text, "%s%s", shown++ ? ", " : "; there are ", node->name);
   }
-  fail(&job->context, ERROR_VALUE, "%s: no node or value is called %s%s", job->path, name, builder_text(&text));
+  fail(&job->context, ERROR_VALUE, "%s: no node or value is named %s%s", job->path, name, builder_text(&text));
 }
 
 static Place place_of(const OriginIndex *index, const Node *node) { return node_item(index, node)->place; }
@@ -97,7 +97,7 @@ static void add_source_of(Report *report, const Found *found, const Value *value
     report_add(report, "  initializer of ");
     report_size(report, value->tensor->size);
   } else {
-    report_add(report, value->graph->owner ? "  of the graph around" : "  graph input");
+    report_add(report, value->graph->owner ? "  from the enclosing graph" : "  graph input");
   }
   report_add(report, "\n");
 }
@@ -186,7 +186,7 @@ static void add_stack(Report *report, const Item *item) {
   Str stack = metadata_get(item->metadata, METADATA_PREFIX "stacktrace");
   if (!stack || !report->full) return;
   report_add(report, "\n");
-  report_heading(report, "the converter's calls, outermost first");
+  report_heading(report, "converter call stack, outermost first");
   report_add(report, "\n");
   for (const char *line = stack, *end = stack + str_length(stack); line < end;) {
     const char *stop = find_letter(line, '\n', (size_t)(end - line));

@@ -94,7 +94,7 @@ const Profile *profile_read(Job *job, const char *path) {
   json_init(&reader.json, context, file->data, file->size, path, "a profile");
   if (json_take(&reader.json, '{')) read_object(&reader);
   else if (json_take(&reader.json, '[')) read_events(&reader);
-  else json_fail(&reader.json, "an object of node names and times, or a list of events,");
+  else json_fail(&reader.json, "an object of node names and times, or a list of events");
   if (json_next(&reader.json) || reader.json.at < reader.json.end) json_fail(&reader.json, "the end");
   return reader.profile;
 }

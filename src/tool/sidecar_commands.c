@@ -35,8 +35,8 @@ static const Sidecar *own_sidecar(Job *job, const char *path, const MappedFile *
   model_identity(&job->context, model->data, model->size, identity);
   if (strcmp(identity, sidecar->identity) == 0) return sidecar;
   fail(&job->context, ERROR_VALUE,
-       "%s belongs to another model than %s, or the model was changed since j2o split wrote both. When a tool changed "
-       "it, j2o join gives the first model back and j2o graft puts its provenance on the changed one.",
+       "%s does not belong to %s, or the model has changed since j2o split wrote both. If a tool changed it, restore "
+       "the original model with j2o join and copy its provenance with j2o graft.",
        path, model_path);
 }
 
@@ -100,8 +100,7 @@ static void require_round_trip(Job *job, const MappedFile *file, const Rewritten
     same = same_bytes(at, joined.segments[i].data, joined.segments[i].size);
   }
   if (same) return;
-  fail(context, ERROR_VALUE, "%s is not encoded in the usual way: put together again it would not be the same bytes",
-       job->path);
+  fail(context, ERROR_VALUE, "%s has an unusual encoding: joining it again would not give the same bytes", job->path);
 }
 
 static void say_split(Job *job, const Rewritten *small, size_t sidecar_size, const Sidecar *sidecar) {
@@ -138,11 +137,11 @@ static void say_split(Job *job, const Rewritten *small, size_t sidecar_size, con
 void run_split(Job *job) {
   const MappedFile *file = job_file(job, 0);
   Model *model = model_read(&job->context, file->data, file->size);
-  if (expects_sidecar(model)) fail(&job->context, ERROR_VALUE, "%s: the model was split before", job->path);
+  if (expects_sidecar(model)) fail(&job->context, ERROR_VALUE, "%s: the model has already been split", job->path);
   Sidecar sidecar = {.identity = ""};
   if (!job->sidecar) job->sidecar = path_beside(job, job->output);
   if (same_text(job->sidecar, job->output)) {
-    fail(&job->context, ERROR_VALUE, "%s cannot be the model and its sidecar", job->output);
+    fail(&job->context, ERROR_VALUE, "%s cannot be both the model and its sidecar", job->output);
   }
   model_unfold(model, job->limit);
   if (job->with_sources) carry_sources(job, model, &sidecar);

@@ -405,7 +405,7 @@ static void report_changed(Job *job) {
   for (size_t i = 0; i < job->sources.changed.count; i++) {
     report_color(report, COLOR_CHANGED);
     report_path(report, job->sources.changed.items[i]);
-    report_add(report, " has changed since the export: its lines may not be those that the model names\n");
+    report_add(report, " has changed since the export; its line numbers may no longer match\n");
     report_color(report, COLOR_PLAIN);
   }
 }
@@ -415,10 +415,9 @@ void report_left_out(Job *job) {
   size_t count = job->sources.left_out.count;
   if (!count) return;
   report_color(&job->report, COLOR_FAINT);
-  report_add(&job->report, "without the text of ");
+  report_add(&job->report, "source text not found: ");
   report_name(&job->report, job->sources.left_out.items[0]);
   if (count > 1) builder_format(&job->report.line, " and %zu more", count - 1);
-  report_add(&job->report,
-             ": not found in the working folder; --source-root FOLDER or --source FILE reads elsewhere\n");
+  report_add(&job->report, " (not in the working directory; use --source-root FOLDER or --source FILE)\n");
   report_color(&job->report, COLOR_PLAIN);
 }

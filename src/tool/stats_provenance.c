@@ -104,7 +104,7 @@ static void add_coverage(Report *report, const char *path, const Coverage *cover
   builder_format(&report->line, "  vanished lines   %zu; %zu %s removed\n", coverage->vanished_lines, removed,
                  removed == 1 ? "operation was" : "operations were");
   builder_format(
-      &report->line, "  depth            %.1f of the program's own frames a node, %zu at most; %.1f in all\n",
+      &report->line, "  depth            %.1f of the program's own frames per node, at most %zu; %.1f in total\n",
       ratio(coverage->own_frames, coverage->traced), coverage->deepest, ratio(coverage->frames, coverage->traced));
   builder_format(&report->line, "  traces           %.2f a node\n  bytes            ",
                  ratio(coverage->traces, coverage->traced));

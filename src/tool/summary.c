@@ -180,8 +180,8 @@ static size_t list_json(Job *job, const OriginIndex *index, const Answer *answer
 
 /* Why the answer is not what came from the line itself. */
 static const char *explanation(LineRelation closest) {
-  if (closest == RELATION_WITHIN) return "an expression that goes on over this line became\n";
-  return closest == RELATION_THROUGH ? "nothing comes from this line itself; it called what became\n" : "";
+  if (closest == RELATION_WITHIN) return "this line is part of an expression that became\n";
+  return closest == RELATION_THROUGH ? "nothing comes from this line itself; the code it called became\n" : "";
 }
 
 static size_t list_text(Job *job, const OriginIndex *index, const Answer *answer) {

@@ -14,7 +14,7 @@
 #include "tool/index.h"
 #include "tool/suggest.h"
 
-#define TORN "the file was cut short while it was read"
+#define TORN "the file was truncated while it was read"
 
 const MappedFile *job_file(Job *job, int operand) {
   job->path = job->operands[operand];
@@ -40,7 +40,7 @@ void fail_too_large(Job *job, const char *what, uint64_t size) {
   report_size(&words, size);
   builder_format(&words.line, ", more than the limit of ");
   report_size(&words, job_limit(job));
-  fail(&job->context, ERROR_VALUE, "%s: %s would take %s; --limit=%" PRIu64 "M allows it", job->path, what,
+  fail(&job->context, ERROR_VALUE, "%s: %s would take %s; allow it with --limit=%" PRIu64 "M", job->path, what,
        builder_text(&words.line), (size >> 20) + 1);
 }
 
@@ -218,7 +218,7 @@ static int read_option(Job *job, int argc, char **argv, int *at, FILE *err) {
     return EXIT_OK;
   }
   if (!value && *at + 1 < argc) value = argv[++*at];
-  if (!value || !*value) return usage_error(err, "a value is missing after ", option->name);
+  if (!value || !*value) return usage_error(err, "missing value after ", option->name);
   const char **text = (const char **)(void *)place;
   if (option->counter) {
     size_t *count = (size_t *)(void *)((char *)job + option->counter);
@@ -278,22 +278,22 @@ static int read_arguments(Job *job, int argc, char **argv, FILE *out, FILE *err)
       job->operands[job->operand_count++] = argument;
     }
   }
-  if (!is_color_setting(job->color)) return usage_error(err, "--color is auto, always or never, not ", job->color);
+  if (!is_color_setting(job->color)) return usage_error(err, "--color must be auto, always or never, not ", job->color);
   if (job->limit_text && !read_size(job->limit_text, &job->limit)) {
-    return usage_error(err, "a size is such as 500M or 2G, not ", job->limit_text);
+    return usage_error(err, "expected a size such as 500M or 2G, not ", job->limit_text);
   }
   if (job->top && !is_number(job->top)) return usage_error(err, "--top is a number, not ", job->top);
-  if (job->self && job->inclusive) return usage_error(err, "--self and --inclusive exclude each other", "");
+  if (job->self && job->inclusive) return usage_error(err, "--self and --inclusive cannot be combined", "");
   const char *wrong = door_mistake(&job->door);
   if (wrong) return usage_error(err, wrong, "");
-  if (!job->operand_count && command->least_operands) return usage_error(err, "which model? Name an .onnx file", "");
+  if (!job->operand_count && command->least_operands) return usage_error(err, "no model given; name an .onnx file", "");
   if (job->operand_count < command->least_operands) {
-    return usage_error(err, "two models are needed", "");
+    return usage_error(err, "this command needs two models", "");
   }
   if (command->run == run_locate && job->operand_count == 1 && !job->line && !job->module) {
-    return usage_error(err, "which node or value? Give its name, or --line or --module", "");
+    return usage_error(err, "no node or value given; pass its name, --line or --module", "");
   }
-  if (command->run == run_fill && !job->from) return usage_error(err, "where are the weights? Give --from SOURCE", "");
+  if (command->run == run_fill && !job->from) return usage_error(err, "no weights given; pass --from SOURCE", "");
   bool writes_elsewhere = job->map || job->model_explorer;
   if ((command->options & OPTION_OUTPUT) && !job->output && !writes_elsewhere) {
     return usage_error(err, "where to? Give -o FILE", "");
@@ -342,7 +342,7 @@ int tool_run(int argc, char **argv, FILE *out, FILE *err, const Interruption *in
   if (strcmp(first, "completion") == 0) {
     if (asks_for_help(argc, argv)) return show(out, completion_help);
     if (run_completion(argc, argv, out)) return show(out, "");
-    return usage_error(err, "which shell? Give bash, zsh or fish", "");
+    return usage_error(err, "no shell given; name bash, zsh or fish", "");
   }
   if (!*first) {
     fputs(tool_help, err);

@@ -79,22 +79,21 @@ typedef struct Damage {
 static void errors_name_line_and_column(void) {
   static const Damage cases[] = {
       {"", "line 1, column 1: expected 'program' and its name"},
-      {"program \"a", "line 1, column 9: a string that does not end"},
+      {"program \"a", "line 1, column 9: unterminated string"},
       {"program -\n", "line 2, column 1: expected a jaxpr"},
       {"program -\njaxpr a () {\n  return %q }", "line 3, column 10: a variable that is not defined"},
       {"program -\njaxpr a () {\n  %1:f32[] = f(%1)\n return }", "line 3, column 16: a variable that is not defined"},
       {"program -\njaxpr a (%1:f32[], %1:f32[]) { return }", "line 2, column 20: a variable that is already defined"},
-      {"program -\njaxpr a (%1:f33[]) { return }", "line 2, column 13: an element type that does not exist"},
+      {"program -\njaxpr a (%1:f33[]) { return }", "line 2, column 13: unknown element type"},
       {"program -\njaxpr a (%1:f32[B+]) { return }", "line 2, column 17: not a dimension"},
       {"program -\njaxpr a () { return data(0, 36):f32[9] }",
-       "line 2, column 21: a tensor whose data are not part of the text"},
+       "line 2, column 21: a tensor whose data is not in the text"},
       {"program -\njaxpr a () { return {1, 2}:i8[3] }", "line 2, column 26: expected ','"},
       {"program -\njaxpr a () { return {1, 2, 3}:i8[2] }", "line 2, column 26: expected '}'"},
       {"program -\njaxpr a () { return 300:i8[] }", "line 2, column 21: not an integer of 8 bits"},
       {"program -\njaxpr a () { return 1:f32[99999999999] }",
-       "line 2, column 21: elements that do not fit the tensor's type"},
-      {"program -\njaxpr a () { = f() {j=jaxpr a} return }",
-       "line 2, column 29: a jaxpr that is not defined before this"},
+       "line 2, column 21: elements that do not match the tensor's type"},
+      {"program -\njaxpr a () { = f() {j=jaxpr a} return }", "line 2, column 29: a jaxpr that is not defined yet"},
       {"program -\ninputs \"a\"\njaxpr a () { return }", "line 3, column 22: more input names than inputs"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -123,7 +123,7 @@ static void put_function(Bytes *model) {
 
 static Bytes make_model(void) {
   Bytes model = {.size = 0}, graph = {.size = 0}, branch = {.size = 0}, opset = {.size = 0}, ints = {.size = 0};
-  Bytes inner = make_node("Sin", "x", "s"); /* x is of the graph around */
+  Bytes inner = make_node("Sin", "x", "s"); /* x is from the enclosing graph */
   write_text(&branch, FIELD_GRAPH_NAME, "then");
   write_message(&branch, FIELD_GRAPH_NODE, &inner);
   put_value_info(&branch, FIELD_GRAPH_OUTPUT, "s");
@@ -291,16 +291,15 @@ static void varints_and_lengths_are_checked(void) {
     size_t size;
     const char *message;
   } cases[] = {
-      {"\x08\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01", 12, "a number is longer than 64 bits at byte 1"},
-      {"\x08\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x02", 11, "a number is longer than 64 bits at byte 1"},
-      {"\x08\xFF", 2, "a number is cut off at byte 1"},
-      {"\x3A\x7F\x00", 3, "the data end early: a field is longer than what holds it at byte 2"},
-      {"\x3A\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01", 11,
-       "the data end early: a field is longer than what holds it at byte 11"},
-      {"\x08\x01\x0E", 3, "a field of a kind that does not exist at byte 2"},
-      {"\x08\x01\x00\x00", 4, "a field with an impossible number at byte 2"},
-      {"\x08\x01\xA3\x06\x08\x01", 6, "a group of fields is cut off at byte 2"},
-      {"\x08\x01\xA4\x06", 4, "the end of a group of fields that never began at byte 2"},
+      {"\x08\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01", 12, "number longer than 64 bits at byte 1"},
+      {"\x08\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x02", 11, "number longer than 64 bits at byte 1"},
+      {"\x08\xFF", 2, "truncated number at byte 1"},
+      {"\x3A\x7F\x00", 3, "a field extends past the end of its message at byte 2"},
+      {"\x3A\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01", 11, "a field extends past the end of its message at byte 11"},
+      {"\x08\x01\x0E", 3, "unknown wire type at byte 2"},
+      {"\x08\x01\x00\x00", 4, "invalid field number at byte 2"},
+      {"\x08\x01\xA3\x06\x08\x01", 6, "truncated group at byte 2"},
+      {"\x08\x01\xA4\x06", 4, "end of a group that was never started at byte 2"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Work work = {.sink = NULL};

@@ -49,21 +49,24 @@ FAULTS = {
     "unknown attribute": (lambda m: set_attribute(m, "axes", 1), "there is no attribute axes"),
     "attribute of another kind": (
         lambda m: m.graph.node[1].attribute[0].CopyFrom(helper.make_attribute("axis", [1])),
-        "the attribute axis is a list of integers and must be an integer",
+        "the attribute axis is a list of integers but must be an integer",
     ),
-    "axis that is not there": (lambda m: setattr(m.graph.node[1].attribute[0], "i", 2), "there is no axis 2 among 2"),
-    "too many inputs": (lambda m: m.graph.node[0].input.append("x"), "has 2 inputs and needs 1"),
+    "axis that is not there": (
+        lambda m: setattr(m.graph.node[1].attribute[0], "i", 2),
+        "axis 2 is out of range for rank 2",
+    ),
+    "too many inputs": (lambda m: m.graph.node[0].input.append("x"), "has 2 inputs but needs 1"),
     "value that nobody makes": (
         lambda m: m.graph.node[0].input.__setitem__(0, "z"),
         "input 0, 'z', is not defined here",
     ),
     "another order": (lambda m: m.graph.node.insert(0, m.graph.node.pop(1)), "is used before it is made"),
-    "one name twice": (lambda m: m.graph.node[0].output.__setitem__(0, "y"), "the name 'y' is given twice"),
-    "wrong type": (lambda m: retype(m, 0, TensorProto.DOUBLE), "output 0 is float64 and must be float32 as input 0 is"),
-    "type that is not taken": (lambda m: retype(m, 0, TensorProto.INT32), "output 0 is int32, which Sin does not take"),
+    "one name twice": (lambda m: m.graph.node[0].output.__setitem__(0, "y"), "duplicate name 'y'"),
+    "wrong type": (lambda m: retype(m, 0, TensorProto.DOUBLE), "output 0 is float64 but must be float32 like input 0"),
+    "type that is not taken": (lambda m: retype(m, 0, TensorProto.INT32), "is int32, which Sin does not accept"),
     "wrong shape": (
         lambda m: setattr(m.graph.value_info[0].type.tensor_type.shape.dim[1], "dim_value", 4),
-        "output 0 has the shape [2,4] and must have [2,3]",
+        "output 0 has shape [2,4] but must have [2,3]",
     ),
     "domain": (lambda m: setattr(m.graph.node[0], "domain", "com.example"), "the domain 'com.example' is not imported"),
     "output that nobody makes": (
@@ -77,7 +80,7 @@ FAULTS = {
 def test_faults_are_told_with_their_node(fault, tmp_path, capfd):
     model = sound_model()
     onnx.save(model, tmp_path / "model.onnx")
-    assert check(tmp_path / "model.onnx", capfd) == (0, f"{tmp_path / 'model.onnx'}: no fault found\n")
+    assert check(tmp_path / "model.onnx", capfd) == (0, f"{tmp_path / 'model.onnx'}: no errors found\n")
     edit, message = FAULTS[fault]
     edit(model)
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
@@ -115,7 +118,7 @@ def test_a_function_has_its_own_opset(tmp_path, capfd):
     assert check(tmp_path / "model.onnx", capfd)[0] == 0
     model.functions[0].opset_import[0].version = 21
     onnx.save(model, tmp_path / "model.onnx")
-    assert "the attribute axes is none of opset 21" in check(tmp_path / "model.onnx", capfd)[1]
+    assert "there is no attribute axes at opset 21" in check(tmp_path / "model.onnx", capfd)[1]
 
 
 def test_models_that_onnx_ships_are_sound(capfd):

@@ -157,7 +157,7 @@ def test_stacktrace(options, keys, monkeypatch):
 def test_passes_are_listed_left_out_and_dumped(capsys, tmp_path):
     assert main(["export", "--list-passes"]) == OK
     listed = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
-    assert listed["fold_constants"] == "computes what is known at export"
+    assert listed["fold_constants"] == "computes constant expressions during the export"
     steps = tmp_path / "steps"
     steps.mkdir()
     (steps / "77_left_by_another_export.onnx.txt").write_text("")

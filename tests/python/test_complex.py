@@ -571,7 +571,7 @@ def test_what_is_not_supported_is_named_at_once():
     def fn(z):
         return lax.reduce(z, np.complex64(0), lambda a, b: a * b + b, (0,)), z.at[0].multiply(z[1])
 
-    with pytest.raises(UnsupportedError, match="not supported on complex numbers") as error:
+    with pytest.raises(UnsupportedError, match="not supported for complex numbers") as error:
         to_onnx(fn, [numbers(4, 4)])
     assert [item[0].replace("_", "-") for item in error.value.items] == ["reduce", "scatter-mul"]
     assert all(item[2] == __file__ for item in error.value.items)

@@ -646,7 +646,7 @@ def test_shard_map_over_one_device(checked: bool) -> None:
 
 def test_an_exported_function_is_refused_with_the_reason() -> None:
     exported = jax.export.export(jax.jit(jnp.sin))(jax.ShapeDtypeStruct((3,), F32))
-    with pytest.raises(Exception, match="call_exported: an exported function holds compiled code"):
+    with pytest.raises(Exception, match="call_exported: an exported function contains compiled code"):
         to_onnx(lambda x: exported.call(x), [rows(3)])
 
 

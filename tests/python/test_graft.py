@@ -310,7 +310,7 @@ def test_an_unrelated_model_is_refused(tmp_path, shape):
 
 def test_an_original_without_provenance_is_told(tmp_path):
     code, result, said = graft(tmp_path, model(chain(*STEPS), tensors=TENSORS), model(chain(*STEPS), tensors=TENSORS))
-    assert code == 1 and result is None and "no node says where it came from" in said
+    assert code == 1 and result is None and "no node has provenance" in said
 
 
 def test_weights_elsewhere_stay_there(tmp_path):

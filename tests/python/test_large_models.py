@@ -89,7 +89,7 @@ def test_a_model_beside_other_weights_is_refused(tmp_path) -> None:
     (tmp_path / "elsewhere").mkdir()
     write_safetensors(tmp_path / "w.safetensors", ARRAYS)
     options = {"weights": tmp_path / "w.safetensors", "weights_by_reference": True}
-    with pytest.raises(ValueError, match="write the model beside the weights"):
+    with pytest.raises(ValueError, match="write the model next to the weights"):
         exported(tmp_path / "elsewhere" / "model.onnx", **options)
     with pytest.raises(ValueError, match="needs safetensors"):
         exported(tmp_path / "model.onnx", weights=ARRAYS, weights_by_reference=True)

@@ -661,7 +661,7 @@ TRUNCATED = """
     for _ in range(150):
         code, _, errors = _core.tool_output(["j2o", command, *out, path, *second])
         codes.add(code)
-        told += b"cut short while it was read" in errors
+        told += b"truncated while it was read" in errors
     stop.set()
     thread.join()
     print("alive", sorted(codes), told)
@@ -709,7 +709,7 @@ def test_the_deepest_loops_that_can_be_read(tmp_path, kind):
 @pytest.mark.parametrize("depth", [32, 33, 60])
 def test_loops_that_are_too_deep_to_be_read_are_refused(tmp_path, kind, depth):
     export(1, tmp_path / "m.onnx")
-    with pytest.raises(jax2onnx.UnsupportedError, match=rf"are {depth} inside each other") as raised:
+    with pytest.raises(jax2onnx.UnsupportedError, match=rf"nested {depth} levels deep") as raised:
         to_onnx(nested_loops(depth, kind), [(2,)], return_mode="file", output_path=tmp_path / "m.onnx")
     ((_, _, file, line, _),) = raised.value.items
     assert file == __file__ and kind in pathlib.Path(file).read_text().splitlines()[line - 1]

@@ -67,7 +67,7 @@ def test_shapes_alone(tmp_path):
     to_onnx(lambda x: x @ WEIGHT, [(2, 3)], record=record, record_shapes_only=True)
     assert not (tmp_path / "record.txt.data").exists()
     said = convert(record, "-o", tmp_path / "model.onnx")
-    assert said == "1 tensor of which the record has only the type: the numbers in the model mean nothing\n"
+    assert said == "the record has only the type of 1 tensor, whose values in the model are placeholders\n"
 
 
 def test_the_environment_and_the_command_line_ask_for_a_record(tmp_path, monkeypatch):
@@ -93,15 +93,15 @@ def test_options_of_the_command_line_go_before_those_of_the_record(tmp_path):
 
 
 BAD = {
-    "record 2\nprogram -": "line 1, column 7: a version that is not known here",
+    "record 2\nprogram -": "line 1, column 7: unknown version",
     "record 1\nopset x": "line 2, column 7: not an integer of 64 bits",
-    "record 1\nspeed 3": "line 2, column 1: an option that does not exist",
+    "record 1\nspeed 3": "line 2, column 1: unknown option",
     "record 1\nmetadata all": "line 2, column 10: 'metadata' cannot be all",
     "program -\njaxpr j () {\n  return data(0, 4):f32[] }": (
-        "line 3, column 10: data in a file that is not there: it belongs beside this one"
+        "line 3, column 10: data in a missing file, which must be next to this one"
     ),
-    "program -\njaxpr j () {\n  return data(0, 8):f32[] }": "line 3, column 10: data that do not fit the tensor's type",
-    "hello": "line 1, column 1: expected a record, a program or a graph as text",
+    "program -\njaxpr j () {\n  return data(0, 8):f32[] }": "line 3, column 10: data that does not match the tensor's",
+    "hello": "line 1, column 1: expected a record, a program, or a graph in text form",
 }
 
 
@@ -126,6 +126,6 @@ def test_a_plugin_of_the_users_cannot_be_recorded(tmp_path):
         (x,) = equation.inputs
         return context.emit("Add", [x, x])
 
-    with pytest.raises(ValueError, match="cannot be recorded: 'twice_for_records' is lowered by a plugin of yours"):
+    with pytest.raises(ValueError, match="cannot be recorded: 'twice_for_records' is lowered by a custom plugin"):
         to_onnx(lambda x: twice_p.bind(x), [(2,)], record=tmp_path / "record.txt")
     assert list(tmp_path.iterdir()) == []

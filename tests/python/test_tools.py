@@ -605,8 +605,8 @@ def test_a_damaged_table_is_told(tool, exports, tmp_path):
     model = onnx.load(exports / "compact.onnx")
     model.metadata_props[-1].value = model.metadata_props[-1].value.replace("names", "namen")
     onnx.save(model, tmp_path / "bad.onnx")
-    assert "table of origins is damaged" in tool("inspect", tmp_path / "bad.onnx", code=1)
-    assert "table of origins is damaged" in tool("expand", tmp_path / "bad.onnx", "-o", tmp_path / "o", code=1)
+    assert "provenance table is damaged" in tool("inspect", tmp_path / "bad.onnx", code=1)
+    assert "provenance table is damaged" in tool("expand", tmp_path / "bad.onnx", "-o", tmp_path / "o", code=1)
 
 
 def varint(value):

@@ -242,7 +242,7 @@ def test_all_that_is_wrong_is_said_at_once(abstract, arrays) -> None:
     for part in (
         "missing: 'outer.0.bias', float32[8]",
         "missing: 'outer.1.bias', float32[4]",
-        "ill-shaped: 'inner.kernel' is float32[8, 4], and the model has float32[4, 8]",
+        "ill-shaped: 'inner.kernel' is float32[8, 4], but the model has float32[4, 8]",
         "surplus: 'extra.kernel'",
     ):
         assert part in text
@@ -274,26 +274,26 @@ def changed(name: str, **entry: object) -> dict[str, object]:
 
 BAD = {
     "too short": (b"abc", "too short"),
-    "a header behind the end": (struct.pack("<Q", 1000) + b"{}", "ends behind the file"),
+    "a header behind the end": (struct.pack("<Q", 1000) + b"{}", "extends past the end"),
     "a header without end": (struct.pack("<Q", 1 << 62) + b"{}", "longer than 100 MB"),
-    "no JSON": (packed("not JSON", b""), "expected at byte"),
+    "no JSON": (packed("not JSON", b""), "at byte"),
     "JSON of another kind": (packed("[1, 2]", b""), "'{' expected"),
-    "a truncated file": (packed(header_of(GOOD), DATA)[:-1], "behind the end of the file"),
+    "a truncated file": (packed(header_of(GOOD), DATA)[:-1], "past the end of the file"),
     "bytes of no tensor": (packed(header_of(GOOD), DATA + b"x"), "belong to no tensor"),
     "overlapping offsets": (packed(changed("b", data_offsets=[8, 24]), DATA), "overlaps another"),
     "a gap": (packed(changed("b", data_offsets=[24, 40]), DATA + b"12345678"), "belong to no tensor"),
     "an end before the start": (packed(changed("b", data_offsets=[32, 16]), DATA), "ends before it begins"),
-    "offsets beyond counting": (packed(changed("b", data_offsets=[16, 1 << 63]), DATA), "do not fit its shape"),
+    "offsets beyond counting": (packed(changed("b", data_offsets=[16, 1 << 63]), DATA), "does not match its shape"),
     "numbers beyond counting": (
         packed(json.dumps(header_of(GOOD)).replace("[16,", f"[{10**30},"), DATA),
         "smaller number",
     ),
     "a negative dimension": (packed(changed("w", shape=[-4]), DATA), "a whole number expected"),
-    "a shape of another size": (packed(changed("w", shape=[5]), DATA), "do not fit its shape"),
-    "a shape beyond counting": (packed(changed("w", shape=[1 << 62, 1 << 62]), DATA), "do not fit its shape"),
+    "a shape of another size": (packed(changed("w", shape=[5]), DATA), "does not match its shape"),
+    "a shape beyond counting": (packed(changed("w", shape=[1 << 62, 1 << 62]), DATA), "does not match its shape"),
     "too many dimensions": (packed(changed("w", shape=[1] * 100), DATA), "too many dimensions"),
-    "no shape": (packed({"w": {"dtype": "F32", "data_offsets": [0, 16]}}, DATA[:16]), "lacks its dtype"),
-    "a name twice": (packed(json.dumps(header_of(GOOD)).replace('"b"', '"w"'), DATA), "is there twice"),
+    "no shape": (packed({"w": {"dtype": "F32", "data_offsets": [0, 16]}}, DATA[:16]), "has no dtype"),
+    "a name twice": (packed(json.dumps(header_of(GOOD)).replace('"b"', '"w"'), DATA), "appears twice"),
     "deep nesting": (packed('{"__metadata__": ' + "[" * 5000, b""), "less nesting"),
 }
 
@@ -320,7 +320,7 @@ def test_a_type_that_onnx_lacks_is_listed(tmp_path) -> None:
     header = {"w": {"dtype": "F4", "shape": [4], "data_offsets": [0, 2]}}
     (tmp_path / "odd.safetensors").write_bytes(packed(header, b"12"))
     shapes = {"w": jax.ShapeDtypeStruct((4,), jnp.float32)}
-    with pytest.raises(ValueError, match="'w' is of type F4, which ONNX has no type for"):
+    with pytest.raises(ValueError, match="'w' is F4, which ONNX does not have"):
         to_onnx(lambda x: x * shapes["w"], [(4,)], weights=tmp_path / "odd.safetensors")
 
 

@@ -14,7 +14,8 @@ struct ComplexProgram {
 };
 
 Type pairs_type(Lowering *l, Type parts) {
-  if (parts.rank >= MAX_RANK) fail(l->context, ERROR_UNSUPPORTED, "a complex array has %d dimensions", MAX_RANK);
+  if (parts.rank >= MAX_RANK)
+    fail(l->context, ERROR_UNSUPPORTED, "a complex array has %d dimensions, which is too many", MAX_RANK);
   return type_append(l->context, parts, 2);
 }
 
@@ -235,8 +236,8 @@ Param *edit_field(Lowering *l, Param *record, const char *name) {
   for (size_t i = 0; i < record->list.count; i++) {
     if (record->list.items[i].name && strcmp(record->list.items[i].name, name) == 0) return &record->list.items[i];
   }
-  fail(l->context, ERROR_UNSUPPORTED, "%s has no '%s': this release of JAX differs from the ones known here",
-       l->equation->primitive, name);
+  fail(l->context, ERROR_UNSUPPORTED, "%s has no '%s'; this version of JAX is not supported", l->equation->primitive,
+       name);
 }
 
 void append_item(Lowering *l, Param *list, Param item) {

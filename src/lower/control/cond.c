@@ -30,7 +30,7 @@ int64_t platform_choice(const Param *platforms) {
 
 static void lower_platform_index(Lowering *l) {
   int64_t choice = platform_choice(param_get(l->context, l->equation, "platforms"));
-  if (choice < 0) unsupported(l, "the program has a branch neither for the CPU nor for platforms in general");
+  if (choice < 0) unsupported(l, "the program has neither a branch for the CPU nor a default branch");
   bind(l, 0, constant_integer(l, output_type(l, 0).dtype, choice));
 }
 

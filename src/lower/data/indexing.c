@@ -253,7 +253,7 @@ BoundsMode access_mode(Lowering *l) {
   if (!mode || param_is(mode, "FILL_OR_DROP")) return BOUNDS_DROPPED;
   if (param_is(mode, "CLIP")) return BOUNDS_CLIPPED;
   if (param_is(mode, "PROMISE_IN_BOUNDS")) return BOUNDS_PROMISED;
-  unsupported(l, "the indexing mode is none of clip, fill_or_drop and promise_in_bounds");
+  unsupported(l, "the indexing mode is not clip, fill_or_drop or promise_in_bounds");
 }
 
 bool access_is_single(const Access *access) {

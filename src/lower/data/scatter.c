@@ -91,7 +91,7 @@ static DType scatter_dtype(Lowering *l, Op op, Combiner combiner, DType dtype) {
     if (fits && schema_runs(op, reduction, opset, wider[i])) return wider[i];
   }
   if (reduction && schema_version(op, opset) < 18) {
-    unsupported(l, "combining by %s while scattering needs opset 18; opset %lld was asked for", reduction,
+    unsupported(l, "scattering with %s needs opset 18 or later, but opset %lld was requested", reduction,
                 (long long)opset);
   }
   unsupported(l, "ONNX Runtime cannot scatter elements of type %s", dtype_name(dtype));

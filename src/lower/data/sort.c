@@ -134,7 +134,7 @@ static void lower_top_k(Lowering *l) { first_of(l, param_int_or(l->equation, "ax
 /* The exact answer is one that the approximation allows. */
 static void lower_approx_top_k(Lowering *l) {
   if (!param_bool_or(l->equation, "aggregate_to_topk", true)) {
-    unsupported(l, "an approximate top k that is not aggregated has no ONNX form; pass aggregate_to_topk=True");
+    unsupported(l, "an approximate top k without aggregation cannot be expressed in ONNX; pass aggregate_to_topk=True");
   }
   first_of(l, param_int_or(l->equation, "reduction_dimension", -1), param_bool_or(l->equation, "is_max_k", true));
 }

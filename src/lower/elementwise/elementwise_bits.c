@@ -18,7 +18,7 @@ static FloatLayout layout_of(Lowering *l, DType dtype) {
     case DTYPE_BFLOAT16: return (FloatLayout){7, 127};
     case DTYPE_FLOAT32: return (FloatLayout){23, 127};
     case DTYPE_FLOAT64: return (FloatLayout){52, 1023};
-    default: unsupported(l, "the bits of %s are not supported", dtype_name(dtype));
+    default: unsupported(l, "access to the bits of %s is not supported", dtype_name(dtype));
   }
 }
 
@@ -185,7 +185,7 @@ static void lower_bitcast_convert_type(Lowering *l) {
   }
   bool bytes = width >= 8 && new_width >= 8 && width <= 64 && new_width <= 64;
   if (!bytes || from == DTYPE_BOOL || to == DTYPE_BOOL) {
-    unsupported(l, "the bits of %s cannot be read as %s", dtype_name(from), dtype_name(to));
+    unsupported(l, "%s cannot be reinterpreted as %s", dtype_name(from), dtype_name(to));
   }
   if (width == new_width && dtype_is_float(to) && dtype_is_unsigned(from) && !has_bitcast(l, from)) {
     FloatLayout layout = layout_of(l, to);

@@ -360,7 +360,7 @@ static FourierKind read_kind(Lowering *l) {
   for (int i = 0; i < 4; i++) {
     if (param_is(kind, names[i]) || (kind->kind == PARAM_INT && kind->integer == i)) return (FourierKind)i;
   }
-  unsupported(l, "the kind of transform is none of FFT, IFFT, RFFT and IRFFT");
+  unsupported(l, "the transform is not an FFT, IFFT, RFFT or IRFFT");
 }
 
 static void lower_fft(Lowering *l) {
@@ -372,7 +372,7 @@ static void lower_fft(Lowering *l) {
   require(l->context, (int64_t)count <= rank);
   for (size_t i = 0; i < count; i++) {
     if (!dim_is_constant(lengths[i])) {
-      unsupported(l, "the length of a transform must be a constant; here it is %s", dim_text(l->context, lengths[i]));
+      unsupported(l, "the length of the transform must be constant, but is %s", dim_text(l->context, lengths[i]));
     }
   }
   if (count && kind == OF_REAL) value = transform_of_real(l, value, lengths[count - 1].constant);

@@ -54,7 +54,7 @@ static DType dot_dtype(Lowering *l, DType lhs, DType rhs, DType result) {
     if (differ && dtype_bits(dtype) < 32) dtype = DTYPE_FLOAT32;
   }
   DType compute = compute_dtype(l, OP_MatMul, dtype);
-  if (compute == DTYPE_NONE) unsupported(l, "ONNX Runtime has no matrix product of %s", dtype_name(dtype));
+  if (compute == DTYPE_NONE) unsupported(l, "ONNX Runtime has no matrix multiplication for %s", dtype_name(dtype));
   return compute;
 }
 

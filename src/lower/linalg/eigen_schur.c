@@ -282,7 +282,7 @@ static void lower_schur(Lowering *l) {
   Parts matrix = matrix_parts(l, 0), form, basis;
   bool vectors = param_bool_or(l->equation, "compute_schur_vectors", true);
   if (param_bool_or(l->equation, "sort_eig_vals", false)) {
-    unsupported(l, "the order of the eigenvalues is given by a Python function, which a model cannot call");
+    unsupported(l, "the eigenvalues are ordered by a Python function, which a model cannot call");
   }
   if (is_empty(matrix.re->type) || dim_is(size_along(matrix.re, ROWS), 1)) {
     bind_matrix(l, 0, matrix);

@@ -140,7 +140,7 @@ static void bind_singular(Lowering *l, Singular singular, bool vectors, bool ful
   Subset subset = read_subset(l, size_along(singular.values, ROWS));
   int64_t last = output_type(l, 0).rank;
   if (full && vectors && !subset.whole) {
-    unsupported(l, "a part of the singular values goes with full_matrices=False only");
+    unsupported(l, "a subset of the singular values requires full_matrices=False");
   }
   bind_as(l, 0, squeeze_at(l, rows_of_subset(l, singular.values, subset), &last, 1));
   if (!vectors) return;
@@ -165,7 +165,8 @@ static void lower_svd(Lowering *l) {
   bool full = param_bool_or(l->equation, "full_matrices", true);
   Dim rows = size_along(matrix.re, ROWS), columns = size_along(matrix.re, COLUMNS);
   if (!dim_equal(rows, columns) && !(dim_is_constant(rows) && dim_is_constant(columns))) {
-    unsupported(l, "it must be known at export whether the matrix has more rows or more columns, and it is %s by %s",
+    unsupported(l,
+                "whether the matrix has more rows or more columns must be known during the export, but it is %s by %s",
                 dim_text(l->context, rows), dim_text(l->context, columns));
   }
   bool wide = !dim_equal(rows, columns) && rows.constant < columns.constant;

@@ -78,7 +78,7 @@ static Graph *threefry_rounds(Lowering *l, Value *const *outside) {
 
 void require_bitwise(Lowering *l) {
   if (schema_version(OP_BitwiseXor, l->options->opset)) return;
-  unsupported(l, "BitwiseXor, which random numbers are made with, needs opset 18 or later");
+  unsupported(l, "random numbers use BitwiseXor, which needs opset 18 or later");
 }
 
 /* Of a few numbers the hash takes 33 us with its rounds written out and 45 by Scan (ONNX Runtime 1.31 on one core); of
@@ -160,9 +160,9 @@ static void hash_counts(Lowering *l, Value *key, const Dim *shape, uint32_t rank
 
 static void require_key(Lowering *l, Type type) {
   if (type.dtype != DTYPE_UINT64)
-    unsupported(l, "its keys are not threefry2x32 keys, and nobody says what is done with them");
+    unsupported(l, "its keys are not threefry2x32 keys, the only kind that is supported here");
   if (l->options->sequential_bits) {
-    unsupported(l, "with jax_threefry_partitionable=False JAX makes other bits; turn it on to export");
+    unsupported(l, "JAX generates different bits with jax_threefry_partitionable=False; turn it on to export");
   }
 }
 

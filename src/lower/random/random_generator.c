@@ -119,7 +119,7 @@ static uint32_t paired_axis(Lowering *l, Type type) {
   uint32_t largest = 0;
   for (uint32_t i = 0; i < type.rank; i++) {
     if (!dim_is_constant(type.dims[i])) {
-      unsupported(l, "with the threefry algorithm the order of bits depends on its shape, which must be constant");
+      unsupported(l, "with the threefry algorithm the order of the bits depends on the shape, which must be constant");
     }
     if (type.dims[i].constant % 2 == 0) return i;
     if (type.dims[i].constant > type.dims[largest].constant) largest = i;
@@ -175,5 +175,5 @@ void lower_rng_bit_generator(Lowering *l) {
   if (algorithm->integer == ALGORITHM_THREEFRY) threefry_bits(l, &generator);
   else if (algorithm->integer == ALGORITHM_PHILOX || algorithm->integer == ALGORITHM_DEFAULT)
     philox_bits(l, &generator);
-  else unsupported(l, "its algorithm is not one that is known here");
+  else unsupported(l, "its algorithm is not supported");
 }

@@ -287,7 +287,7 @@ static void lower_arg_extreme(Lowering *l) {
   const int64_t *axes = param_ints(l->context, l->equation, "axes", &count);
   Type type = output_type(l, 0);
   Value *value = input(l, 0);
-  if (count != 1) unsupported(l, "the index of an extreme over %zu axes has no meaning", count);
+  if (count != 1) unsupported(l, "the index of an extreme value over %zu axes is not defined", count);
   if (is_empty(value->type)) {
     bind(l, 0, filled(l, type, tensor_scalar(l, type.dtype, 0)));
   } else if (dtype_is_float(value->type.dtype) && target_quirk(l, QUIRK_ARG_EXTREME_SKIPS_NAN)) {

@@ -21,7 +21,8 @@ static Var **widen_vars(Lowering *l, Var *const *vars, size_t count, Type shape)
   for (size_t i = 0; i < count; i++) {
     widened[i] = vars[i];
     if (vars[i]->literal) continue;
-    if (vars[i]->type.rank != 0) unsupported(l, "its computation uses arrays, where ONNX needs one on scalars");
+    if (vars[i]->type.rank != 0)
+      unsupported(l, "its computation uses arrays, but ONNX requires a computation on scalars");
     widened[i] = arena_new(&l->context->arena, Var);
     *widened[i] = (Var){.id = vars[i]->id, .type = type_with(shape, vars[i]->type.dtype)};
   }
@@ -33,7 +34,7 @@ static const Jaxpr *widen_jaxpr(Lowering *l, const Jaxpr *jaxpr, Type shape);
 static Equation *widen_equation(Lowering *l, const Equation *equation, Type shape) {
   const Plugin *plugin = map_get_pointer(&l->plugins, equation->primitive);
   if (!is_elementwise(plugin)) {
-    unsupported(l, "its computation uses %s, which does not work element by element", equation->primitive);
+    unsupported(l, "its computation uses %s, which is not elementwise", equation->primitive);
   }
   Equation *widened = arena_new(&l->context->arena, Equation);
   *widened = *equation;

@@ -19,7 +19,7 @@ typedef struct Convolution {
 static const int64_t *layout(Lowering *l, const char *field) {
   const Param *numbers = param_get(l->context, l->equation, "dimension_numbers");
   const Param *spec = param_field(numbers, field);
-  if (!spec) fail(l->context, ERROR_UNSUPPORTED, "%s: dimension_numbers lack %s", l->equation->primitive, field);
+  if (!spec) fail(l->context, ERROR_UNSUPPORTED, "%s: dimension_numbers has no %s", l->equation->primitive, field);
   size_t count;
   const int64_t *axes = param_list_ints(l->context, spec, &count);
   require(l->context, count == input_type(l, 0).rank);

@@ -28,7 +28,8 @@ WindowAxis *read_windows(Lowering *l, Type type, Type result) {
 static Value *extreme_along(Lowering *l, Op op, Value *value, int64_t axis, const WindowAxis *window) {
   enum { MOST = 1 << 16 };
   size_t count = (size_t)window->window.constant;
-  if (count > MOST) unsupported(l, "a window has more than %d elements along an axis, each of which is a node", MOST);
+  if (count > MOST)
+    unsupported(l, "a window has more than %d elements along an axis, and each would become a node", MOST);
   Value **elements = arena_new_array(&l->context->arena, count, Value *);
   for (size_t i = 0; i < count; i++) elements[i] = window_element(l, value, axis, window, (int64_t)i);
   return emit_around(l, HERE, op, elements[0]->type, elements, count);

@@ -180,7 +180,7 @@ static Choice named_choice(Str primitive) {
 static Choice read_choice(Lowering *l) {
   const Param *select = param_get(l->context, l->equation, "select_prim");
   Choice choice = named_choice(select->kind == PARAM_STRING ? select->text : NULL);
-  if (!choice.largest && !choice.smallest) unsupported(l, "it chooses elements by something other than ge or le");
+  if (!choice.largest && !choice.smallest) unsupported(l, "it selects elements with something other than ge or le");
   return choice;
 }
 
@@ -215,7 +215,7 @@ static const char *scatter_reduction(Lowering *l, const Jaxpr *body) {
   for (size_t i = 0; primitive && i < sizeof reductions / sizeof *reductions; i++) {
     if (strcmp(primitive, reductions[i]) == 0) return reductions[i];
   }
-  unsupported(l, "ONNX scatters by add, mul, min and max, not by a computation of one's own");
+  unsupported(l, "ONNX can only scatter with add, mul, min and max, not with a custom computation");
 }
 
 void lower_select_and_scatter(Lowering *l) {
@@ -232,7 +232,7 @@ void lower_select_and_scatter(Lowering *l) {
     choice.consts = param_find(l->equation, "select_consts");
   }
   Value *padded = pad_operand(l, &w, operand, source->type, fill);
-  if (choice.predicate && padded != operand) unsupported(l, "no element is known that its predicate never chooses");
+  if (choice.predicate && padded != operand) unsupported(l, "no element is known that its predicate never selects");
   Value *positions = chosen_positions(l, padded, &w, &choice);
   bind(l, 0, scatter(l, &w, padded->type, positions, source, initial, reduction));
 }

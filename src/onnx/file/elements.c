@@ -24,16 +24,16 @@ int typed_field(DType dtype) {
 
 static void open_external(Elements *elements, const StoredTensor *stored, size_t size, const char *folder) {
   if (strlen(stored->location) != str_length(stored->location)) {
-    elements->trouble = "its file's name holds a NUL";
+    elements->trouble = "its file name contains a NUL";
     return;
   }
   if (stored->length && stored->length != size) {
-    elements->trouble = "the length of its data does not fit its shape";
+    elements->trouble = "the length of its data does not match its shape";
     return;
   }
   elements->file = open_beneath(folder, stored->location);
   if (elements->file.descriptor < 0) {
-    elements->trouble = "its file cannot be read in the model's folder";
+    elements->trouble = "its file cannot be read from the model's folder";
   } else if (elements->file.size < size || stored->offset > elements->file.size - size) {
     elements->trouble = "its file is too short";
   }
@@ -78,8 +78,8 @@ void elements_open(Elements *elements, Context *context, const Model *model, con
   elements->message = (Wire){context, stored->message, stored->message, stored->message + stored->message_size};
   elements->key = (uint64_t)field;
   elements->width = bits < 8 ? 1 : is_pair ? bits / 16 : bits / 8;
-  if (!field) elements->trouble = "its elements are of a type that this version does not know";
-  else if (is_ambiguous(elements->message, field)) elements->trouble = "it has data of several kinds";
+  if (!field) elements->trouble = "its element type is not supported";
+  else if (is_ambiguous(elements->message, field)) elements->trouble = "its data is in more than one field";
 }
 
 /* ---- reading ---- */

@@ -59,7 +59,7 @@ static void note_tensor(Wire tensor, CompanionList *found) {
     if (end > found->items[i].size) found->items[i].size = end;
     return;
   }
-  if (found->count == MOST_FILES) wire_fail(&tensor, tensor.at, "the model names too many files");
+  if (found->count == MOST_FILES) wire_fail(&tensor, tensor.at, "the model refers to too many files");
   array_push(tensor.context, found, ((Companion){name, end}));
 }
 

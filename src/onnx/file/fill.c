@@ -114,7 +114,7 @@ static void check_rules(const Filling *filling) {
         equals && stars(rule, equals) == stars(equals, equals + strlen(equals)) && stars(rule, equals) <= MOST_STEPS;
     if (!good) {
       fail(filling->context, ERROR_VALUE,
-           "--rename is PATH=KEY, with '*' equally often on both sides and at most %d times; got '%s'", MOST_STEPS,
+           "--rename must be PATH=KEY with the same number of '*' on both sides, at most %d; got '%s'", MOST_STEPS,
            rule);
     }
   }
@@ -136,11 +136,11 @@ static void note_trouble(Filling *filling, const Place *place, Str key) {
     builder_format(out, "\n  missing: '%s', %s", key, dtype_name(place->tensor->dtype));
     add_shape(out, place->tensor->dims, place->tensor->rank);
   } else if (weight->dtype == DTYPE_NONE) {
-    builder_format(out, "\n  unknown type: '%s' is of type %s, which ONNX has no type for", key, weight->spelled);
+    builder_format(out, "\n  unsupported type: '%s' is %s, which ONNX does not have", key, weight->spelled);
   } else {
     builder_format(out, "\n  ill-shaped: '%s' is %s", key, dtype_name(weight->dtype));
     add_shape(out, weight->dims, weight->rank);
-    builder_format(out, ", and the model has %s", dtype_name(place->tensor->dtype));
+    builder_format(out, ", but the model has %s", dtype_name(place->tensor->dtype));
     add_shape(out, place->tensor->dims, place->tensor->rank);
   }
 }
@@ -160,10 +160,11 @@ static void match(Filling *filling) {
   }
   for (size_t i = 0; !filling->options->allow_surplus && i < checkpoint->weights.count; i++) {
     if (used[i]) continue;
-    builder_format(&filling->trouble, "\n  surplus: '%s' is no weight of the model", checkpoint->weights.items[i].name);
+    builder_format(&filling->trouble, "\n  surplus: '%s' is not a weight of the model",
+                   checkpoint->weights.items[i].name);
   }
   if (!filling->trouble.length) return;
-  fail(filling->context, ERROR_VALUE, "the weights do not fit the model:%s", builder_text(&filling->trouble));
+  fail(filling->context, ERROR_VALUE, "the weights do not match the model:%s", builder_text(&filling->trouble));
 }
 
 /* ---- the data ---- */
@@ -185,7 +186,7 @@ static void give_bytes(Filling *filling, Place *place) {
   if (weight->size) {
     const MappedFile *file = mapped(filling, weight->file);
     if (weight->offset > file->size || weight->size > file->size - weight->offset) {
-      fail(filling->context, ERROR_IO, "'%s' was cut short", filling->checkpoint.files.items[weight->file]);
+      fail(filling->context, ERROR_IO, "'%s' was truncated", filling->checkpoint.files.items[weight->file]);
     }
     tensor->data = file->data + weight->offset;
   }
@@ -237,8 +238,8 @@ static const char *location_of(const Filling *filling, const char *model_folder,
     return arena_copy_text(&context->arena, file + length + 1);
   }
   fail(context, ERROR_VALUE,
-       "'%s' does not lie in the folder of the model, and readers of ONNX models follow no way out of it; write the "
-       "model beside the weights",
+       "'%s' is not in the folder of the model, and ONNX readers do not follow paths out of it; write the model next "
+       "to the weights",
        path);
 }
 
@@ -276,7 +277,8 @@ static void copy(Filling *filling, const char *path) {
   OutputOptions options = {.skip_sync = filling->options->skip_sync, .find_companions = find_external_files};
   Output *output = output_open(context, path, &options);
   if (output_is_stream(output)) {
-    fail(context, ERROR_VALUE, "'%s' is no file, and a model's weights lie in a second one beside it", path);
+    fail(context, ERROR_VALUE,
+         "'%s' is not a regular file, so there is no place for a second file with the weights next to it", path);
   }
   const char **names = data_file_names(context, output_stem(output), data_file_count(&plan));
   keep_files(filling, output);
@@ -296,7 +298,7 @@ Filled model_fill(Context *context, const void *bytes, size_t size, const char *
   check_rules(filling);
   filling->model = model_read(context, bytes, size);
   model_each_graph(filling->model, collect, filling);
-  if (!filling->places.count) fail(context, ERROR_VALUE, "the model has all its weights: none is yet to come");
+  if (!filling->places.count) fail(context, ERROR_VALUE, "the model already has all its weights");
   checkpoint_open(&filling->checkpoint, context, options->source);
   match(filling);
   filling->files = arena_new_array(&context->arena, filling->checkpoint.files.count, MappedFile);

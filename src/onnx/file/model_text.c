@@ -71,7 +71,7 @@ static Value *resolve(Reader *reader, const Scope *scope, ValueName given) {
     Value *value = value_in(reader, around->graph, given.text);
     if (value) return value;
   }
-  scan_fail(&reader->scan, given.where, "a value that is not defined before this");
+  scan_fail(&reader->scan, given.where, "a value that is not defined yet");
 }
 
 /* ---- types ---- */
@@ -97,7 +97,7 @@ static bool accept_type(Reader *reader, Type *type) {
   Str word = str_intern_sized(reader->context, scan->at, length);
   DType dtype = dtype_from_element_name(word);
   if (dtype == DTYPE_NONE) {
-    if (is_type_word(word)) scan_fail(scan, scan->at, "a type that is not read: only tensors of known types are");
+    if (is_type_word(word)) scan_fail(scan, scan->at, "unsupported type: only tensors can be read");
     return false;
   }
   scan->at += length;
@@ -149,9 +149,9 @@ static const void *elements(Reader *reader, const Tensor *tensor, const char *st
   Scanner *scan = &reader->scan;
   DType part = dtype_part(tensor->dtype);
   size_t width = dtype_bits(part) / 8, count = width ? tensor->size / width : 0;
-  if (!dtype_bits(part)) scan_fail(scan, start, "elements of a type that is not read");
+  if (!dtype_bits(part)) scan_fail(scan, start, "elements of a type that cannot be read");
   /* Every element takes a character at least, so the text bounds what is allocated. */
-  if (tensor->size > (size_t)(scan->end - start) * 16) scan_fail(scan, start, "fewer elements than the type says");
+  if (tensor->size > (size_t)(scan->end - start) * 16) scan_fail(scan, start, "fewer elements than the type requires");
   unsigned char *bytes = arena_alloc(&reader->context->arena, tensor->size);
   int64_t packed = 0;
   if (!width) type_count(tensor_type(reader->context, tensor), &packed);
@@ -190,11 +190,11 @@ static void external_data(Reader *reader, Tensor *tensor, const char *start) {
   } while (scan_accept(scan, ','));
   scan_expect(scan, ']');
   if (!stored->location) scan_fail(scan, start, "data without a location");
-  if (stored->length && stored->length != tensor->size) scan_fail(scan, start, "data that do not fit the type");
+  if (stored->length && stored->length != tensor->size) scan_fail(scan, start, "data that does not match the type");
   const TextSource *source = reader->source;
   if (source->data && tensor->size) {
     tensor->data = source->data(source->owner, stored->location, stored->offset, tensor->size);
-    if (!tensor->data) scan_fail(scan, start, "data that cannot be read: no such file here, or it is too short");
+    if (!tensor->data) scan_fail(scan, start, "data that cannot be read: the file is missing or too short");
     return;
   }
   *map_slot_pointer(reader->context, &reader->model->stored, tensor) = stored;
@@ -635,7 +635,7 @@ static void read_head_field(Reader *reader) {
   else if (strcmp(key, "metadata_props") == 0) read_metadata(reader);
   else if (strcmp(key, "domain") == 0 || strcmp(key, "doc_string") == 0) scan_quoted(scan, "a string");
   else if (strcmp(key, "model_version") == 0) scan_integer(scan);
-  else scan_fail(scan, start, "a field that a model does not have");
+  else scan_fail(scan, start, "unknown field");
 }
 
 static void read_head(Reader *reader) {
@@ -696,7 +696,7 @@ Model *model_read_text(Context *context, const TextSource *source) {
 
 static void require_tensor(const Model *model, const Tensor *tensor, Str name) {
   if (!tensor || tensor_is_readable(tensor)) return;
-  fail(model->context, ERROR_VALUE, "the data of '%s' are not there: only its type is known", name ? name : "a tensor");
+  fail(model->context, ERROR_VALUE, "the data of '%s' is missing: only its type is known", name ? name : "a tensor");
 }
 
 static void require_tensors(Graph *graph, void *data) {

@@ -346,7 +346,7 @@ static void print_node_comments(Printer *printer, const Node *node) {
   for (size_t i = 0; i < node->attributes.count; i++) {
     const Attribute *attribute = &node->attributes.items[i];
     if (is_printable(attribute)) continue;
-    Str words = str_intern(printer->context, "an attribute that this syntax cannot say:");
+    Str words = str_intern(printer->context, "an attribute that this syntax cannot express:");
     print_comment(printer, words, attribute->name, str_length(attribute->name));
   }
 }

@@ -171,7 +171,8 @@ static void read_external_entry(Reader *reader, TensorParts *parts, Wire message
   if (!is_offset && !str_is(key, "length")) return;
   uint64_t number = 0;
   for (const char *c = value, *end = value + str_length(value); c < end; c++) {
-    if (*c < '0' || *c > '9' || number > (UINT64_MAX - 9) / 10) wire_fail(&message, start, "a bad external data entry");
+    if (*c < '0' || *c > '9' || number > (UINT64_MAX - 9) / 10)
+      wire_fail(&message, start, "invalid external data entry");
     number = number * 10 + (uint64_t)(*c - '0');
   }
   *(is_offset ? &parts->stored.offset : &parts->stored.length) = number;
@@ -228,7 +229,7 @@ static size_t expected_size(const Wire *message, DType dtype, const TensorParts 
     }
   }
   if (__builtin_mul_overflow(count, (uint64_t)dtype_bits(dtype), &bits) || bits > (uint64_t)INT64_MAX - 7) {
-    wire_fail(message, parts->stored.message, "a tensor whose size is beyond counting");
+    wire_fail(message, parts->stored.message, "a tensor whose size overflows");
   }
   return (size_t)((bits + 7) / 8);
 }
@@ -268,7 +269,7 @@ static const Tensor *read_tensor(Reader *reader, Wire message) {
   bool belongs = parts.field == FIELD_TENSOR_RAW_DATA || parts.field == (uint64_t)typed_field(tensor->dtype);
   bool plain = parts.raw && parts.chunks == 1 && !parts.external && belongs;
   if (plain && dtype_bits(tensor->dtype) && parts.raw_size != tensor->size) {
-    wire_fail(&message, parts.raw, "a tensor whose data do not fit its shape");
+    wire_fail(&message, parts.raw, "a tensor whose data does not match its shape");
   }
   if (plain) {
     tensor->data = parts.raw;
@@ -339,7 +340,7 @@ static void push_packed_integers(Reader *reader, AttributeParts *parts, Wire pac
 }
 
 static void push_packed_reals(Reader *reader, AttributeParts *parts, const Wire *message, const Field *field) {
-  if (field->size % 4) wire_fail(message, field->data, "a list of numbers with a broken length");
+  if (field->size % 4) wire_fail(message, field->data, "a list of numbers with an invalid length");
   for (size_t i = 0; i < field->size; i += 4) {
     float value;
     memcpy(&value, field->data + i, sizeof value);
@@ -688,9 +689,9 @@ static bool looks_like_model(const unsigned char *bytes) {
 }
 
 static Model *read_model(Context *context, const void *bytes, size_t size, bool is_marked) {
-  if (size == 0) fail(context, ERROR_FORMAT, "not an ONNX model: there are no bytes");
+  if (size == 0) fail(context, ERROR_FORMAT, "not an ONNX model: the file is empty");
   if (!looks_like_model(bytes)) {
-    fail(context, ERROR_FORMAT, "not an ONNX model: its first byte does not start one");
+    fail(context, ERROR_FORMAT, "not an ONNX model: unexpected first byte");
   }
   Reader reader = {.context = context, .base = bytes, .is_marked = is_marked};
   reader.model = model_new(context, NULL, 0);
@@ -699,8 +700,7 @@ static Model *read_model(Context *context, const void *bytes, size_t size, bool 
   Field field;
   while (wire_next(&wire, &field)) read_model_field(&reader, &wire, &field);
   if (!reader.model->graph) {
-    fail(context, ERROR_FORMAT,
-         "not an ONNX model, or the beginning of one: there is no graph up to its end at byte %zu", size);
+    fail(context, ERROR_FORMAT, "not an ONNX model, or truncated: there is no graph before its end at byte %zu", size);
   }
   return reader.model;
 }

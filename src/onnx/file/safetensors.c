@@ -82,7 +82,7 @@ static void read_shape(Reader *reader, Weight *weight) {
     do {
       uint64_t size = json_natural(&reader->json);
       if (weight->rank == MAX_RANK) fail_weight(reader, weight, "has too many dimensions");
-      if (size > INT64_MAX) fail_weight(reader, weight, "has a dimension beyond counting");
+      if (size > INT64_MAX) fail_weight(reader, weight, "has a dimension that is too large");
       dims[weight->rank++] = (int64_t)size;
     } while (json_take(&reader->json, ','));
     json_expect(&reader->json, ']', "',' or ']'");
@@ -110,7 +110,7 @@ static Weight read_weight(Reader *reader, Str name) {
     Str key = json_string(&reader->json);
     json_expect(&reader->json, ':', "':'");
     now = str_is(key, "dtype") ? DTYPE : str_is(key, "shape") ? SHAPE : str_is(key, "data_offsets") ? OFFSETS : 0;
-    if (seen & now) fail_weight(reader, &weight, "says one thing twice");
+    if (seen & now) fail_weight(reader, &weight, "has a duplicate key");
     seen |= now;
     if (now == DTYPE) weight.spelled = json_string(&reader->json);
     else if (now == SHAPE) read_shape(reader, &weight);
@@ -118,7 +118,7 @@ static Weight read_weight(Reader *reader, Str name) {
     else json_pass(&reader->json);
   } while (json_take(&reader->json, ','));
   json_expect(&reader->json, '}', "',' or '}'");
-  if (seen != ALL) fail_weight(reader, &weight, "lacks its dtype, shape or data_offsets");
+  if (seen != ALL) fail_weight(reader, &weight, "has no dtype, shape or data_offsets");
   weight.dtype = dtype_of(weight.spelled);
   return weight;
 }
@@ -133,7 +133,7 @@ static void check_size(const Reader *reader, const Weight *weight) {
       break;
     }
   }
-  if (size != weight->size) fail_weight(reader, weight, "has data that do not fit its shape");
+  if (size != weight->size) fail_weight(reader, weight, "has data that does not match its shape");
 }
 
 static int by_offset(const void *a, const void *b) {
@@ -152,10 +152,10 @@ static void check_places(const Reader *reader, size_t first, uint64_t data_size)
   uint64_t end = 0;
   for (size_t i = 0; i < count; i++) {
     if (order[i]->offset < end) fail_weight(reader, order[i], "overlaps another tensor");
-    if (order[i]->offset > end) fail_weight(reader, order[i], "begins behind bytes that belong to no tensor");
+    if (order[i]->offset > end) fail_weight(reader, order[i], "starts after bytes that belong to no tensor");
     end = order[i]->offset + order[i]->size;
     if (order[i]->size > data_size || end > data_size)
-      fail_weight(reader, order[i], "goes on behind the end of the file");
+      fail_weight(reader, order[i], "extends past the end of the file");
   }
   if (end < data_size) fail_file(reader, "its last bytes belong to no tensor");
 }
@@ -163,7 +163,7 @@ static void check_places(const Reader *reader, size_t first, uint64_t data_size)
 static void add_weight(Reader *reader, const Weight *weight) {
   Checkpoint *checkpoint = reader->checkpoint;
   void **slot = map_slot_pointer(checkpoint->context, &checkpoint->by_name, weight->name);
-  if (*slot) fail_weight(reader, weight, "is there twice");
+  if (*slot) fail_weight(reader, weight, "appears twice");
   array_push(checkpoint->context, &checkpoint->weights, *weight);
   *slot = (void *)(uintptr_t)checkpoint->weights.count;
 }
@@ -200,8 +200,8 @@ static void read_file(Reader *reader) {
   if (!read_at(&reader->file, 0, bytes, sizeof bytes, &got)) fail_file(reader, "cannot be read");
   if (got < sizeof bytes) fail_file(reader, "not " KIND ": it is too short");
   for (int i = 0; i < 8; i++) length |= (uint64_t)bytes[i] << (8 * i);
-  if (length > LONGEST_HEADER) fail_file(reader, "not " KIND ": its header would be longer than 100 MB");
-  if (length > reader->file.size - 8) fail_file(reader, "not " KIND ": its header ends behind the file");
+  if (length > LONGEST_HEADER) fail_file(reader, "not " KIND ": its header is longer than 100 MB");
+  if (length > reader->file.size - 8) fail_file(reader, "not " KIND ": its header extends past the end of the file");
   char *header = arena_alloc(&context->arena, (size_t)length + 1);
   if (!read_at(&reader->file, 8, header, (size_t)length, &got) || got < length) fail_file(reader, "cannot be read");
   read_header(reader, header, length);
@@ -210,15 +210,15 @@ static void read_file(Reader *reader) {
 static void open_file(Reader *reader, Str name) {
   Checkpoint *checkpoint = reader->checkpoint;
   reader->name = name;
-  if (strlen(name) != str_length(name)) fail_file(reader, "its name holds a NUL");
+  if (strlen(name) != str_length(name)) fail_file(reader, "its name contains a NUL");
   reader->file = open_beneath(checkpoint->folder, name);
-  if (reader->file.descriptor < 0) fail_file(reader, "there is no such file in the folder that may be read");
+  if (reader->file.descriptor < 0) fail_file(reader, "no such file in the folder");
 }
 
 static void add_file(Reader *reader, Str name) {
   Checkpoint *checkpoint = reader->checkpoint;
   open_file(reader, name);
-  if (checkpoint->files.count == MOST_FILES) fail_file(reader, "is one file too many");
+  if (checkpoint->files.count == MOST_FILES) fail_file(reader, "exceeds the limit on the number of files");
   array_push(checkpoint->context, &checkpoint->files, name);
   read_file(reader);
   close_file(&reader->file);
@@ -278,12 +278,12 @@ static void open_index(Reader *reader, Str name) {
   Checkpoint *checkpoint = reader->checkpoint;
   Context *context = checkpoint->context;
   open_file(reader, name);
-  if (reader->file.size > LARGEST_INDEX) fail_file(reader, "is larger than any index");
+  if (reader->file.size > LARGEST_INDEX) fail_file(reader, "is too large for an index");
   size_t size = (size_t)reader->file.size, got;
   char *text = arena_alloc(&context->arena, size + 1);
   if (!read_at(&reader->file, 0, text, size, &got) || got < size) fail_file(reader, "cannot be read");
   close_file(&reader->file);
-  json_init(&reader->json, context, text, size, path_of(reader), "an index of safetensors");
+  json_init(&reader->json, context, text, size, path_of(reader), "a safetensors index");
   IndexEntries entries = {0};
   read_index(reader, &entries);
   Map known = {0};
@@ -327,10 +327,11 @@ static Str find_in_folder(Context *context, const char *path) {
   cleanup_drop(context, &folder.cleanup);
   closedir(folder.entries);
   if (counts[1] == 1) return found[1];
-  if (counts[1] > 1) fail(context, ERROR_VALUE, "%s: there are %zu indexes of safetensors; name one", path, counts[1]);
+  if (counts[1] > 1)
+    fail(context, ERROR_VALUE, "%s: there are %zu safetensors indexes; name one of them", path, counts[1]);
   if (counts[0] == 1) return found[0];
-  if (counts[0]) fail(context, ERROR_VALUE, "%s: there are %zu files of safetensors and no index", path, counts[0]);
-  fail(context, ERROR_VALUE, "%s: there are no safetensors in this folder", path);
+  if (counts[0]) fail(context, ERROR_VALUE, "%s: there are %zu safetensors files but no index", path, counts[0]);
+  fail(context, ERROR_VALUE, "%s: there are no safetensors files in this folder", path);
 }
 
 static bool is_folder(const char *path) {

@@ -6,25 +6,25 @@
 enum { GROUP_START = 3, GROUP_END = 4, MAX_GROUP_DEPTH = 64 };
 
 void wire_fail(const Wire *wire, const unsigned char *where, const char *what) {
-  fail(wire->context, ERROR_FORMAT, "%s at byte %zu", what, (size_t)(where - wire->base));
+  fail(wire->context, ERROR_FORMAT, "malformed data: %s at byte %zu", what, (size_t)(where - wire->base));
 }
 
 uint64_t wire_varint(Wire *wire) {
   const unsigned char *start = wire->at;
   uint64_t value = 0;
   for (unsigned shift = 0; shift < 70; shift += 7) {
-    if (wire->at == wire->end) wire_fail(wire, start, "a number is cut off");
+    if (wire->at == wire->end) wire_fail(wire, start, "truncated number");
     uint64_t byte = *wire->at++;
     if (shift == 63 && byte > 1) break;
     value |= (byte & 0x7F) << shift;
     if (byte < 0x80) return value;
   }
-  wire_fail(wire, start, "a number is longer than 64 bits");
+  wire_fail(wire, start, "number longer than 64 bits");
 }
 
 static const unsigned char *take(Wire *wire, uint64_t size) {
   if (size > (uint64_t)(wire->end - wire->at)) {
-    wire_fail(wire, wire->at, "the data end early: a field is longer than what holds it");
+    wire_fail(wire, wire->at, "a field extends past the end of its message");
   }
   const unsigned char *start = wire->at;
   wire->at += size;
@@ -51,18 +51,18 @@ static bool read_payload(Wire *wire, Field *field, const unsigned char *start) {
     }
     case GROUP_START:
     case GROUP_END: return false;
-    default: wire_fail(wire, start, "a field of a kind that does not exist");
+    default: wire_fail(wire, start, "unknown wire type");
   }
 }
 
 static void skip_group(Wire *wire, const unsigned char *start) {
   for (unsigned depth = 1; depth > 0;) {
-    if (wire->at == wire->end) wire_fail(wire, start, "a group of fields is cut off");
+    if (wire->at == wire->end) wire_fail(wire, start, "truncated group");
     const unsigned char *inner = wire->at;
     Field field = {.key = wire_varint(wire)};
     if (read_payload(wire, &field, inner)) continue;
     depth = (field.key & 7) == GROUP_START ? depth + 1 : depth - 1;
-    if (depth > MAX_GROUP_DEPTH) wire_fail(wire, inner, "groups of fields are nested too deeply");
+    if (depth > MAX_GROUP_DEPTH) wire_fail(wire, inner, "groups are nested too deeply");
   }
 }
 
@@ -71,9 +71,9 @@ bool wire_next(Wire *wire, Field *field) {
     const unsigned char *start = wire->at;
     *field = (Field){.start = start, .key = wire_varint(wire)};
     uint64_t number = field->key >> 3;
-    if (number == 0 || number > 0x1FFFFFFF) wire_fail(wire, start, "a field with an impossible number");
+    if (number == 0 || number > 0x1FFFFFFF) wire_fail(wire, start, "invalid field number");
     if (read_payload(wire, field, start)) return true;
-    if ((field->key & 7) == GROUP_END) wire_fail(wire, start, "the end of a group of fields that never began");
+    if ((field->key & 7) == GROUP_END) wire_fail(wire, start, "end of a group that was never started");
     skip_group(wire, start);
   }
   return false;

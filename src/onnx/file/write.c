@@ -259,7 +259,8 @@ const Segment *model_encode(Model *model, const WriteOptions *options, size_t *c
   Writer writer = {.threshold = SIZE_MAX};
   const Segment *segments = encode(&writer, model, options, count);
   *size = writer.encoder.total;
-  if (*size > PROTOBUF_LIMIT) fail_too_large(&writer, "; return_mode=\"file\" may use a second file for its tensors");
+  if (*size > PROTOBUF_LIMIT)
+    fail_too_large(&writer, "; with return_mode=\"file\" its tensors can go to a second file");
   return segments;
 }
 
@@ -326,7 +327,8 @@ static const Segment *encode_for_file(Writer *writer, Model *model, const WriteO
     segments = encode(writer, model, options, count);
   }
   if (writer->encoder.total > PROTOBUF_LIMIT) {
-    fail_too_large(writer, options->single_file ? "; export_mode=\"standard\" may use a second file" : "");
+    fail_too_large(writer,
+                   options->single_file ? "; with export_mode=\"standard\" its tensors can go to a second file" : "");
   }
   return segments;
 }
@@ -341,11 +343,10 @@ void model_write_file(Model *model, const WriteOptions *options, const char *pat
   const Segment *segments = encode_for_file(&writer, model, options, single, &count);
   if (writer.data.tensors.count) {
     if (output_is_elsewhere(output)) {
-      fail(
-          model->context, ERROR_VALUE,
-          "'%s' is a link into another folder, and this model needs a second file, which readers would look for beside "
-          "the link; name the file itself",
-          path);
+      fail(model->context, ERROR_VALUE,
+           "'%s' is a link into another folder, and this model needs a second file, which readers would look for next "
+           "to the link; give the path of the file itself",
+           path);
     }
     write_all(&writer, model, options, output, segments, count);
   } else {

@@ -83,7 +83,7 @@ static void take_name(Verification *verification, const Graph *graph, const Node
   if (!value->name || is_leftover) return;
   void **slot = map_slot_pointer(verification->model->context, &verification->names, value->name);
   if (*slot && *slot != value && in_scope(verification, *slot)) {
-    found(verification, graph, node, "the name '%s' is given twice", value->name);
+    found(verification, graph, node, "duplicate name '%s'", value->name);
   }
   *slot = value;
 }
@@ -91,7 +91,7 @@ static void take_name(Verification *verification, const Graph *graph, const Node
 static void bring_into_scope(Verification *verification, const Graph *graph, const Node *node, Value *value) {
   if (verification->all) take_name(verification, graph, node, value);
   if (value->graph != graph)
-    found(verification, graph, node, "the value %s says that it is of another graph", value_text(verification, value));
+    found(verification, graph, node, "the value %s belongs to another graph", value_text(verification, value));
   value->scratch = verification;
 }
 
@@ -134,10 +134,10 @@ static void check_use(Verification *verification, const Graph *graph, const Node
   if (in_scope(verification, value)) return;
   const char *text = value_text(verification, value);
   if (value->producer && is_inside(graph, value->producer->graph)) {
-    found(verification, graph, node, "%s %u, %s, is used before it is made, or what made it was removed", what, index,
-          text);
+    found(verification, graph, node, "%s %u, %s, is used before it is defined, or its producer was removed", what,
+          index, text);
   } else if (value->producer) {
-    found(verification, graph, node, "%s %u, %s, is of a graph that is not around this one", what, index, text);
+    found(verification, graph, node, "%s %u, %s, belongs to a graph that does not enclose this one", what, index, text);
   } else {
     found(verification, graph, node, "%s %u, %s, is not defined here", what, index, text);
   }
@@ -151,7 +151,8 @@ static void verify_bodies(Verification *verification, Node *node) {
   for (size_t i = 0; i < node->attributes.count; i++) {
     const Attribute *attribute = &node->attributes.items[i];
     if (attribute->kind != ATTRIBUTE_GRAPH || attribute->reference) continue;
-    if (attribute->graph->owner != node) FOUND(verification, node, "its body %s is another node's", attribute->name);
+    if (attribute->graph->owner != node)
+      FOUND(verification, node, "its body %s belongs to another node", attribute->name);
     else verify_graph(verification, attribute->graph);
   }
 }
@@ -171,7 +172,7 @@ static bool is_imported(const Model *model, Str domain) {
 /* Composites live between lowering and the last phase of passes: named, they would be written. */
 static void check_domain(Verification *verification, const Node *node) {
   if (node->op > OP_STANDARD_END) {
-    if (node->name) FOUND(verification, node, "is a composite, which no file holds");
+    if (node->name) FOUND(verification, node, "is a composite, which cannot be written to a file");
     return;
   }
   if (*node->domain ? is_imported(verification->model, node->domain) : verification->opset > 0) return;
@@ -183,16 +184,16 @@ static void check_outputs(Verification *verification, Node *node) {
     Value *value = node->outputs[i];
     if (!value) continue;
     if (value->producer != node || value->output_index != i) {
-      FOUND(verification, node, "output %u does not say that this node makes it", i);
+      FOUND(verification, node, "output %u does not have this node as its producer", i);
     } else if (in_scope(verification, value)) {
-      FOUND(verification, node, "output %u was made before", i);
+      FOUND(verification, node, "output %u is already defined", i);
     }
   }
 }
 
 static void verify_node(Verification *verification, Node *node) {
   for (uint32_t i = 0; i < node->input_count; i++) {
-    if (node->inputs[i].node != node) FOUND(verification, node, "input %u does not know its node", i);
+    if (node->inputs[i].node != node) FOUND(verification, node, "input %u does not refer back to its node", i);
     check_use(verification, node->graph, node, &node->inputs[i], "input", i);
   }
   check_domain(verification, node);
@@ -221,16 +222,16 @@ static bool check_list(Verification *verification, const Graph *graph) {
 static void check_graph_outputs(Verification *verification, const Graph *graph) {
   for (size_t i = 0; i < graph->outputs.count; i++) {
     const Use *use = graph->outputs.items[i];
-    if (use->node) found(verification, graph, NULL, "output %zu says that it is the input of a node", i);
+    if (use->node) found(verification, graph, NULL, "output %zu is marked as the input of a node", i);
     if (!use->value) {
-      found(verification, graph, NULL, "output %zu is not there", i);
+      found(verification, graph, NULL, "output %zu is missing", i);
       continue;
     }
     check_use(verification, graph, NULL, use, "output", (uint32_t)i);
     /* ONNX Runtime refuses a body that gives a value of a graph around it as it is. */
     if (in_scope(verification, use->value) && use->value->graph != graph) {
       found(verification, graph->owner ? graph->owner->graph : graph, graph->owner,
-            "output %zu of its body, %s, is of a graph around it", i, value_text(verification, use->value));
+            "output %zu of its body, %s, belongs to an enclosing graph", i, value_text(verification, use->value));
     }
   }
 }
@@ -242,7 +243,7 @@ static void check_outputs_differ(Verification *verification, const Graph *graph)
     size_t times = 0;
     for (const Use *use = value ? value->uses : NULL; use && times < 2; use = use->next) times += !use->node;
     if (times < 2) continue;
-    found(verification, graph, NULL, "output %zu, %s, is an output twice", i, value_text(verification, value));
+    found(verification, graph, NULL, "output %zu, %s, is listed twice", i, value_text(verification, value));
     return; /* looking at all uses again for each output would not be linear */
   }
 }
@@ -250,8 +251,8 @@ static void check_outputs_differ(Verification *verification, const Graph *graph)
 static void enter_graph(Verification *verification, const Graph *graph) {
   for (size_t i = 0; i < graph->inputs.count; i++) {
     Value *value = graph->inputs.items[i];
-    if (value->producer) found(verification, graph, NULL, "input %zu is made by a node", i);
-    else if (in_scope(verification, value)) found(verification, graph, NULL, "input %zu is there twice", i);
+    if (value->producer) found(verification, graph, NULL, "input %zu is produced by a node", i);
+    else if (in_scope(verification, value)) found(verification, graph, NULL, "input %zu is listed twice", i);
     bring_into_scope(verification, graph, NULL, value);
   }
   for (size_t i = 0; i < graph->initializers.count; i++) {
@@ -260,7 +261,7 @@ static void enter_graph(Verification *verification, const Graph *graph) {
       found(verification, graph, NULL, "initializer %zu, %s, has no data of its own", i,
             value_text(verification, value));
     } else if (value->type.dtype != value->tensor->dtype) {
-      found(verification, graph, NULL, "initializer %zu is %s and its data %s", i, dtype_name(value->type.dtype),
+      found(verification, graph, NULL, "initializer %zu is %s but its data is %s", i, dtype_name(value->type.dtype),
             dtype_name(value->tensor->dtype));
     }
     bring_into_scope(verification, graph, NULL, value);
@@ -283,8 +284,8 @@ static void leave_graph(Verification *verification, const Graph *graph) {
 static void verify_graph(Verification *verification, Graph *graph) {
   if (!check_list(verification, graph)) return;
   if (++verification->depth > MOST_NESTED_GRAPHS) {
-    found(verification, graph->owner->graph, graph->owner, "graphs are nested deeper than %d, which readers refuse",
-          MOST_NESTED_GRAPHS);
+    found(verification, graph->owner->graph, graph->owner,
+          "graphs are nested more than %d levels deep, which readers reject", MOST_NESTED_GRAPHS);
   } else {
     enter_graph(verification, graph);
     FOR_EACH_NODE(node, graph) verify_node(verification, node);
@@ -334,7 +335,7 @@ FaultList model_verify(Model *model, VerifyDepth depth) {
   verification->names = (Map){0};
   verify_graph(verification, model->graph);
   if (verification->all && !verification->faults.count && verification->uses_seen != verification->uses_listed) {
-    found(verification, model->graph, NULL, "use lists hold %zu uses where there are %zu", verification->uses_listed,
+    found(verification, model->graph, NULL, "use lists contain %zu uses, but there are %zu", verification->uses_listed,
           verification->uses_seen);
   }
   return verification->faults;
@@ -343,13 +344,13 @@ FaultList model_verify(Model *model, VerifyDepth depth) {
 void require_sound(Model *model) {
   FaultList faults = model_verify(model, VERIFY_ALL);
   if (!faults.count) return;
-  fail(model->context, ERROR_FORMAT, "the model does not hold together: %s (j2o check lists all that is wrong)",
+  fail(model->context, ERROR_FORMAT, "the model is not valid: %s (j2o check lists all errors)",
        fault_text(model, &faults.items[0]));
 }
 
 void require_verified(Model *model, VerifyDepth depth, const char *pass) {
   FaultList faults = model_verify(model, depth);
   if (!faults.count) return;
-  fail(model->context, ERROR_INTERNAL, "%s%s left a faulty graph: %s", pass ? "the pass " : "the conversion",
+  fail(model->context, ERROR_INTERNAL, "%s%s left an invalid graph: %s", pass ? "the pass " : "the conversion",
        pass ? pass : "", fault_text(model, &faults.items[0]));
 }

@@ -10,7 +10,7 @@ static bool body_takes(Verification *verification, const Node *node, const Graph
                        size_t outputs) {
   bool right = body->inputs.count == inputs && body->outputs.count == outputs;
   if (!right) {
-    FOUND(verification, node, "%s takes %zu and gives %zu values, and must take %zu and give %zu", name,
+    FOUND(verification, node, "%s takes %zu and returns %zu values, but must take %zu and return %zu", name,
           body->inputs.count, body->outputs.count, inputs, outputs);
   }
   return right;
@@ -28,7 +28,7 @@ static void hand_over(Verification *verification, const Node *node, const Value 
   }
   if (fits) return;
   Context *context = verification->model->context;
-  FOUND(verification, node, "%s %zu is %s outside and %s in the body", what, index, type_text(context, from->type),
+  FOUND(verification, node, "%s %zu is %s outside but %s in the body", what, index, type_text(context, from->type),
         type_text(context, to->type));
 }
 
@@ -48,7 +48,7 @@ static void expect_scalar(Verification *verification, const Node *node, const Va
   const Type *type = value ? ranked(value) : NULL;
   int64_t count;
   if (!type || (type->dtype == dtype && (!count_elements(type->dims, type->rank, &count) || count == 1))) return;
-  FOUND(verification, node, "%s is %s and must be one %s", what, type_text(verification->model->context, *type),
+  FOUND(verification, node, "%s is %s but must be a single %s", what, type_text(verification->model->context, *type),
         dtype_name(dtype));
 }
 
@@ -56,15 +56,15 @@ void rule_loop(Verification *verification, const Node *node) {
   const Graph *body = body_of(node, "body");
   size_t carried = node->input_count - 2;
   if (node->output_count < carried) {
-    FOUND(verification, node, "carries %zu values and has %u outputs", carried, node->output_count);
+    FOUND(verification, node, "carries %zu values but has %u outputs", carried, node->output_count);
     return;
   }
   if (!body || !body_takes(verification, node, body, "body", node->input_count, node->output_count + 1)) return;
   expect_scalar(verification, node, node_input(node, 0), DTYPE_INT64, "the number of steps, input 0,");
   expect_scalar(verification, node, node_input(node, 1), DTYPE_BOOL, "the condition, input 1,");
-  expect_scalar(verification, node, body->inputs.items[0], DTYPE_INT64, "the number of the step in the body");
+  expect_scalar(verification, node, body->inputs.items[0], DTYPE_INT64, "the step number in the body");
   expect_scalar(verification, node, body->inputs.items[1], DTYPE_BOOL, "the condition that the body takes");
-  expect_scalar(verification, node, body->outputs.items[0]->value, DTYPE_BOOL, "the condition that the body gives");
+  expect_scalar(verification, node, body->outputs.items[0]->value, DTYPE_BOOL, "the condition that the body returns");
   for (size_t i = 0; i < carried; i++) {
     hand_over(verification, node, node_input(node, i + 2), body->inputs.items[i + 2], 0, "input", i + 2);
     hand_over(verification, node, node->outputs[i], body->outputs.items[i + 1]->value, 0, "output", i);
@@ -84,7 +84,7 @@ void rule_scan(Verification *verification, const Node *node) {
   }
   size_t carried = node->input_count - (size_t)scanned;
   if (node->output_count < carried) {
-    FOUND(verification, node, "carries %zu values and has %u outputs", carried, node->output_count);
+    FOUND(verification, node, "carries %zu values but has %u outputs", carried, node->output_count);
     return;
   }
   if (!body_takes(verification, node, body, "body", node->input_count, node->output_count)) return;

@@ -9,7 +9,7 @@ static void expect_count(Verification *verification, const Node *node) {
   if (!from || !to || !count_elements(from->dims, from->rank, &before) || !count_elements(to->dims, to->rank, &after))
     return;
   if (before == after) return;
-  FOUND(verification, node, "input 0 of the shape %s does not have the %lld element%s of the shape %s",
+  FOUND(verification, node, "input 0 of shape %s does not have the %lld element%s of shape %s",
         shape_of_type(verification, from), (long long)after, after == 1 ? "" : "s", shape_of_type(verification, to));
 }
 
@@ -17,7 +17,7 @@ void rule_reshape(Verification *verification, const Node *node) {
   const Type *type = ranked_input(node, 0), *list = ranked_input(node, 1);
   Ints ints;
   if (list && list->rank != 1) {
-    FOUND(verification, node, "the shape, input 1, must be a list and has %u axes", list->rank);
+    FOUND(verification, node, "the shape, input 1, must have rank 1 but has rank %u", list->rank);
     return;
   }
   expect_count(verification, node);
@@ -27,11 +27,11 @@ void rule_reshape(Verification *verification, const Node *node) {
   size_t inferred = 0;
   for (uint32_t i = 0; i < shape.rank; i++) {
     int64_t size = ints.items[i];
-    if (size < -1) FOUND(verification, node, "%lld is no size", (long long)size);
+    if (size < -1) FOUND(verification, node, "%lld is not a valid size", (long long)size);
     inferred += size == -1;
     shape.dims[i] = size == 0 && copies ? (type && i < type->rank ? type->dims[i] : ANY_SIZE) : dim_of(size);
   }
-  if (inferred > 1) FOUND(verification, node, "%zu sizes are left open, and one can be", inferred);
+  if (inferred > 1) FOUND(verification, node, "%zu sizes are left open, but at most one can be", inferred);
   expect_shape(verification, node, 0, &shape);
 }
 
@@ -43,7 +43,7 @@ void rule_transpose(Verification *verification, const Node *node) {
   attribute_ints(node, "perm", &perm);
   uint64_t mask;
   if (perm.count != type->rank) {
-    FOUND(verification, node, "perm orders %zu axes and input 0 has %u", perm.count, type->rank);
+    FOUND(verification, node, "perm has length %zu but input 0 has rank %u", perm.count, type->rank);
     return;
   }
   if (!verify_axes(verification, node, &perm, type->rank, &mask)) return;
@@ -64,7 +64,7 @@ void rule_squeeze(Verification *verification, const Node *node) {
   Shape shape = {0};
   for (uint32_t i = 0; i < type->rank; i++) {
     if (!(mask >> i & 1)) shape.dims[shape.rank++] = type->dims[i];
-    else if (sizes_clash(type->dims[i], dim_of(1))) FOUND(verification, node, "axis %u has more than one place", i);
+    else if (sizes_clash(type->dims[i], dim_of(1))) FOUND(verification, node, "axis %u does not have size 1", i);
   }
   expect_shape(verification, node, 0, &shape);
 }
@@ -99,7 +99,7 @@ void rule_concat(Verification *verification, const Node *node) {
     Dim along = type->rank == shape.rank ? type->dims[axis] : ANY_SIZE, so_far = shape.dims[axis];
     shape.dims[axis] = ANY_SIZE;
     if (!shape_agrees(type, &shape)) {
-      FOUND(verification, node, "input %u of the shape %s does not fit to input 0 of the shape %s along axis %u", i,
+      FOUND(verification, node, "input %u of shape %s does not match input 0 of shape %s along axis %u", i,
             shape_of_type(verification, type), shape_of_type(verification, first), axis);
       return;
     }
@@ -126,7 +126,7 @@ void rule_split(Verification *verification, const Node *node) {
     if (has_sizes) sum += sizes.items[i];
   }
   if (has_sizes && sizes_clash(dim_of(sum), type->dims[axis])) {
-    FOUND(verification, node, "the sizes add up to %lld and axis %u has %lld", (long long)sum, axis,
+    FOUND(verification, node, "the sizes add up to %lld but axis %u has size %lld", (long long)sum, axis,
           (long long)type->dims[axis].constant);
   }
 }
@@ -152,7 +152,7 @@ static bool same_lengths(Verification *verification, const Node *node, uint32_t 
     if (!list) continue;
     if (has_other_rank(verification, node, i, 1)) return false;
     if (sizes_clash(length, list->dims[0])) {
-      FOUND(verification, node, "starts, ends, axes and steps are not equally many");
+      FOUND(verification, node, "starts, ends, axes and steps differ in length");
       return false;
     }
     if (is_size(list->dims[0])) length = list->dims[0];
@@ -195,8 +195,7 @@ void rule_expand(Verification *verification, const Node *node) {
   const char *wanted = shape_text(verification->model->context, shape.dims, shape.rank);
   if (shape_broadcast(&shape, type->dims, type->rank)) expect_shape(verification, node, 0, &shape);
   else
-    FOUND(verification, node, "input 0 of the shape %s does not expand to %s", shape_of_type(verification, type),
-          wanted);
+    FOUND(verification, node, "input 0 of shape %s does not expand to %s", shape_of_type(verification, type), wanted);
 }
 
 void rule_tile(Verification *verification, const Node *node) {
@@ -264,14 +263,14 @@ static bool gathered(Verification *verification, const Node *node, uint32_t skip
   const Type *data = ranked_input(node, 0), *indices = ranked_input(node, 1);
   if (!data || !indices) return false;
   if (!indices->rank) {
-    FOUND(verification, node, "the indices, input 1, have no axis");
+    FOUND(verification, node, "the indices, input 1, are a scalar");
     return false;
   }
   Dim depth = indices->dims[indices->rank - 1];
   if (!is_size(depth)) return false;
   if (depth.constant > (int64_t)data->rank - skipped) {
-    FOUND(verification, node, "the indices have %lld numbers each and there are %lld axes", (long long)depth.constant,
-          (long long)data->rank - skipped);
+    FOUND(verification, node, "the indices have %lld components each but there are %lld axes",
+          (long long)depth.constant, (long long)data->rank - skipped);
     return false;
   }
   if (indices->rank + data->rank > MAX_RANK) return false;
@@ -293,7 +292,7 @@ void rule_scatter_nd(Verification *verification, const Node *node) {
   const Type *updates = ranked_input(node, 2);
   rule_like_first(verification, node);
   if (gathered(verification, node, 0, &shape) && updates && !shape_agrees(updates, &shape)) {
-    FOUND(verification, node, "the updates have the shape %s and must have %s", shape_of_type(verification, updates),
+    FOUND(verification, node, "the updates have shape %s but must have %s", shape_of_type(verification, updates),
           shape_text(verification->model->context, shape.dims, shape.rank));
   }
 }
@@ -305,6 +304,6 @@ void rule_scatter_elements(Verification *verification, const Node *node) {
   if (!data || !axis_attribute(verification, node, 0, data->rank, &axis) || !indices || !updates) return;
   Shape shape = shape_of(indices);
   if (has_other_rank(verification, node, 1, data->rank) || shape_agrees(updates, &shape)) return;
-  FOUND(verification, node, "the updates have the shape %s and the indices %s", shape_of_type(verification, updates),
+  FOUND(verification, node, "the updates have shape %s but the indices have %s", shape_of_type(verification, updates),
         shape_of_type(verification, indices));
 }

@@ -9,11 +9,11 @@ static void check_count(Verification *verification, const Node *node, const char
                         size_t most) {
   if (count >= least && count <= most) return;
   if (least == most) {
-    FOUND(verification, node, "has %zu %s%s and needs %zu", count, what, count == 1 ? "" : "s", least);
+    FOUND(verification, node, "has %zu %s%s but needs %zu", count, what, count == 1 ? "" : "s", least);
   } else if (count < least) {
-    FOUND(verification, node, "has %zu %s%s and needs at least %zu", count, what, count == 1 ? "" : "s", least);
+    FOUND(verification, node, "has %zu %s%s but needs at least %zu", count, what, count == 1 ? "" : "s", least);
   } else {
-    FOUND(verification, node, "has %zu %ss and takes at most %zu", count, what, most);
+    FOUND(verification, node, "has %zu %ss but accepts at most %zu", count, what, most);
   }
 }
 
@@ -68,9 +68,9 @@ static void check_given(Verification *verification, const Node *node, const Attr
                         const AttributeFact *fact) {
   int64_t opset = verification->opset;
   if (opset < fact->first || opset > fact->last) {
-    FOUND(verification, node, "the attribute %s is none of opset %lld", attribute->name, (long long)opset);
+    FOUND(verification, node, "there is no attribute %s at opset %lld", attribute->name, (long long)opset);
   } else if (!has_kind(attribute, fact->kind)) {
-    FOUND(verification, node, "the attribute %s is %s and must be %s", attribute->name,
+    FOUND(verification, node, "the attribute %s is %s but must be %s", attribute->name,
           kind_name(kind_letters[attribute->kind == ATTRIBUTE_OTHER ? 0 : attribute->kind]), kind_name(fact->kind));
   }
 }
@@ -84,7 +84,7 @@ static void check_unknown(Verification *verification, const Node *node, const ch
     for (const char *at = facts; !known && attribute_fact_next(&at, &fact);) known = is_named(attribute, &fact);
     if (!known) FOUND(verification, node, "there is no attribute %s", attribute->name);
     else if (given(node, &fact) != attribute)
-      FOUND(verification, node, "the attribute %s is given twice", attribute->name);
+      FOUND(verification, node, "duplicate attribute %s", attribute->name);
   }
 }
 
@@ -122,10 +122,10 @@ static void check_type(Types *types, char letter, bool alone, const Value *value
   DType dtype = value->type.dtype;
   if (dtype == DTYPE_NONE) return;
   if (!(types->signature->types[which] >> dtype & 1)) {
-    FOUND(types->verification, types->node, "%s %u is %s, which %s does not take at opset %lld", what, index,
+    FOUND(types->verification, types->node, "%s %u is %s, which %s does not accept at opset %lld", what, index,
           dtype_name(dtype), types->node->op_type, (long long)types->verification->opset);
   } else if (!alone && types->bound[which].what && types->bound[which].dtype != dtype) {
-    FOUND(types->verification, types->node, "%s %u is %s and must be %s as %s %u is", what, index, dtype_name(dtype),
+    FOUND(types->verification, types->node, "%s %u is %s but must be %s like %s %u", what, index, dtype_name(dtype),
           dtype_name(types->bound[which].dtype), types->bound[which].what, types->bound[which].index);
   } else if (!types->bound[which].what) {
     types->bound[which].dtype = dtype;
@@ -145,7 +145,7 @@ static const char *check_inputs(Types *types, const char *at) {
   for (uint32_t i = 0; i < node->input_count && *at != '>'; i++, at = next_parameter(at)) {
     const Value *value = node->inputs[i].value;
     if (value) check_type(types, *at, at[1] == '+', value, "input", i);
-    else if (at[1] != '?') FOUND(types->verification, node, "input %u is left out", i);
+    else if (at[1] != '?') FOUND(types->verification, node, "input %u is missing", i);
   }
   return strchr(at, '>') + 1;
 }
@@ -197,8 +197,8 @@ static void check_argument(Verification *verification, const Node *node, const V
                            const char *what, uint32_t index) {
   if (!given_value || !taken || given_value->type.dtype == DTYPE_NONE || taken->type.dtype == DTYPE_NONE) return;
   if (given_value->type.dtype == taken->type.dtype) return;
-  FOUND(verification, node, "%s %u is %s, in the function %s", what, index, dtype_name(given_value->type.dtype),
-        dtype_name(taken->type.dtype));
+  FOUND(verification, node, "%s %u is %s, but in the function it is %s", what, index,
+        dtype_name(given_value->type.dtype), dtype_name(taken->type.dtype));
 }
 
 static bool has_attribute(const Function *function, const Attribute *attribute) {

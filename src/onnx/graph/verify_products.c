@@ -4,7 +4,7 @@
 /* ---- products ---- */
 
 static void inner_sizes_differ(Verification *verification, const Node *node, const Type *a, const Type *b) {
-  FOUND(verification, node, "inputs of the shapes %s and %s cannot be multiplied", shape_of_type(verification, a),
+  FOUND(verification, node, "inputs of shapes %s and %s cannot be multiplied", shape_of_type(verification, a),
         shape_of_type(verification, b));
 }
 
@@ -45,7 +45,7 @@ void rule_gemm(Verification *verification, const Node *node) {
   Shape with_c = shape;
   if (c && (c->rank > 2 || !shape_broadcast(&with_c, c->dims, c->rank) || sizes_clash(with_c.dims[0], shape.dims[0]) ||
             sizes_clash(with_c.dims[1], shape.dims[1]))) {
-    FOUND(verification, node, "input 2 of the shape %s does not broadcast to %s", shape_of_type(verification, c),
+    FOUND(verification, node, "input 2 of shape %s does not broadcast to %s", shape_of_type(verification, c),
           shape_text(verification->model->context, shape.dims, 2));
     return;
   }
@@ -57,7 +57,7 @@ void rule_gemm(Verification *verification, const Node *node) {
 static bool has_length(Verification *verification, const Node *node, const char *name, size_t wanted) {
   Ints ints;
   if (!attribute_ints(node, name, &ints) || ints.count == wanted) return true;
-  FOUND(verification, node, "%s has %zu number%s and must have %zu", name, ints.count, ints.count == 1 ? "" : "s",
+  FOUND(verification, node, "%s has %zu value%s but must have %zu", name, ints.count, ints.count == 1 ? "" : "s",
         wanted);
   return false;
 }
@@ -67,7 +67,7 @@ static bool window_axes(Verification *verification, const Node *node, uint32_t *
   const Type *type = ranked_input(node, 0);
   if (!type) return false;
   if (type->rank < 3) {
-    FOUND(verification, node, "input 0 has %u axes and must have at least 3", type->rank);
+    FOUND(verification, node, "input 0 has rank %u but must have rank 3 or more", type->rank);
     return false;
   }
   *spatial = type->rank - 2;
@@ -102,12 +102,12 @@ void rule_conv(Verification *verification, const Node *node) {
   int64_t group = node_int_or(node, "group", 1);
   if (is_reference(node, "group")) return;
   if (is_size(x->dims[1]) && is_size(w->dims[1]) && w->dims[1].constant * group != x->dims[1].constant) {
-    FOUND(verification, node, "%lld channels, where the weights take %lld in %lld group%s",
+    FOUND(verification, node, "%lld channels, but the weights expect %lld in %lld group%s",
           (long long)x->dims[1].constant, (long long)w->dims[1].constant, (long long)group, group == 1 ? "" : "s");
     return;
   }
   if (bias && (bias->rank != 1 || sizes_clash(bias->dims[0], w->dims[0]))) {
-    FOUND(verification, node, "the bias has the shape %s and the weights %s", shape_of_type(verification, bias),
+    FOUND(verification, node, "the bias has shape %s but the weights have %s", shape_of_type(verification, bias),
           shape_of_type(verification, w));
   }
   Shape shape = {.rank = x->rank, .dims = {x->dims[0], w->dims[0]}};
@@ -122,7 +122,7 @@ void rule_conv_transpose(Verification *verification, const Node *node) {
   uint32_t spatial;
   if (!window_axes(verification, node, &spatial) || !w || has_other_rank(verification, node, 1, x->rank)) return;
   if (sizes_clash(x->dims[1], w->dims[0])) {
-    FOUND(verification, node, "%lld channels, where the weights take %lld", (long long)x->dims[1].constant,
+    FOUND(verification, node, "%lld channels, but the weights expect %lld", (long long)x->dims[1].constant,
           (long long)w->dims[0].constant);
     return;
   }
@@ -155,7 +155,7 @@ void rule_by_channel(Verification *verification, const Node *node) {
   for (uint32_t i = 1; x && x->rank > 1 && i < node->input_count; i++) {
     const Type *type = ranked_input(node, i);
     if (type && (type->rank != 1 || sizes_clash(type->dims[0], x->dims[1]))) {
-      FOUND(verification, node, "input %u of the shape %s is not one number for each of the channels of %s", i,
+      FOUND(verification, node, "input %u of shape %s does not have one value for each channel of %s", i,
             shape_of_type(verification, type), shape_of_type(verification, x));
     }
   }
@@ -173,7 +173,7 @@ void rule_recurrent(Verification *verification, const Node *node) {
   if (sizes_clash(x->dims[2], w->dims[2])) inner_sizes_differ(verification, node, x, w);
   if (sizes_clash(w->dims[1], r->dims[1]) ||
       (is_size(r->dims[1]) && is_size(r->dims[2]) && r->dims[1].constant != gates * r->dims[2].constant)) {
-    FOUND(verification, node, "the weights %s and %s are not those of %lld gate%s", shape_of_type(verification, w),
+    FOUND(verification, node, "the weights %s and %s do not match %lld gate%s", shape_of_type(verification, w),
           shape_of_type(verification, r), (long long)gates, gates == 1 ? "" : "s");
   }
   expect_rank(verification, node, 0, 4);

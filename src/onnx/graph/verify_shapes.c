@@ -60,14 +60,14 @@ bool shape_agrees(const Type *type, const Shape *shape) {
 void expect_shape(Verification *verification, const Node *node, size_t index, const Shape *shape) {
   const Type *type = ranked_output(node, index);
   if (!type || shape_agrees(type, shape)) return;
-  FOUND(verification, node, "output %zu has the shape %s and must have %s", index, shape_of_type(verification, type),
+  FOUND(verification, node, "output %zu has shape %s but must have %s", index, shape_of_type(verification, type),
         shape_text(verification->model->context, shape->dims, shape->rank));
 }
 
 void expect_rank(Verification *verification, const Node *node, size_t index, uint32_t rank) {
   const Type *type = ranked_output(node, index);
   if (!type || type->rank == rank) return;
-  FOUND(verification, node, "output %zu has %u axes and must have %u", index, type->rank, rank);
+  FOUND(verification, node, "output %zu has rank %u but must have rank %u", index, type->rank, rank);
 }
 
 void expect_like_input(Verification *verification, const Node *node, size_t index, size_t input) {
@@ -81,7 +81,7 @@ void expect_like_input(Verification *verification, const Node *node, size_t inde
 bool has_other_rank(Verification *verification, const Node *node, size_t input, uint32_t rank) {
   const Type *type = ranked_input(node, input);
   if (!type || type->rank == rank) return false;
-  FOUND(verification, node, "input %zu has %u axes and must have %u", input, type->rank, rank);
+  FOUND(verification, node, "input %zu has rank %u but must have rank %u", input, type->rank, rank);
   return true;
 }
 
@@ -129,7 +129,7 @@ bool attribute_ints(const Node *node, const char *name, Ints *ints) {
 bool verify_axis(Verification *verification, const Node *node, int64_t axis, uint32_t rank, uint32_t *result) {
   int64_t from_front = axis < 0 ? axis + rank : axis;
   if (from_front < 0 || from_front >= rank) {
-    FOUND(verification, node, "there is no axis %lld among %u", (long long)axis, rank);
+    FOUND(verification, node, "axis %lld is out of range for rank %u", (long long)axis, rank);
     return false;
   }
   *result = (uint32_t)from_front;
@@ -154,7 +154,7 @@ bool verify_axes(Verification *verification, const Node *node, const Ints *axes,
     uint32_t axis;
     if (!verify_axis(verification, node, axes->items[i], rank, &axis)) return false;
     if (*mask >> axis & 1) {
-      FOUND(verification, node, "axis %u is named twice", axis);
+      FOUND(verification, node, "axis %u is listed twice", axis);
       return false;
     }
     *mask |= (uint64_t)1 << axis;
@@ -187,7 +187,7 @@ static void rule_broadcast(Verification *verification, const Node *node) {
     const Type *type = ranked_input(node, i);
     if (!type) return;
     if (!shape_broadcast(&shape, type->dims, type->rank)) {
-      FOUND(verification, node, "input %u of the shape %s does not broadcast against those before it", i,
+      FOUND(verification, node, "input %u of shape %s does not broadcast with the inputs before it", i,
             shape_of_type(verification, type));
       return;
     }
@@ -204,7 +204,7 @@ static void rule_all_like_first(Verification *verification, const Node *node) {
 static void expect_dtype(Verification *verification, const Node *node, DType dtype, const char *what) {
   const Value *value = node->outputs[0];
   if (dtype == DTYPE_NONE || !value || value->type.dtype == DTYPE_NONE || value->type.dtype == dtype) return;
-  FOUND(verification, node, "output 0 is %s and %s says %s", dtype_name(value->type.dtype), what, dtype_name(dtype));
+  FOUND(verification, node, "output 0 is %s but %s says %s", dtype_name(value->type.dtype), what, dtype_name(dtype));
 }
 
 static void rule_cast(Verification *verification, const Node *node) {
@@ -266,7 +266,7 @@ static void rule_top_k(Verification *verification, const Node *node) {
   Shape shape = shape_of(type);
   bool is_constant = known_ints(node_input(node, 1), &count) && count.count == 1;
   if (is_constant && is_size(type->dims[axis]) && count.items[0] > type->dims[axis].constant) {
-    FOUND(verification, node, "asks for %lld of %lld places", (long long)count.items[0],
+    FOUND(verification, node, "requests %lld of %lld elements", (long long)count.items[0],
           (long long)type->dims[axis].constant);
     return;
   }
@@ -326,7 +326,7 @@ static void rule_one_hot(Verification *verification, const Node *node) {
 
 static void rule_matrix(Verification *verification, const Node *node) {
   const Type *type = ranked_input(node, 0);
-  if (type && type->rank < 2) FOUND(verification, node, "input 0 has %u axes and must have at least 2", type->rank);
+  if (type && type->rank < 2) FOUND(verification, node, "input 0 has rank %u but must have rank 2 or more", type->rank);
   else rule_like_first(verification, node);
 }
 

@@ -44,8 +44,8 @@ static void say_done(Job *job, const PageData *data, uint64_t size) {
   report_size(report, size);
   report_add(report, "\n");
   for (size_t i = 0; i < job->sources.read.count; i++) {
-    report_add(report, "  holds ");
-    report_name(report, job->sources.read.items[i]);
+    report_add(report, "  includes ");
+    report_path(report, job->sources.read.items[i]);
     report_add(report, "\n");
   }
   report_left_out(job);

@@ -332,8 +332,8 @@ static size_t add_times(Page *page, Builder *json, const PageModels *models, con
   }
   builder_add(json, "]");
   if (!timed) {
-    fail(page->context, ERROR_VALUE, "%s: none of its %zu names is a node of %s", page->job->profile, profile->count,
-         page->job->path);
+    fail(page->context, ERROR_VALUE, "%s: none of its %zu names is the name of a node in %s", page->job->profile,
+         profile->count, page->job->path);
   }
   return timed;
 }
