@@ -21,7 +21,7 @@ from jax2onnx._door.progress import opsets_told, progress_on, stage
 from jax2onnx._door.settings import command_line_level, command_line_passes, command_line_sync
 
 _HELP = """\
-jax2onnx turns JAX functions into ONNX models and looks into them.
+jax2onnx converts JAX functions and models to ONNX, and inspects ONNX models.
 
 usage: jax2onnx export pkg.module:fn --input 'f32[2]' -o fn.onnx
        jax2onnx inspect fn.onnx
@@ -29,33 +29,33 @@ usage: jax2onnx export pkg.module:fn --input 'f32[2]' -o fn.onnx
        jax2onnx help [COMMAND] | completion SHELL | --version
 
   export    trace a function or model with JAX and write it as ONNX
-  explain   from an error message of ONNX Runtime, TensorRT, OpenVINO or the checker to the lines it is about
-  verify    run a function in JAX and its model in ONNX Runtime, and find the first line where they differ
-  profile   the time that ONNX Runtime takes, by line, function and operator; flame graph and trace
+  explain   find the source lines behind an error message of ONNX Runtime, TensorRT, OpenVINO or onnx.checker
+  verify    run a function in JAX and its model in ONNX Runtime, and report the first line where they differ
+  profile   measure the time in ONNX Runtime by line, function and operator; write a flame graph or a trace
 
-Every command of j2o, the part that needs no Python, is a command of jax2onnx too:
+All commands of j2o, the program that works without Python, are available too:
 
 """
 
 _EXAMPLES = """\
 what to export:
-  pkg.module:fn               a function of a module (found from the current folder too)
-  path/to/file.py:fn          a function of a file
-  module:model.encode         a method of an object that the module holds
-  module:make_model()         what a call without arguments returns
+  pkg.module:fn               a function in a module (the current directory is searched too)
+  path/to/file.py:fn          a function in a file
+  module:model.encode         a method of an object in the module
+  module:make_model()         the result of a call without arguments
 
 inputs, one --input per argument in order: [NAME:]TYPE[DIMENSIONS]
-  f32[2]                      two float32 numbers
-  x:i32[B,128]                named x; B is a size that is known only when the model runs
-  bool[]                      one truth value
-  types: bool, i8 i16 i32 i64, u8 u16 u32 u64, f16 bf16 f32 f64 (64-bit ones need --x64)
+  f32[2]                      a float32 array with two elements
+  x:i32[B,128]                named x; B is a size that is only known when the model runs
+  bool[]                      a boolean scalar
+  types: bool, i8 i16 i32 i64, u8 u16 u32 u64, f16 bf16 f32 f64 (64-bit types need --x64)
 
 examples:
   jax2onnx export mypackage.layers:mlp --input 'f32[B,784]' -o mlp.onnx
   jax2onnx export 'model.py:make_model()' --input 'image:f32[1,224,224,3]' --nchw-input image -o model.onnx
   jax2onnx export model.py:fn --input 'f32[2]' --stacktrace=full -o fn.onnx && jax2onnx inspect fn.onnx --full
 
-exit codes: 0 done, 1 the export failed (an earlier file of that name is left as it was), 2 the command line is wrong
+exit codes: 0 done, 1 the export failed (an existing file is left unchanged), 2 the command line is wrong
 """
 
 
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"jax2onnx {VERSION}")
         return OK
     if not command:
-        return complain("which command? Try jax2onnx --help.", USAGE)
+        return complain("no command given. Try jax2onnx --help.", USAGE)
     if command == "help" and arguments[1:2] and arguments[1] in ("export", *_COMMANDS):
         return main([arguments[1], "--help"])
     if command in ("--help", "-h") or arguments == ["help"]:
@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-i", "--input", metavar="SPEC", action="append", default=[], help="a positional argument")
     parser.add_argument("--param", metavar="NAME:TYPE[…]", action="append", default=[], help="a keyword argument")
     parser.add_argument("--output-name", metavar="NAME", action="append", help="a name for each output, in order")
-    parser.add_argument("--name", help="the graph's name; the function's by default")
+    parser.add_argument("--name", help="the name of the graph (default: the name of the function)")
     parser.add_argument(
         "--opset",
         type=_opset_number,
@@ -125,48 +125,52 @@ def _parser() -> argparse.ArgumentParser:
         help="the ONNX operator set (default: auto, the lowest that fits)",
     )
     parser.add_argument("--x64", action="store_true", help="trace with 64-bit types")
-    parser.add_argument("--nchw-input", metavar="NAME|INDEX", action="append", help="take this NHWC input as NCHW")
-    parser.add_argument("--nchw-output", metavar="NAME|INDEX", action="append", help="give this NHWC output as NCHW")
+    parser.add_argument(
+        "--nchw-input", metavar="NAME|INDEX", action="append", help="make this NHWC input NCHW in the model"
+    )
+    parser.add_argument(
+        "--nchw-output", metavar="NAME|INDEX", action="append", help="make this NHWC output NCHW in the model"
+    )
     parser.add_argument("--web", action="store_true", help="keep everything in one file")
     parser.add_argument(
         "--stacktrace",
         metavar="LEVEL",
         choices=_LEVELS,
-        help="write on each node where it came from: minimal (also what --stacktrace alone means), full, compact "
-        "(as full, each part stored once), or off",
+        help="record on each node where it came from: minimal (the default if no LEVEL is given), full, compact "
+        "(the same as full, but stored once), or off",
     )
     parser.add_argument(
-        "--embed-source", action="store_true", help="with full or compact: keep the text of the source files too"
+        "--embed-source", action="store_true", help="with full or compact: also store the text of the source files"
     )
-    parser.add_argument("--no-sync", action="store_true", help="do not wait until the disk has the model")
+    parser.add_argument("--no-sync", action="store_true", help="do not wait for the model to reach the disk")
     parser.add_argument(
         "--paths",
         choices=("absolute", "relative"),
-        help="how provenance names files: as Python knows them, or from the root of their project",
+        help="how provenance names files: by absolute path, or relative to the root of their project",
     )
     parser.add_argument(
         "--path-prefix-map",
         metavar="OLD=NEW",
         action="append",
-        help="write NEW where a path begins with OLD, so that the model names no folder of this machine",
+        help="replace OLD at the start of a path with NEW, to keep folders of this machine out of the model",
     )
-    parser.add_argument("--record", metavar="FILE", help="also write all that the export was given, for j2o convert")
-    parser.add_argument("--record-shapes", action="store_true", help="record weights by their types alone")
-    parser.add_argument("--dump-passes", metavar="FOLDER", help="write the graph, as text, before and after each pass")
-    parser.add_argument("--disable-pass", metavar="NAME", action="append", default=[], help="leave this pass out")
-    parser.add_argument("--list-passes", action=_ListPasses, nargs=0, help="name the passes over the graph, and stop")
+    parser.add_argument("--record", metavar="FILE", help="also record everything the export was given, for j2o convert")
+    parser.add_argument("--record-shapes", action="store_true", help="record only the types of weights")
+    parser.add_argument("--dump-passes", metavar="FOLDER", help="write the graph as text before and after each pass")
+    parser.add_argument("--disable-pass", metavar="NAME", action="append", default=[], help="skip this pass")
+    parser.add_argument("--list-passes", action=_ListPasses, nargs=0, help="list the graph passes and exit")
     parser.add_argument(
         "--report",
         action="store_true",
-        help="also write the page of j2o report beside the model (.html), with --stacktrace=full unless that is given",
+        help="also write the j2o report page (.html) next to the model; implies --stacktrace full unless given",
     )
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="then run the function in JAX and the model in ONNX Runtime, and compare them",
+        help="run the function in JAX and the model in ONNX Runtime afterwards, and compare the results",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors, show no progress")
-    parser.add_argument("--debug", action="store_true", help="show Python's traceback when something fails")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only errors, and no progress")
+    parser.add_argument("--debug", action="store_true", help="show the Python traceback of errors")
     return parser
 
 

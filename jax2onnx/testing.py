@@ -46,10 +46,10 @@ def expect_graph(
     found = Counter(node.op_type for node in view.nodes)
     for operator, expected in (counts or {}).items():
         if found[operator] != expected:
-            problems.append(f"{found[operator]} {operator} where {expected} are expected")
+            problems.append(f"{found[operator]} {operator} found, expected {expected}")
     for operator in (absent,) if isinstance(absent, str) else absent:
         if found[operator]:
-            problems.append(f"{found[operator]} {operator} where none may be")
+            problems.append(f"{found[operator]} {operator} found, expected none")
     for operator, entries in (metadata or {}).items():
         problems.extend(_metadata_problems(view, operator, entries))
     if problems:
@@ -77,7 +77,7 @@ class _ModelView:
         if isinstance(model, (str, os.PathLike)):
             model = onnx.load(os.fspath(model), load_external_data=False)
         if not isinstance(model, onnx.ModelProto):
-            raise TypeError(f"a ModelProto or the path of a model is expected; got {type(model).__name__}")
+            raise TypeError(f"expected a ModelProto or the path of a model; got {type(model).__name__}")
         self.model = model
         self.nodes: list[onnx.NodeProto] = []
         self.shapes: dict[str, tuple[str, ...]] = {}
@@ -194,7 +194,7 @@ def _nearest(view: _ModelView, text: str) -> str:
     steps = _parse_path(text)
     for length in range(len(steps) - 1, 0, -1):
         if _has_path(view, steps[:length]):
-            return f" (it is there up to {steps[length - 1].operator}, step {length} of {len(steps)})"
+            return f" (found up to {steps[length - 1].operator}, step {length} of {len(steps)})"
     return " (not even its first step)"
 
 
@@ -205,7 +205,7 @@ def _metadata(node: onnx.NodeProto) -> dict[str, str]:
 def _metadata_problems(view: _ModelView, operator: str, entries: Mapping[str, str | re.Pattern[str]]) -> Iterator[str]:
     nodes = [node for node in view.nodes if operator in ("*", node.op_type)]
     if not nodes:
-        yield f"no {operator} to look at the metadata of"
+        yield f"no {operator} with metadata"
     for node in nodes:
         said = _metadata(node)
         for key, expected in entries.items():

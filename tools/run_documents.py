@@ -14,7 +14,8 @@ Each page is one shell session with an empty HOME and no virtual environment act
 
 With --fresh, `make demo` runs first in a fresh clone of what is committed, then README.md with everything it installs,
 then the other pages with that installation. Without it the commands are those of this interpreter and this tree, and
-blocks for a clone are left out; --commands takes the commands from another folder. --write puts what was printed into the console blocks.
+blocks for a clone are left out; --commands takes the commands from another folder. --write puts what was printed into
+the console blocks.
 """
 
 from __future__ import annotations

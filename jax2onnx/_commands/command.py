@@ -50,24 +50,24 @@ def command_parser(name: str, description: str, epilog: str) -> argparse.Argumen
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--json", action="store_true", help="one JSON document, for other programs")
+    parser.add_argument("--json", action="store_true", help="print a JSON document")
     parser.add_argument(
         "--color",
         choices=("auto", "always", "never"),
         default="auto",
-        help="auto (the default) colours the output on a terminal, unless NO_COLOR is set",
+        help="auto (the default) colours output on a terminal unless NO_COLOR is set",
     )
     parser.add_argument(
-        "--source", metavar="FILE.py", action="append", default=[], help="a file of the program that is elsewhere"
+        "--source", metavar="FILE.py", action="append", default=[], help="a source file of the program; can be repeated"
     )
     parser.add_argument(
         "--source-root",
         metavar="FOLDER",
         action="append",
         default=[],
-        help="a folder in which files that the model names are read; without it that is the working folder alone",
+        help="a folder from which source files may be read (default: only the working directory)",
     )
-    parser.add_argument("--debug", action="store_true", help="show Python's traceback when something fails")
+    parser.add_argument("--debug", action="store_true", help="show the Python traceback of errors")
     return parser
 
 
@@ -88,9 +88,9 @@ def add_original(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--original",
         metavar="MODEL.onnx",
-        help="the model that a tool made this one of: where nodes came from is taken from there (j2o graft)",
+        help="the model that this one was made from by a tool; provenance is taken from there (see j2o graft)",
     )
-    parser.add_argument("--sidecar", metavar="FILE.j2o", help="where j2o split put the model's provenance")
+    parser.add_argument("--sidecar", metavar="FILE.j2o", help="the file into which j2o split moved the provenance")
 
 
 def run_command(

@@ -25,16 +25,16 @@ from jax2onnx._door.origins import NO_ORIGINS, Frame, ModelError, NodeOrigin, re
 MOST_SHOWN = 8
 
 _EPILOG = """\
-The message is what ONNX Runtime, onnxruntime-web, TensorRT, OpenVINO or onnx.checker printed, with whatever stands
-around it.
+The message is what ONNX Runtime, onnxruntime-web, TensorRT, OpenVINO or onnx.checker printed; surrounding text does
+not matter.
 
 examples:
   jax2onnx explain model.onnx < error.txt
   python serve.py 2>&1 | jax2onnx explain model.onnx
   jax2onnx explain model.onnx --run
 
-exit codes: 0 something was found (with --run: or nothing is wrong), 1 the message names nothing of this model, the
-model cannot be read or does not say where its nodes came from, 2 the command line is wrong
+exit codes: 0 something was found (with --run, also if nothing is wrong), 1 the message mentions nothing in this model,
+or the model cannot be read or has no provenance, 2 the command line is wrong
 """
 
 
@@ -83,12 +83,12 @@ def _work(options: argparse.Namespace, output: Output) -> int:
             if output.as_json:
                 output.document({"file": options.model, "message": None, "found": []})
             else:
-                print(f"{shown(options.model)}: onnx.checker and ONNX Runtime find nothing wrong")
+                print(f"{shown(options.model)}: onnx.checker and ONNX Runtime report no errors")
             return OK
     else:
         message = _read_message(options)
     if not message.strip():
-        raise Failure("the message is empty: give on standard input what the runtime printed, or use --run")
+        raise Failure("the message is empty; pass the output of the runtime on standard input, or use --run")
     found = find_nodes(message, model)
     if not any(item.kind in ("node", "value", "number") for item in found):
         found = _kernels(message, options) or found
@@ -96,7 +96,7 @@ def _work(options: argparse.Namespace, output: Output) -> int:
         output.document(_document(options.model, message, found))
     if not found:
         raise Failure(
-            f"the message names no node and no value of {options.model}. Is it about this model? Some runtimes name "
+            f"the message mentions no node or value of {options.model}. Is it about this model? Some runtimes name "
             "nodes only with verbose logging."
         )
     if not any(item.node.place for item in found) and not model.has_places:
@@ -143,10 +143,10 @@ def _document(path: str, message: str, found: list[Found]) -> dict[str, Any]:
 
 _KINDS = {
     "node": "{op}",
-    "value": "{op}, which makes {text}",
+    "value": "{op}, which produces {text}",
     "input": "{op}, which reads {text}",
     "number": "{op}: {text}",
-    "operator": "{op}, one of this operator; the message gives no name",
+    "operator": "{op}, one of several with this operator; the message gives no name",
 }
 
 
@@ -169,7 +169,7 @@ def print_trace(output: Output, node: NodeOrigin, place: Frame | None = None) ->
     known."""
     place = place or node.place
     if place is None:
-        print("  the model does not say where this node came from")
+        print("  this node has no provenance")
         return
     fused = [frame for frame in node.own_lines if frame != place]
     callers = node.users_trace
@@ -183,10 +183,10 @@ def print_trace(output: Output, node: NodeOrigin, place: Frame | None = None) ->
 
 
 def run(arguments: list[str]) -> int:
-    parser = command_parser("explain", "Finds in an error message of a runtime the user's lines it is about.", _EPILOG)
+    parser = command_parser("explain", "Finds the source lines behind an error message of a runtime.", _EPILOG)
     parser.add_argument("model", metavar="MODEL.onnx")
     add_original(parser)
-    parser.add_argument("message", metavar="MESSAGE.txt", nargs="?", help="the message; standard input by default")
-    parser.add_argument("--run", action="store_true", help="get the message by checking and running the model here")
-    parser.add_argument("--inputs", metavar="FILE.npz", help="what --run runs the model on; random numbers by default")
+    parser.add_argument("message", metavar="MESSAGE.txt", nargs="?", help="the message (default: standard input)")
+    parser.add_argument("--run", action="store_true", help="produce the message by checking and running the model")
+    parser.add_argument("--inputs", metavar="FILE.npz", help="the inputs for --run (default: random numbers)")
     return run_command(parser, arguments, _work)

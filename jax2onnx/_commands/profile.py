@@ -38,10 +38,10 @@ _KERNEL = "_kernel_time"
 KINDS = ("line", "function", "module", "operator")
 
 _EPILOG = """\
-The model is run once to warm up and then --runs times. A kernel that ONNX Runtime made of several nodes counts for
-the lines of all of them, in equal parts, and so does a node that was fused from several lines. What ONNX Runtime added
-is counted with what needs it, else shown as "runtime". A loop's own time is what its body does not take. Inclusive
-times are also of what a line called.
+The model is run once to warm up and then --runs times. The time of a kernel that ONNX Runtime fused from several nodes,
+or of a node that was fused from several lines, is divided equally among the lines. Nodes that ONNX Runtime added are
+attributed to the nodes that need them, or listed as "runtime". The time of a loop excludes its body. Inclusive times
+also count the code that a line called.
 
 examples:
   jax2onnx profile model.onnx
@@ -164,7 +164,7 @@ def profile_model(path: str, origins: ModelOrigins, inputs: str | None, runs: in
         except Failure:
             raise
         except Exception as error:  # ONNX Runtime's exceptions have no common class
-            raise Failure(f"ONNX Runtime cannot run the model (jax2onnx explain tells more): {error}") from error
+            raise Failure(f"ONNX Runtime cannot run the model (see jax2onnx explain): {error}") from error
         stage("reading the profile")
         with open(session.end_profiling()) as stream:
             events = json.load(stream)
@@ -174,7 +174,7 @@ def profile_model(path: str, origins: ModelOrigins, inputs: str | None, runs: in
 def _profile(events: list[dict[str, Any]], parts: _Parts, runs: int) -> Profile:
     whole = sorted((event for event in events if event.get("name") == "model_run"), key=lambda event: event["ts"])
     if len(whole) <= runs:
-        raise Failure("ONNX Runtime's profile does not hold all runs; try fewer --runs")
+        raise Failure("the profile of ONNX Runtime does not contain all runs; try fewer --runs")
     measured = whole[-runs:]
     start = measured[0]["ts"]
     kernels = []
@@ -340,7 +340,7 @@ def _document(path: str, profile: Profile) -> dict[str, Any]:
 
 def _print(options: argparse.Namespace, output: Output, profile: Profile) -> None:
     whole, kernels = profile.time / 1000, profile.total / 1000
-    print(f"{shown(options.model)}: {whole:.3f} ms a run ({profile.runs} runs), kernels {kernels:.3f} ms")
+    print(f"{shown(options.model)}: {whole:.3f} ms per run ({profile.runs} runs), kernels {kernels:.3f} ms")
     for kind in KINDS:
         rows = [(key, row) for key, row in profile.rows(kind) if row.time]
         if kind == "module" and all(key is None for key, _ in rows):
@@ -360,15 +360,15 @@ def _print(options: argparse.Namespace, output: Output, profile: Profile) -> Non
 
 
 def run(arguments: list[str]) -> int:
-    parser = command_parser("profile", "Runs a model in ONNX Runtime and tells which lines take the time.", _EPILOG)
+    parser = command_parser("profile", "Runs a model in ONNX Runtime and shows which lines take the time.", _EPILOG)
     parser.add_argument("model", metavar="MODEL.onnx")
     add_original(parser)
-    parser.add_argument("--runs", type=int, default=10, metavar="N", help="how often to run it (default: 10)")
-    parser.add_argument("--inputs", metavar="FILE.npz", help="what to run it on; random numbers by default")
+    parser.add_argument("--runs", type=int, default=10, metavar="N", help="number of runs (default: 10)")
+    parser.add_argument("--inputs", metavar="FILE.npz", help="the inputs (default: random numbers)")
     parser.add_argument("--flame", metavar="FILE.svg", help="write a flame graph")
-    parser.add_argument("--html", metavar="FILE.html", help="write the page of j2o report, with the times")
+    parser.add_argument("--html", metavar="FILE.html", help="write the j2o report page with the times")
     parser.add_argument("--trace", metavar="FILE.json", help="write a trace for Chrome's tracing page or Perfetto")
-    parser.add_argument("--line", metavar="PLACE", help="only what this line became, as j2o inspect --line has it")
-    parser.add_argument("--module", metavar="PATH", help="only what this module and those inside it became")
-    parser.add_argument("--top", type=int, default=12, metavar="N", help="how many lines to list (default: 12)")
+    parser.add_argument("--line", metavar="PLACE", help="only what this line became (see j2o inspect --help)")
+    parser.add_argument("--module", metavar="PATH", help="only what this module and its submodules became")
+    parser.add_argument("--top", type=int, default=12, metavar="N", help="number of lines to list (default: 12)")
     return run_command(parser, arguments, _work)

@@ -47,7 +47,7 @@ class Target:
             if step.endswith("()"):
                 value = value()
         if not callable(value):
-            raise UsageError(f"{path} is not callable but of type {type(value).__name__}")
+            raise UsageError(f"{path} is not callable; its type is {type(value).__name__}")
         return value
 
 
@@ -75,7 +75,7 @@ def _load_module(name: str) -> ModuleType:
 
 def _load_file(path: str) -> ModuleType:
     if not os.path.isfile(path):
-        raise UsageError(f"there is no file {path!r}")
+        raise UsageError(f"file not found: {path!r}")
     path = os.path.abspath(path)
     name = os.path.splitext(os.path.basename(path))[0]
     sys.path.insert(0, os.path.dirname(path))

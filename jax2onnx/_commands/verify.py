@@ -25,9 +25,9 @@ from jax2onnx._door.origins import NO_ORIGINS
 from jax2onnx._door.progress import progress_on, stage
 
 _EPILOG = """\
-The function is named as for jax2onnx export. It is run in JAX equation by equation and the model in ONNX Runtime node
-by node, on the same numbers. It is also exported again: a node of the file that computes something else than its
-fresh counterpart was changed, or the function was.
+The function is given as for jax2onnx export. JAX runs it equation by equation and ONNX Runtime runs the model node by
+node, on the same inputs. The function is also exported again: if a node of the file gives a different result than in
+the fresh export, either the file or the function has changed.
 
 examples:
   jax2onnx verify model.py:fn fn.onnx
@@ -42,14 +42,18 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("target", metavar="pkg.module:fn", help="the function or model that was exported")
     parser.add_argument("model", metavar="MODEL.onnx")
     add_original(parser)
-    parser.add_argument("--inputs", metavar="FILE.npz", help="arrays named as the model's inputs, or in their order")
+    parser.add_argument(
+        "--inputs", metavar="FILE.npz", help="arrays with the names of the model's inputs, or in their order"
+    )
     parser.add_argument("--rtol", type=float, default=1e-4, help="relative tolerance (default: 1e-4)")
     parser.add_argument("--atol", type=float, default=1e-5, help="absolute tolerance (default: 1e-5)")
-    parser.add_argument("--x64", action="store_true", help="run JAX with 64-bit types, as the model was exported")
     parser.add_argument(
-        "--memory", metavar="MiB", type=int, help="hold at most so much of the graph's values at a time (slower)"
+        "--x64", action="store_true", help="run JAX with 64-bit types, if the model was exported that way"
     )
-    parser.add_argument("--jax-only", action="store_true", help="compare with JAX alone, do not export again")
+    parser.add_argument(
+        "--memory", metavar="MiB", type=int, help="limit the memory for the values of the graph (slower)"
+    )
+    parser.add_argument("--jax-only", action="store_true", help="compare only with JAX, without a fresh export")
     return run_command(parser, arguments, _work)
 
 

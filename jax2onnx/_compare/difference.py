@@ -63,7 +63,7 @@ def first_wrong(actual: np.ndarray, expected: np.ndarray, tolerance: Tolerance) 
     if not wrong.any():
         wrong = EXACT.wrong(actual, expected)
     if not wrong.any():
-        return "no element differs"
+        return "no elements differ"
     at = tuple(int(i) for i in np.argwhere(wrong)[0])
     return f"{int(wrong.sum())} of {wrong.size} elements differ; first at {at}: {actual[at]} instead of {expected[at]}"
 
@@ -91,7 +91,7 @@ def node_changes(
         if None in tensors and left != right:
             changes.append(f"input {index} is {left or 'nothing'} in the file, {right or 'nothing'} in a fresh export")
         elif None not in tensors and not _same_tensor(*tensors):
-            changes.append(f"input {index}: the contents of {left} are not those of a fresh export")
+            changes.append(f"input {index}: the contents of {left} differ from a fresh export")
     return changes
 
 

@@ -40,7 +40,9 @@ def element_type(session_type: str) -> np.dtype:
     try:
         return np.dtype(name)
     except TypeError:
-        raise Failure(f"an input is a {session_type}; only tensors of numbers can be made up") from None
+        raise Failure(
+            f"an input is a {session_type}; random values can be generated only for numeric tensors"
+        ) from None
 
 
 def model_feeds(

@@ -219,7 +219,7 @@ class Verifier:
             return Verdict(False, f"the model has {len(outputs)} outputs, the function {len(results)}")
         wrong = [pair for pair in zip(outputs, results, strict=True) if not self._agrees(pair[0][1], pair[1])]
         if not wrong:
-            return Verdict(True, "the model agrees with JAX in all outputs")
+            return Verdict(True, "all outputs of the model agree with JAX")
         stage("comparing equations with nodes")
         equations = self._equations[0]
         matcher = _Matcher(Observer(model), origins, self._tolerance)
@@ -228,7 +228,7 @@ class Verifier:
             return self._verdict(parting, origins)
         (name, actual), expected = wrong[0]
         node = origins.producers.get(name)
-        message = f"output {name} parts from JAX, but every equation that can be compared agrees"
+        message = f"output {name} differs from JAX, but every equation that can be compared agrees"
         return Verdict(False, message, node, node.place if node else None, actual=actual, expected=expected)
 
     def _optimised(self, model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> Verdict | None:
@@ -242,11 +242,13 @@ class Verifier:
             outputs = run_session(session, feeds)
         except Exception as error:  # ONNX Runtime's exceptions have no common class
             return Verdict(
-                False, f"node by node the model is right, optimised by ONNX Runtime it does not run: {error}"
+                False, f"the model agrees node by node, but does not run with ONNX Runtime's optimisations: {error}"
             )
         for value, actual, expected in zip(model.graph.output, outputs, self._results, strict=True):
             if not self._tolerance.agrees(actual, expected):
-                message = f"node by node the model is right, optimised by ONNX Runtime its output {value.name} is not"
+                message = (
+                    f"the model agrees node by node, but output {value.name} differs with ONNX Runtime's optimisations"
+                )
                 return Verdict(False, message, actual=actual, expected=expected)
         return None
 
@@ -265,7 +267,7 @@ class Verifier:
         if source == FRESH and known and self._jax_has(expected, node):
             source = JAX
         place = parting.place or (node.place if node else None)
-        message = f"{parting.node.op_type} {parting.node.name} is the first node that parts from {source}"
+        message = f"{parting.node.op_type} {parting.node.name} is the first node that differs from {source}"
         return Verdict(False, message, node, place, parting.steps, changes, actual, expected, source)
 
     def _jax_has(self, value: np.ndarray, node: NodeOrigin | None) -> bool:

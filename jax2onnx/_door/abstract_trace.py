@@ -34,7 +34,7 @@ def trace_abstract(fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Traced:
     leaves = abstract_leaves(fn)
     if not leaves:
         raise ValueError(
-            "weights was given, but the model has all its weights already: it holds no jax.ShapeDtypeStruct"
+            "weights was given, but the model already has all its weights: it contains no jax.ShapeDtypeStruct"
         )
     seen: list[AbstractRecording] = []
 
@@ -53,9 +53,7 @@ def trace_abstract(fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Traced:
 def explain_missing_weights(error: TypeError, fn: Any) -> None:
     """Extend what JAX says when a model without weights is traced as if it had some."""
     if "ShapeDtypeStruct" in str(error) and abstract_leaves(fn):
-        error.add_note(
-            'The model has no weights: weights=SOURCE says where they are, weights="later" that they come later.'
-        )
+        error.add_note('The model has no weights: pass weights=SOURCE, or weights="later" to add them later.')
 
 
 class WeightSource(NamedTuple):

@@ -51,7 +51,7 @@ def name_symbolic_dimension(error: Exception, places: Mapping[str, str]) -> None
         lines.append(f'  File "{file}", line {line}, in {function}')
         text = linecache.getline(file, line).strip()
         lines += [f"    {text}"] if text else []
-    hint = "Give that dimension a number in inputs, or write this line so that it does not need its size."
+    hint = "Give that dimension a number in inputs, or rewrite this line so that it does not need the size."
     error.args = ("\n".join([message.strip(), "", "while exporting with symbolic dimensions:", *lines, hint]),)
 
 

@@ -60,7 +60,7 @@ def explore(
     """
     if isinstance(model, (str, os.PathLike)):
         if not os.path.exists(model):
-            raise FileNotFoundError(f"there is no model {os.fspath(model)!r}")
+            raise FileNotFoundError(f"model not found: {os.fspath(model)!r}")
         held = _held_sources(os.fspath(model))
         if not held:
             return _explored(os.fspath(model), sources, source_roots, profile, against, height)

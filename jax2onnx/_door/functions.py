@@ -84,7 +84,7 @@ def onnx_function(
     """
     given = _checked_text("name", name) if type is None else _checked_text("type", type)
     if _checked_text("namespace", namespace) in _RESERVED:
-        raise ValueError(f"namespace {namespace!r} belongs to ONNX; a function needs one of its own")
+        raise ValueError(f"namespace {namespace!r} is reserved for ONNX; use another namespace")
     if target is None:
         return functools.partial(_decorate, unique=bool(unique), namespace=namespace, name=given)
     return _decorate(target, unique=bool(unique), namespace=namespace, name=given)

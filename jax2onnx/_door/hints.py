@@ -28,21 +28,21 @@ class _Hint:
 
 
 _LINEN_BIND = (
-    "a Linen module holds no parameters of its own. Bind them, to_onnx(module.bind(variables), ...), or export "
+    "a Linen module does not hold its parameters. Bind them with to_onnx(module.bind(variables), ...), or export "
     "lambda x: module.apply(variables, x)."
 )
 _EVALUATION = (
-    "a layer updates its statistics, which a model cannot. Export it for evaluation: BatchNorm with "
+    "a layer updates its statistics, which an ONNX model cannot do. Export it in evaluation mode: BatchNorm with "
     "use_running_average=True (train=False in many models), model.eval() in NNX, eqx.nn.inference_mode(model) in "
     "Equinox."
 )
 _NO_DROPOUT = (
-    "Dropout is on and wants random numbers. Export the model for evaluation: deterministic=True (train=False in many "
-    "models), model.eval() in NNX, eqx.nn.inference_mode(model) in Equinox."
+    "Dropout is active and needs random numbers. Export the model in evaluation mode: deterministic=True "
+    "(train=False in many models), model.eval() in NNX, eqx.nn.inference_mode(model) in Equinox."
 )
 _PYTHON_NUMBER = (
-    "Python needs a number here (a size, an index, an axis, the bound of a loop), and an input of the model has none "
-    f"until it runs. If it is a setting, {_FIX_IT}. Sizes come from x.shape; a loop over a computed bound is "
+    "Python needs a number here (a size, an index, an axis, a loop bound), but a model input has no value "
+    f"until the model runs. If it is a setting, {_FIX_IT}. Take sizes from x.shape; for a computed loop bound use "
     "jax.lax.fori_loop."
 )
 
@@ -58,39 +58,43 @@ _HINTS = (
     _Hint(
         "ScopeParamNotFoundError",
         "",
-        "the variables are not those of this module: check what init or the checkpoint gave.",
+        "the variables do not belong to this module: check the result of init or the checkpoint.",
     ),
     _Hint(
         "TracerBoolConversionError",
         "",
-        "a Python if, while, and, or or not depends on an input of the model. If it is a setting, "
-        f"{_FIX_IT}. If it depends on the data, write jnp.where or jax.lax.cond.",
+        "a Python if, while, and, or, or not depends on a model input. If it is a setting, "
+        f"{_FIX_IT}. If it depends on the data, use jnp.where or jax.lax.cond.",
     ),
     _Hint(
         "NonConcreteBooleanIndexError",
         "",
-        "x[mask] has a size that is known only when the model runs. Write jnp.where(mask, x, 0), or give the size: "
+        "the size of x[mask] is only known when the model runs. Use jnp.where(mask, x, 0), or give the size: "
         "jnp.nonzero(mask, size=n).",
     ),
     _Hint(
         "TracerArrayConversionError",
         "",
-        "NumPy cannot compute with an input of the model. Use jax.numpy where the function uses numpy.",
+        "NumPy cannot compute with a model input. Use jax.numpy instead of numpy in the function.",
     ),
-    _Hint("UnexpectedTracerError", "", "the function keeps a value in a global or an attribute. Return it instead."),
+    _Hint(
+        "UnexpectedTracerError",
+        "",
+        "the function stores a traced value in a global variable or an attribute. Return it instead.",
+    ),
     _Hint("TracerIntegerConversionError", "", _PYTHON_NUMBER),
     _Hint("ConcretizationTypeError", "", _PYTHON_NUMBER),
     _Hint("TypeError", "Shapes must be 1D sequences of concrete values", _PYTHON_NUMBER),
     _Hint(
         "ValueError",
         "Non-hashable static arguments",
-        "an argument is static in jax.jit, and an input of the model cannot be. "
+        "an argument is static in jax.jit, but a model input cannot be static. "
         "Leave it out of inputs: to_onnx(functools.partial(fn, setting=value), ...).",
     ),
     _Hint(
         "TypeError",
         "not a valid JAX type",
-        "what the function takes and returns must be arrays. Settings such as texts are fixed before the export: "
+        "the arguments and results of the function must be arrays. Fix settings such as strings before the export: "
         "to_onnx(functools.partial(fn, mode='same'), ...).",
     ),
 )
@@ -110,7 +114,7 @@ def hints(fn: Callable[..., Any], inputs: Sequence[Any]) -> Iterator[None]:
 
 def _of_arguments(fn: Any, inputs: Sequence[Any], error: Exception) -> str | None:
     if isinstance(fn, type):
-        return f"{fn.__name__} is a class. Export an object of it: to_onnx({fn.__name__}(...), ...)."
+        return f"{fn.__name__} is a class. Export an instance: to_onnx({fn.__name__}(...), ...)."
     if not isinstance(error, TypeError) or "argument" not in str(error):
         return None
     try:
@@ -120,5 +124,5 @@ def _of_arguments(fn: Any, inputs: Sequence[Any], error: Exception) -> str | Non
         return None
     except TypeError:
         count = f"{len(inputs)} {'entry' if len(inputs) == 1 else 'entries'}"
-        return f"inputs needs one entry for each argument, and has {count}; the function takes {signature}."
+        return f"inputs needs one entry for each argument, but has {count}; the function takes {signature}."
     return None

@@ -44,7 +44,7 @@ class InputSpecs:
     def _leaf(self, spec: Any, where: str) -> jax.ShapeDtypeStruct:
         if _has_shape(spec):
             if isinstance(spec, np.ndarray) and spec.dtype.kind not in "biufcV":
-                raise TypeError(f"{where} holds {spec.dtype}, which JAX has no type for")
+                raise TypeError(f"{where} holds {spec.dtype}, a type that JAX does not have")
             return self._abstract(spec.shape, spec.dtype, where)
         if isinstance(spec, (bool, int, float, complex)):
             return self._abstract((), jnp.asarray(spec).dtype, where)
@@ -171,9 +171,9 @@ def checked_names(given: Any, argument: str, least: int, most: int) -> list[str]
         raise TypeError(f"{argument} must be a sequence of strings; got {given!r}")
     if not least <= len(given) <= most:
         count = str(least) if least == most else f"{least} to {most}"
-        raise ValueError(f"{argument} must hold {count} names; got {len(given)}")
+        raise ValueError(f"{argument} must have {count} name{'' if most == 1 else 's'}; got {len(given)}")
     if "" in given:
-        raise ValueError(f"{argument} holds an empty name")
+        raise ValueError(f"{argument} contains an empty name")
     for name in given:
         check_name(argument, name)
     return list(given)
@@ -186,4 +186,4 @@ def check_name(argument: str, name: str) -> None:
     except UnicodeEncodeError:
         valid = False
     if not valid:
-        raise ValueError(f"{argument}: {name!r} holds a character that no name in a model can have")
+        raise ValueError(f"{argument}: {name!r} contains a character that is not allowed in names")

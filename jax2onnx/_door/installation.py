@@ -8,7 +8,7 @@ import sys
 import warnings
 
 _REMEDY = (
-    "Remove both, then install the one you want: pip uninstall -y jax2onnx jax2onnx-c; "
+    "Uninstall both, then install the one you want: pip uninstall -y jax2onnx jax2onnx-c; "
     "pip install jax2onnx-c (or jax2onnx)"
 )
 
@@ -42,4 +42,4 @@ def damage() -> str | None:
         return None
     if getattr(package, "__file__", None) is None:
         return f"this installation is damaged: jax2onnx/__init__.py is missing. {_REMEDY}"
-    return f"another package of the name jax2onnx has overwritten this one (jax2onnx-c). {_REMEDY}"
+    return f"another package named jax2onnx has overwritten this one (jax2onnx-c). {_REMEDY}"

@@ -121,7 +121,7 @@ def _original(given: Iterable[Any], tool: Callable[..., Any]) -> Any:
         if isinstance(value, (str, os.PathLike)) and _could_be_path(value) and os.path.isfile(value):
             return value
     name = getattr(tool, "__name__", "the tool")
-    raise TypeError(f"{name} was given no model: neither a ModelProto, an onnx_ir.Model, nor the path of a file")
+    raise TypeError(f"{name} was called without a model: expected a ModelProto, an onnx_ir.Model or the path of a file")
 
 
 def _could_be_path(value: str | os.PathLike[str]) -> bool:
@@ -152,7 +152,7 @@ def model_bytes(model: Any) -> bytes:
         model = onnx_ir.to_proto(model)
     if hasattr(model, "SerializeToString"):
         return model.SerializeToString()
-    raise TypeError(f"a model or the path of one is needed, not {type(model).__name__}")
+    raise TypeError(f"expected a model or the path of one, not {type(model).__name__}")
 
 
 def _as(example: Any, content: bytes) -> Any:

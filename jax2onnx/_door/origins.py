@@ -14,9 +14,9 @@ from typing import Any
 from jax2onnx import _core
 
 NO_ORIGINS = (
-    "no node says where it came from. Export the model with JAX2ONNX_ENABLE_STACKTRACE_METADATA=1 in the environment "
-    "(or jax2onnx export --stacktrace) to have the line of the program written on every node, with "
-    "JAX2ONNX_STACKTRACE_DETAIL=full (or compact) to have the whole trace."
+    "no node has provenance. Export the model with JAX2ONNX_ENABLE_STACKTRACE_METADATA=1 in the environment "
+    "(or jax2onnx export --stacktrace) to record the line of the program on every node, and with "
+    "JAX2ONNX_STACKTRACE_DETAIL=full (or compact) to record the whole trace."
 )
 
 

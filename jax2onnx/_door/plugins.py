@@ -142,20 +142,20 @@ class LoweringContext:
 
     def _check_operator(self, op_type: Any, domain: Any) -> None:
         if not isinstance(op_type, str) or not isinstance(domain, str):
-            raise TypeError(f"an operator and its domain are strings; got {op_type!r} and {domain!r}")
+            raise TypeError(f"an operator and its domain must be strings; got {op_type!r} and {domain!r}")
         if domain in ("", "ai.onnx") and not _core.operator_version(op_type, self.opset):
             raise ValueError(
-                f"opset {self.opset} of ONNX has no operator {op_type!r}; one of another domain needs domain=..."
+                f"opset {self.opset} of ONNX has no operator {op_type!r}; operators of other domains need domain=..."
             )
 
     def _types(self, dtype: Any, shape: Any, outputs: Any) -> tuple[tuple[Any, tuple[Any, ...]], ...]:
         if outputs is not None:
             if dtype is not None or shape is not None:
-                raise TypeError("give either dtype and shape, or outputs")
+                raise TypeError("pass either dtype and shape, or outputs")
             return tuple((_dtype(kind.dtype), tuple(kind.shape)) for kind in outputs)
         first = self._outputs[0] if self._outputs else None
         if first is None and (dtype is None or shape is None):
-            raise TypeError("the equation has no output to take the type from; give dtype and shape")
+            raise TypeError("the equation has no output to take the type from; pass dtype and shape")
         return ((_dtype(first.dtype if dtype is None else dtype), tuple(first.shape if shape is None else shape)),)
 
     def results(self, returned: Any) -> tuple[int, ...]:
@@ -169,7 +169,7 @@ class LoweringContext:
         for index, (value, kind) in enumerate(zip(values, expected, strict=True)):
             value = self._value(value, f"output {index}")
             if value.dtype != kind.dtype or tuple(value.shape) != tuple(kind.shape):
-                raise ValueError(f"output {index} is {_shown(value)}; the primitive gives {_shown(kind)}")
+                raise ValueError(f"output {index} is {_shown(value)}; the primitive returns {_shown(kind)}")
             numbers.append(value.number)
         return tuple(numbers)
 
@@ -192,9 +192,9 @@ def plugin(primitive: Any, *, replace: bool = False) -> Callable[[Function], Fun
             raise TypeError(f"a plugin is a function (ctx, equation); got {function!r}")
         known = _registered.get(name)
         if known is not None and not replace and not _is_same(known, function):
-            raise ValueError(f"{name!r} is lowered by {_place(known)} already; replace=True takes its place")
+            raise ValueError(f"{name!r} is lowered by {_place(known)} already; pass replace=True to replace it")
         if known is None and not replace and name in _core.plugins():
-            raise ValueError(f"{name!r} is a primitive that jax2onnx knows; replace=True takes its place")
+            raise ValueError(f"{name!r} already has a lowering in jax2onnx; pass replace=True to replace it")
         _registered[name] = function
         return function
 

@@ -145,7 +145,7 @@ def _level_from_environment(environment: Mapping[str, str]) -> int:
     detail = environment.get("JAX2ONNX_STACKTRACE_DETAIL", "").strip().lower() or "minimal"
     if detail not in ("minimal", "full", "compact"):
         warnings.warn(
-            f"JAX2ONNX_STACKTRACE_DETAIL is 'minimal', 'full' or 'compact', not {detail!r}; 'minimal' is used",
+            f"JAX2ONNX_STACKTRACE_DETAIL must be 'minimal', 'full' or 'compact', not {detail!r}; using 'minimal'",
             stacklevel=4,
         )
         detail = "minimal"
@@ -158,7 +158,7 @@ def path_rules(text: str) -> list[tuple[str, str]]:
     for rule in filter(None, text.split(":")):
         old, equals, new = rule.partition("=")
         if not equals or not old:
-            raise ValueError(f"a rule for paths is OLD=NEW, such as /home/me/project=project; got {rule!r}")
+            raise ValueError(f"a path rule must be OLD=NEW, such as /home/me/project=project; got {rule!r}")
         rules.append((os.path.abspath(old), new))
     return rules
 
@@ -203,7 +203,7 @@ def bytes_of(size: int | str | None) -> int:
     number = text.rstrip("KMGTIB ")
     unit = text[len(number) :].strip()
     if not number.isdecimal() or unit not in _UNITS or not int(number):
-        raise ValueError(f"max_shard_size must be a number of bytes or a text such as '5GB'; got {size!r}")
+        raise ValueError(f"max_shard_size must be a number of bytes or a string such as '5GB'; got {size!r}")
     return int(number) * _UNITS[unit]
 
 

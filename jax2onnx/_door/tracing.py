@@ -176,7 +176,7 @@ def _warn_of_fixed(name: str, value: Any, reason: Exception | None) -> None:
     while frame.f_back is not None and not is_users_file(frame.f_code.co_filename):
         depth, frame = depth + 1, frame.f_back
     warnings.warn(
-        f"the function needs the value of {name!r} while it is traced{because}: the model is made for "
+        f"the function needs the value of {name!r} during tracing{because}: the model is made for "
         f"{name}={value!r}, and its input {name!r} has no effect",
         stacklevel=depth + 1,
     )

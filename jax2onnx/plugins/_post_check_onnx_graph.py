@@ -70,7 +70,7 @@ def _proto_of(model: Any) -> onnx.ModelProto:
 
     if isinstance(model, onnx_ir.Model):
         return onnx_ir.to_proto(model)
-    raise TypeError(f"a ModelProto or an onnx_ir.Model is expected; got {type(model).__name__}")
+    raise TypeError(f"expected a ModelProto or an onnx_ir.Model; got {type(model).__name__}")
 
 
 def _spec(spec: Any) -> tuple[str, dict[str, Any]]:

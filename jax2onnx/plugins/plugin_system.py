@@ -111,7 +111,7 @@ class _Context:
         return None
 
     def __getattr__(self, name: str) -> Any:
-        raise NotImplementedError(f"ctx.{name} is not here; {_INSTEAD}")
+        raise NotImplementedError(f"ctx.{name} is not supported; {_INSTEAD}")
 
 
 class _Builder:
@@ -137,7 +137,7 @@ class _Builder:
 
     def __getattr__(self, operator: str) -> Callable[..., Any]:
         if not operator[:1].isupper():
-            raise NotImplementedError(f"ctx.builder.{operator} is not here; {_INSTEAD}")
+            raise NotImplementedError(f"ctx.builder.{operator} is not supported; {_INSTEAD}")
 
         def emit(*inputs: Any, _outputs: Any = 1, _domain: str = "", _version: int = 1, **attributes: Any) -> Any:
             if isinstance(_outputs, str):

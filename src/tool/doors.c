@@ -113,7 +113,7 @@ static void rename_all(Job *job, const char *option, const char *given, Str *nam
     found++;
   }
   if (found == count) return;
-  fail(&job->context, ERROR_VALUE, "%s: %u names were given for %u values", option, found, count);
+  fail(&job->context, ERROR_VALUE, "%s: expected %u name%s but got %u", option, count, count == 1 ? "" : "s", found);
 }
 
 static const bool *chosen_flags(Job *job, const char *option, const char *given, uint32_t count) {

@@ -270,9 +270,9 @@ def test_quiet_and_record(capsys):
     [
         (["nothing", "-i", "f32[2]"], USAGE, "'nothing' does not name a function; expected pkg.module:fn"),
         (["no_such_module:fn"], USAGE, "there is no module 'no_such_module'"),
-        (["no_such_file.py:fn"], USAGE, "there is no file 'no_such_file.py'"),
+        (["no_such_file.py:fn"], USAGE, "file not found: 'no_such_file.py'"),
         (["program_under_test:scaled_sin"], USAGE, "has no attribute 'scaled_sin'; did you mean 'scaled_sine'"),
-        (["program_under_test:number"], USAGE, "is not callable but of type int"),
+        (["program_under_test:number"], USAGE, "is not callable; its type is int"),
         (["program_under_test:model", "-i", "q32[2]"], USAGE, "'q32[2]' is not an input; expected [NAME:]TYPE"),
         (["program_under_test:model", "-i", "i64[2]"], USAGE, "int64 needs --x64"),
         (["program_under_test:model", "-i", "f32[2,]"], USAGE, "a dimension is empty"),
@@ -326,7 +326,7 @@ def test_the_command_names_values_as_the_function_does():
 
 def test_hints_are_printed(capsys):
     export("program_under_test:branching", "--input", "f32[2]", code=FAILED)
-    assert "\nHint: a Python if, while, and, or or not depends on an input" in capsys.readouterr().err
+    assert "\nHint: a Python if, while, and, or, or not depends on a model input" in capsys.readouterr().err
 
 
 def test_help_and_version(capfd):

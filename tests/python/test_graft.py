@@ -489,7 +489,7 @@ def test_what_cannot_be_kept_is_told(tmp_path):
     other = model(chain("Sub x,x a", "Sigmoid a y"))
     with keep_provenance(path) as step, pytest.warns(jax2onnx.ProvenanceWarning, match="was not made of"):
         assert step(other) is other
-    with pytest.raises(TypeError, match="was given no model"):
+    with pytest.raises(TypeError, match="was called without a model"):
         keep_provenance(simplified)(3)
 
 

@@ -67,7 +67,7 @@ FAILURES = {
     "an unbound Linen module": (Compact(), "Bind them, to_onnx(module.bind(variables), ...)"),
     "an unbound Linen module with setup": (WithSetup(), "Bind them, to_onnx(module.bind(variables), ...)"),
     "batch statistics that change": (bound(training=True), "Export it for evaluation"),
-    "a class of Linen's": (Compact, "Compact is a class. Export an object of it: to_onnx(Compact(...), ...)."),
+    "a class of Linen's": (Compact, "Compact is a class. Export an instance: to_onnx(Compact(...), ...)."),
     "a class": (Unlike, "Unlike is a class"),
     "variables of another trace": (Statistics(), "Export it for evaluation"),
     "dropout without a key": (eqx.nn.Dropout(0.5), "eqx.nn.inference_mode(model)"),
@@ -81,7 +81,7 @@ FAILURES = {
     "NumPy": (lambda x: np.sin(np.asarray(x)), "Use jax.numpy"),
     "too many arguments": (
         lambda x, y: x + y,
-        "inputs needs one entry for each argument, and has 1 entry; the function takes (x, y)",
+        "inputs needs one entry for each argument, but has 1 entry; the function takes (x, y)",
     ),
     "a text returned": (lambda x: (x, "text"), "must be arrays"),
 }

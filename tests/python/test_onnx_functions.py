@@ -781,7 +781,7 @@ def test_decorating_again():
         ({"target": scaled, "name": 3}, TypeError, "name must be a string"),
         ({"target": scaled, "name": ""}, ValueError, "name must be"),
         ({"target": scaled, "namespace": ""}, ValueError, "namespace"),
-        ({"target": scaled, "namespace": "ai.onnx"}, ValueError, "belongs to ONNX"),
+        ({"target": scaled, "namespace": "ai.onnx"}, ValueError, "is reserved for ONNX"),
         ({"target": scaled, "type": "a\nb"}, ValueError, "type must be"),
     ],
 )

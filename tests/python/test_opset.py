@@ -49,7 +49,7 @@ def test_what_asked_for_it_is_logged_with_its_line(caplog):
         to_onnx(jnp.sin, [(3,)], opset="auto")
         to_onnx(jnp.sin, [(3,)], opset=19)
     first, second = (record.message for record in caplog.records)
-    assert first.startswith("opset 18, the oldest that holds BitwiseXor (") and __file__ in first
+    assert first.startswith("opset 18, the oldest with BitwiseXor (") and __file__ in first
     assert second == "opset 17"
 
 

@@ -202,7 +202,7 @@ def test_old_opsets(opset):
 
 @pytest.mark.parametrize("opset", range(9, 13))
 def test_older_ones_give_the_oldest_that_there_is(opset):
-    with pytest.warns(UserWarning, match=f"opset {opset} is too old; the model is made for opset 13"):
+    with pytest.warns(UserWarning, match=f"opset {opset} is too old; using opset 13"):
         assert to_onnx(jnp.sin, [(3,)], opset=opset).opset_import[0].version == 13
 
 
@@ -339,4 +339,4 @@ except NotImplementedError as error:
     nodes, refusal = map(json.loads, done.stdout.splitlines())
     assert [operator for operator, _ in nodes] == ["Abs", "TopK", "Mul", "Add"]
     assert all(said["plugin"].startswith("SofterPlugin.lower:") for _, said in nodes)
-    assert "ctx.builder.op_multi_out is not here; write it with jax2onnx.plugin" in refusal
+    assert "ctx.builder.op_multi_out is not supported; write it with jax2onnx.plugin" in refusal

@@ -116,7 +116,7 @@ def test_arguments(tmp_path):
     assert "\n/python/test_paths.py" not in export_here(tmp_path, path_prefix_map={str(ROOT / "tests"): ""})
     with pytest.raises(ValueError, match="must be 'absolute' or 'relative'"):
         export_here(tmp_path, paths="short")
-    with pytest.raises(ValueError, match="a rule for paths is OLD=NEW"):
+    with pytest.raises(ValueError, match="a path rule must be OLD=NEW"):
         export_here(tmp_path, path_prefix_map="project")
 
 

@@ -88,7 +88,7 @@ def test_options_of_the_command_line_go_before_those_of_the_record(tmp_path):
     convert(text, "-o", path, "--opset", 18, "--input-names", "a", "--output-names=b", "--name", "g")
     code, out, _ = _core.tool_output(["j2o", "text", str(path)])
     assert code == 0 and '"": 18' in out.decode() and "g (float[2] a) => (float[2] b)" in out.decode()
-    assert "2 names were given for 1 values" in convert(text, "-o", path, "--input-names", "a,b", code=1)
+    assert "expected 1 name but got 2" in convert(text, "-o", path, "--input-names", "a,b", code=1)
     assert "there is no pass" in convert(text, "-o", path, "--disable-pass", "fuse_all", code=1)
 
 

@@ -456,7 +456,7 @@ def test_explore_tells_what_cannot_be_shown(tmp_path):
         jax2onnx.explore(b"not a model at all")
     with pytest.raises(FileNotFoundError):
         jax2onnx.explore(tmp_path / "none.onnx")
-    with pytest.raises(TypeError, match="a model or the path of one is needed"):
+    with pytest.raises(TypeError, match="expected a model or the path of one"):
         jax2onnx.explore(3)
 
 

@@ -111,7 +111,7 @@ def test_a_changed_model_is_refused(folder):
     small.graph.node[-1].op_type = "Mul"
     onnx.save(small, folder / "small.onnx")
     code, _, errors = j2o("inspect", folder / "small.onnx")
-    assert code == 1 and "was changed" in errors
+    assert code == 1 and "has changed" in errors
 
 
 def test_metadata_of_others_changes_no_identity(folder):

@@ -149,7 +149,7 @@ def test_a_model_without_weights_says_what_is_missing(abstract) -> None:
 
 
 def test_weights_for_a_model_that_has_them_are_refused(model) -> None:
-    with pytest.raises(ValueError, match="has all its weights already"):
+    with pytest.raises(ValueError, match="already has all its weights"):
         to_onnx(model, [(3, 4)], weights={})
 
 
@@ -229,7 +229,7 @@ def test_rename_by_rules_and_by_function(model, abstract, arrays) -> None:
     rules |= {"inner.bias": "model.inner.bias", "outer.*.bias": "model.outer.*.bias"}
     assert bytes_of(abstract, weights=renamed, rename=other) == bytes_of(model)
     assert bytes_of(abstract, weights=renamed, rename=rules) == bytes_of(model)
-    with pytest.raises(ValueError, match="equally often"):
+    with pytest.raises(ValueError, match="the same number of"):
         to_onnx(abstract, [(3, 4)], weights=renamed, rename={"outer.*.kernel": "weight"})
 
 
@@ -242,7 +242,7 @@ def test_all_that_is_wrong_is_said_at_once(abstract, arrays) -> None:
     for part in (
         "missing: 'outer.0.bias', float32[8]",
         "missing: 'outer.1.bias', float32[4]",
-        "ill-shaped: 'inner.kernel' is float32[8, 4], but the model has float32[4, 8]",
+        "mismatch: 'inner.kernel' is float32[8, 4], but the model has float32[4, 8]",
         "surplus: 'extra.kernel'",
     ):
         assert part in text
@@ -504,7 +504,7 @@ def test_fill_lists_all_that_is_wrong_and_writes_nothing(tmp_path, abstract, arr
     assert code == 1
     for part in (
         "missing: 'outer.0.bias', float32[8]",
-        "ill-shaped: 'inner.kernel' is float32[8, 4]",
+        "mismatch: 'inner.kernel' is float32[8, 4]",
         "surplus: 'extra'",
     ):
         assert part in errors

@@ -138,7 +138,7 @@ static void note_trouble(Filling *filling, const Place *place, Str key) {
   } else if (weight->dtype == DTYPE_NONE) {
     builder_format(out, "\n  unsupported type: '%s' is %s, which ONNX does not have", key, weight->spelled);
   } else {
-    builder_format(out, "\n  ill-shaped: '%s' is %s", key, dtype_name(weight->dtype));
+    builder_format(out, "\n  mismatch: '%s' is %s", key, dtype_name(weight->dtype));
     add_shape(out, weight->dims, weight->rank);
     builder_format(out, ", but the model has %s", dtype_name(place->tensor->dtype));
     add_shape(out, place->tensor->dims, place->tensor->rank);
