@@ -60,7 +60,7 @@ FAULTS = {
         lambda m: m.graph.node[0].input.__setitem__(0, "z"),
         "input 0, 'z', is not defined here",
     ),
-    "another order": (lambda m: m.graph.node.insert(0, m.graph.node.pop(1)), "is used before it is made"),
+    "another order": (lambda m: m.graph.node.insert(0, m.graph.node.pop(1)), "is used before it is defined"),
     "one name twice": (lambda m: m.graph.node[0].output.__setitem__(0, "y"), "duplicate name 'y'"),
     "wrong type": (lambda m: retype(m, 0, TensorProto.DOUBLE), "output 0 is float64 but must be float32 like input 0"),
     "type that is not taken": (lambda m: retype(m, 0, TensorProto.INT32), "is int32, which Sin does not accept"),

@@ -192,7 +192,7 @@ def test_what_jax_cannot_have_traced_is_refused(tmp_path):
     source = "program -\njaxpr j0 (%0:f32[2,3]) {{\n  %1:f32[{shape}] = {equation}\n  return %1\n}}\n"
     for shape, equation, why in [
         ("3,2", "transpose(%0) {permutation=[1, 2]}", "out of range"),
-        ("3,2", "transpose(%0) {permutation=[1, 1]}", "one twice"),
+        ("3,2", "transpose(%0) {permutation=[1, 1]}", "repeated"),
         ("2", "reduce_sum(%0) {axes=[-8]}", "out of range"),
         ("2,3", "cumsum(%0) {axis=2, reverse=False}", "out of range"),
         ("2", "cumsum(%0) {axis=0, reverse=False}", "ranks differ"),

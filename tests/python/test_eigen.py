@@ -162,7 +162,9 @@ def test_tridiagonal_of_a_symbolic_size():
 
 
 def test_a_matrix_that_may_be_tall_or_wide_is_refused():
-    with pytest.raises(UnsupportedError, match="more rows or more columns, and it is N by 3"):
+    with pytest.raises(
+        UnsupportedError, match="more rows or more columns must be known during the export, but it is N by 3"
+    ):
         to_onnx(jnp.linalg.svd, [("N", 3)])
 
 

@@ -305,7 +305,7 @@ def test_an_unrelated_model_is_refused(tmp_path, shape):
     other = model(chain("Sub x,x a", "Sigmoid a s", "Neg s r", "Exp r m", "Log m t", "Sqrt t y"), shape=shape)
     code, result, said = graft(tmp_path, original(), other)
     assert code == 1 and result is None
-    assert "was not made of" in said and "Nothing was grafted" in said
+    assert "was not made from" in said and "Nothing was grafted" in said
 
 
 def test_an_original_without_provenance_is_told(tmp_path):
@@ -487,7 +487,7 @@ def test_a_block_of_steps(tmp_path):
 def test_what_cannot_be_kept_is_told(tmp_path):
     path = exported(tmp_path)
     other = model(chain("Sub x,x a", "Sigmoid a y"))
-    with keep_provenance(path) as step, pytest.warns(jax2onnx.ProvenanceWarning, match="was not made of"):
+    with keep_provenance(path) as step, pytest.warns(jax2onnx.ProvenanceWarning, match="was not made from"):
         assert step(other) is other
     with pytest.raises(TypeError, match="was called without a model"):
         keep_provenance(simplified)(3)

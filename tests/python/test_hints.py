@@ -64,16 +64,16 @@ class Statistics(nnx.Module):
 
 
 FAILURES = {
-    "an unbound Linen module": (Compact(), "Bind them, to_onnx(module.bind(variables), ...)"),
-    "an unbound Linen module with setup": (WithSetup(), "Bind them, to_onnx(module.bind(variables), ...)"),
-    "batch statistics that change": (bound(training=True), "Export it for evaluation"),
+    "an unbound Linen module": (Compact(), "Bind them with to_onnx(module.bind(variables), ...)"),
+    "an unbound Linen module with setup": (WithSetup(), "Bind them with to_onnx(module.bind(variables), ...)"),
+    "batch statistics that change": (bound(training=True), "Export it in evaluation mode"),
     "a class of Linen's": (Compact, "Compact is a class. Export an instance: to_onnx(Compact(...), ...)."),
     "a class": (Unlike, "Unlike is a class"),
-    "variables of another trace": (Statistics(), "Export it for evaluation"),
+    "variables of another trace": (Statistics(), "Export it in evaluation mode"),
     "dropout without a key": (eqx.nn.Dropout(0.5), "eqx.nn.inference_mode(model)"),
-    "if": (lambda x: x if x.sum() > 0 else -x, "write jnp.where or jax.lax.cond"),
-    "while": (lambda x: next(x for _ in iter(lambda: bool(x.sum() > 0), True)), "write jnp.where or jax.lax.cond"),
-    "and": (lambda x: (x.sum() > 0 and x.max() > 1) * x, "write jnp.where or jax.lax.cond"),
+    "if": (lambda x: x if x.sum() > 0 else -x, "use jnp.where or jax.lax.cond"),
+    "while": (lambda x: next(x for _ in iter(lambda: bool(x.sum() > 0), True)), "use jnp.where or jax.lax.cond"),
+    "and": (lambda x: (x.sum() > 0 and x.max() > 1) * x, "use jnp.where or jax.lax.cond"),
     "range": (lambda x: sum(x for _ in range(x.astype(int)[0, 0])), "Python needs a number here"),
     "a shape": (lambda x: jnp.zeros((x.astype(int)[0, 0],)), "Python needs a number here"),
     "float": (lambda x: x * float(x[0, 0]), "Python needs a number here"),

@@ -94,13 +94,13 @@ def test_options_of_the_command_line_go_before_those_of_the_record(tmp_path):
 
 BAD = {
     "record 2\nprogram -": "line 1, column 7: unknown version",
-    "record 1\nopset x": "line 2, column 7: not an integer of 64 bits",
+    "record 1\nopset x": "line 2, column 7: not an integer with 64 bits",
     "record 1\nspeed 3": "line 2, column 1: unknown option",
     "record 1\nmetadata all": "line 2, column 10: 'metadata' cannot be all",
     "program -\njaxpr j () {\n  return data(0, 4):f32[] }": (
         "line 3, column 10: data in a missing file, which must be next to this one"
     ),
-    "program -\njaxpr j () {\n  return data(0, 8):f32[] }": "line 3, column 10: data that does not match the tensor's",
+    "program -\njaxpr j () {\n  return data(0, 8):f32[] }": "line 3, column 10: data that does not match the tensor's type",
     "hello": "line 1, column 1: expected a record, a program, or a graph in text form",
 }
 

@@ -12,7 +12,7 @@
 
 #define ENDING ".safetensors"
 #define INDEX_ENDING ".safetensors.index.json"
-#define KIND "a file of safetensors"
+#define KIND "a safetensors file"
 
 enum {
   LONGEST_HEADER = 100 << 20, /* bytes, as the format says */
