@@ -19,7 +19,7 @@ from jax2onnx._door.plugins import Equation, LoweringContext, Type, Value, plugi
 
 __all__ = ["PrimitiveLeafPlugin", "register_primitive"]
 
-_INSTEAD = "write it with jax2onnx.plugin, as docs/guide.md shows under 'Primitives of your own'"
+_INSTEAD = "write it with jax2onnx.plugin, as docs/guide.md shows under 'Custom primitives'"
 
 
 class PrimitiveLeafPlugin:

@@ -100,7 +100,8 @@ BAD = {
     "program -\njaxpr j () {\n  return data(0, 4):f32[] }": (
         "line 3, column 10: data in a missing file, which must be next to this one"
     ),
-    "program -\njaxpr j () {\n  return data(0, 8):f32[] }": "line 3, column 10: data that does not match the tensor's type",
+    "program -\njaxpr j () {\n  return data(0, 8):f32[] }": "line 3, column 10: data that does not match "
+    "the tensor's type",
     "hello": "line 1, column 1: expected a record, a program, or a graph in text form",
 }
 
