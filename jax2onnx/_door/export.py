@@ -263,7 +263,7 @@ def to_onnx(
             raise
     outputs = jax.tree.leaves(shapes)
     if not outputs:
-        raise ValueError("the function returns no array; an ONNX model needs an output")
+        raise ValueError("the function returns no arrays; an ONNX model needs at least one output")
     if output_names == "auto":
         output_names = automatic_output_names(shapes, names)
     result_names = _output_names(output_names, len(outputs))
@@ -323,7 +323,7 @@ def to_onnx(
 
 def _check_data_settings(source: WeightSource, record: str | None, progress: Any) -> None:
     if record is not None and not source.has_numbers:
-        raise ValueError("an export is recorded with its weights; this one has none, or refers to them")
+        raise ValueError("an export can only be recorded with its weights; this one has none, or refers to them")
     if progress is not None and not callable(progress):
         raise TypeError(f"progress must be callable; got {progress!r}")
 
@@ -381,7 +381,7 @@ def _checked_opset(opset: Any) -> int:
     if not OLDEST_OPSET <= opset <= newest and opset not in _OLDER_OPSETS:
         raise ValueError(f"opset must be between {OLDEST_OPSET} and {newest}; got {opset}")
     if opset in _OLDER_OPSETS:
-        warnings.warn(f"opset {opset} is too old; the model is made for opset {OLDEST_OPSET}", stacklevel=3)
+        warnings.warn(f"opset {opset} is too old; using opset {OLDEST_OPSET}", stacklevel=3)
     return max(int(opset), OLDEST_OPSET)
 
 

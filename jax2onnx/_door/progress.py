@@ -101,7 +101,7 @@ def stage(name: str) -> None:
 
 def tell_opset(opset: int, asked_by: str | None) -> None:
     """Called by the core where it chose the opset."""
-    reason = f", the oldest that holds {asked_by}" if asked_by else ""
+    reason = f", the oldest with {asked_by}" if asked_by else ""
     _log.info("opset %d%s", opset, reason)
     if (listener := _opsets.get()) is not None:
         listener.append(f"{opset}{reason}")

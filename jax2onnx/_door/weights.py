@@ -81,10 +81,10 @@ def bound_weights(
             result.append((weight.path, None))
     if opened.keys is not None and not allow_surplus:
         surplus = sorted(set(opened.keys) - known)
-        wrong += [f"surplus: {key!r} is no weight of the model" for key in surplus]
-        wrong += ["(allow_surplus_weights=True leaves them out)"] if surplus else []
+        wrong += [f"surplus: {key!r} is not a weight of the model" for key in surplus]
+        wrong += ["(pass allow_surplus_weights=True to ignore them)"] if surplus else []
     if wrong:
-        raise ValueError("\n  ".join(["the weights do not fit the model:", *wrong]))
+        raise ValueError("\n  ".join(["the weights do not match the model:", *wrong]))
     return result
 
 
@@ -94,9 +94,9 @@ def _trouble(weight: Missing, key: str, found: Found | None) -> str | None:
     if found is None:
         return f"missing: {name}, {wanted}"
     if found.dtype is None:
-        return f"unknown type: {name} is of type {found.spelled}, which ONNX has no type for"
+        return f"unsupported type: {name} is {found.spelled}, which ONNX does not have"
     if tuple(found.shape) != tuple(weight.shape) or np.dtype(found.dtype) != np.dtype(weight.dtype):
-        return f"ill-shaped: {name} is {_spelled(found.dtype)}{list(found.shape)}, and the model has {wanted}"
+        return f"mismatch: {name} is {_spelled(found.dtype)}{list(found.shape)}, but the model has {wanted}"
     return None
 
 
@@ -123,7 +123,7 @@ def renaming(rename: Rename) -> Callable[[str], str]:
     rules = []
     for path, key in rename.items():
         if path.count("*") != key.count("*"):
-            raise ValueError(f"rename: {path!r} and {key!r} do not have '*' equally often")
+            raise ValueError(f"rename: {path!r} and {key!r} do not have the same number of '*'")
         rules.append((re.compile(re.escape(path).replace(r"\*", "([^.]+)")), key.split("*")))
 
     def renamed(path: str) -> str:
@@ -158,11 +158,13 @@ class Reference:
         location = os.path.relpath(path, folder)
         if location.startswith(os.pardir + os.sep) or os.path.isabs(location):
             raise ValueError(
-                f"weights_by_reference=True: {file} does not lie in the folder of the model, {folder}, and readers of "
-                "ONNX models follow no way out of it; write the model beside the weights"
+                f"weights_by_reference=True: {file} is not in the folder of the model, {folder}, and ONNX "
+                "readers do not follow paths out of it; write the model next to the weights"
             )
         if location.endswith(".data"):
-            raise ValueError(f"weights_by_reference=True: {file} is called as the files that exports make and remove")
+            raise ValueError(
+                f"weights_by_reference=True: {file} has a name reserved for files that exports write and remove"
+            )
         return location.replace(os.sep, "/")
 
 

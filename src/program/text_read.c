@@ -38,8 +38,7 @@ static DType dtype(Parser *parser) {
   const char *start = parser->scan->at;
   Str name = scan_word(parser->scan, "an element type");
   DType type = dtype_from_name(name);
-  if (type == DTYPE_NONE && strcmp(name, "none") != 0)
-    scan_fail(parser->scan, start, "an element type that does not exist");
+  if (type == DTYPE_NONE && strcmp(name, "none") != 0) scan_fail(parser->scan, start, "unknown element type");
   return type;
 }
 
@@ -112,7 +111,7 @@ static void skip_elements(Parser *parser) {
   const char *start = parser->scan->at;
   const char *closing = *parser->scan->at == '{' ? "}" : *parser->scan->at == '(' ? ")" : ":";
   while (parser->scan->at < parser->scan->end && *parser->scan->at != *closing) parser->scan->at++;
-  if (parser->scan->at == parser->scan->end) scan_fail(parser->scan, start, "a tensor that does not end");
+  if (parser->scan->at == parser->scan->end) scan_fail(parser->scan, start, "unterminated tensor");
   if (*closing != ':') parser->scan->at++;
 }
 
@@ -122,13 +121,13 @@ static void *tensor_elements(Parser *parser, Type type, const char *start, size_
   size_t width = dtype_bits(type.dtype) / 8;
   /* Every element takes a character at least, so the text bounds what is allocated. */
   if (!width || !type_count(type, &count) || count < 0 || count > after - start) {
-    scan_fail(parser->scan, start, "elements that do not fit the tensor's type");
+    scan_fail(parser->scan, start, "elements that do not match the tensor's type");
   }
   unsigned char *bytes = arena_alloc_array(&parser->context->arena, (size_t)count, width);
   parser->scan->at = start;
   bool braces = scan_accept(parser->scan, '{');
   if (braces != (type.rank > 0)) {
-    scan_fail(parser->scan, start, "braces stand around the elements of a tensor, not of a scalar");
+    scan_fail(parser->scan, start, "braces enclose the elements of a tensor, not of a scalar");
   }
   for (int64_t i = 0; i < count; i++) {
     if (i) scan_expect(parser->scan, ',');
@@ -136,7 +135,7 @@ static void *tensor_elements(Parser *parser, Type type, const char *start, size_
   }
   if (braces) scan_expect(parser->scan, '}');
   if (!scan_sees(parser->scan, ':'))
-    scan_fail(parser->scan, parser->scan->at, "elements that do not fit the tensor's type");
+    scan_fail(parser->scan, parser->scan->at, "elements that do not match the tensor's type");
   parser->scan->at = after;
   *size = (size_t)count * width;
   return bytes;
@@ -183,17 +182,17 @@ static void *placeholder(Parser *parser, DType dtype, size_t size) {
 static const Tensor *tensor_elsewhere(Parser *parser, Tensor *result, const char *start, bool has_place,
                                       uint64_t offset, uint64_t size) {
   ProgramData *data = parser->data;
-  if (!data) scan_fail(parser->scan, start, "a tensor whose data are not part of the text");
+  if (!data) scan_fail(parser->scan, start, "a tensor whose data is not in the text");
   if (!has_place) {
     result->data = placeholder(parser, result->dtype, result->size);
     data->placeholders++;
     return result;
   }
-  if (size != result->size) scan_fail(parser->scan, start, "data that do not fit the tensor's type");
+  if (size != result->size) scan_fail(parser->scan, start, "data that does not match the tensor's type");
   if (offset > data->size || size > data->size - offset) {
     scan_fail(parser->scan, start,
               data->bytes ? "data beyond the end of the data file"
-                          : "data in a file that is not there: it belongs beside this one");
+                          : "data in a missing file, which must be next to this one");
   }
   result->data = data->bytes + offset;
   void **slot = map_slot(parser->context, &parser->tensors, offset + 1, 0);
@@ -201,7 +200,7 @@ static const Tensor *tensor_elsewhere(Parser *parser, Tensor *result, const char
   if (!known) *slot = result;
   else if (known->dtype != result->dtype || known->size != result->size || known->rank != result->rank ||
            !same_bytes(known->dims, result->dims, known->rank * sizeof *known->dims)) {
-    scan_fail(parser->scan, start, "two tensors in one place");
+    scan_fail(parser->scan, start, "two different tensors at the same offset");
   }
   return known ? known : result;
 }
@@ -242,7 +241,7 @@ static const Tensor *tensor(Parser *parser) {
   }
   result->dims = dims;
   size_t expected = expected_size(parser, shape, start);
-  if (as_bytes && result->size != expected) scan_fail(scan, start, "bytes that do not fit the tensor's type");
+  if (as_bytes && result->size != expected) scan_fail(scan, start, "bytes that do not match the tensor's type");
   result->size = expected;
   if (scan_sees(scan, '"')) result->name = scan_quoted(scan, "a name");
   return elsewhere ? tensor_elsewhere(parser, result, start, has_place, offset, size) : result;
@@ -354,7 +353,7 @@ static Param jaxpr_param(Parser *parser) {
   scan_space(parser->scan);
   const char *start = parser->scan->at;
   Jaxpr *jaxpr = map_get_pointer(&parser->jaxprs, scan_word(parser->scan, "a jaxpr's name"));
-  if (!jaxpr) scan_fail(parser->scan, start, "a jaxpr that is not defined before this");
+  if (!jaxpr) scan_fail(parser->scan, start, "a jaxpr that is not defined yet");
   return (Param){.kind = PARAM_JAXPR, .jaxpr = jaxpr};
 }
 
@@ -405,7 +404,7 @@ static int position(Parser *parser) {
   uint64_t number = 0;
   while (parser->scan->at < parser->scan->end && *parser->scan->at >= '0' && *parser->scan->at <= '9') {
     number = number * 10 + (uint64_t)(*parser->scan->at++ - '0');
-    if (number > INT32_MAX) scan_fail(parser->scan, start, "an impossible line or column");
+    if (number > INT32_MAX) scan_fail(parser->scan, start, "invalid line or column");
   }
   if (parser->scan->at == start) scan_fail_expected(parser->scan, "a line or column");
   return (int)number;
@@ -417,7 +416,7 @@ static Frame *frame(Parser *parser) {
   scan_space(parser->scan);
   const char *start = parser->scan->at;
   int64_t line = scan_integer(parser->scan);
-  if (line < INT32_MIN || line > INT32_MAX) scan_fail(parser->scan, start, "an impossible line number");
+  if (line < INT32_MIN || line > INT32_MAX) scan_fail(parser->scan, start, "invalid line number");
   Str function = scan_quoted(parser->scan, "a function name in quotes");
   FrameKind kind = FRAME_USER;
   if (scan_accept(parser->scan, '[')) {

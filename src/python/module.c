@@ -56,8 +56,7 @@ typedef struct Conversion {
 static Context *prepare_names(Conversion *c, PyObject *list, Str **names, uint32_t count) {
   Context *context = &c->context;
   if (!PyList_Check(list) || PyList_Size(list) != (Py_ssize_t)count) {
-    fail(context, ERROR_VALUE, "expected %u name%s but got %zd", count, count == 1 ? "" : "s",
-         PyObject_Length(list));
+    fail(context, ERROR_VALUE, "expected %u name%s but got %zd", count, count == 1 ? "" : "s", PyObject_Length(list));
   }
   *names = arena_new_array(&context->arena, count, Str);
   for (uint32_t i = 0; i < count; i++) {

@@ -198,7 +198,9 @@ static void compare_unused(Diff *diff, Change *change, const Graph *a, const Gra
     DETAIL(diff, change, report_add(report, "initializer "), add_value(report, to),
            report_add(report, from ? ", which is unused, differs" : ", which is unused, is new"));
   }
-  if (left) DETAIL(diff, change, builder_format(&report->line, "%zu unused initializer%s", left, left == 1 ? " is gone" : "s are gone"));
+  if (left)
+    DETAIL(diff, change,
+           builder_format(&report->line, "%zu unused initializer%s", left, left == 1 ? " is gone" : "s are gone"));
 }
 
 static void compare_functions(Diff *diff, Change *change) {
@@ -223,7 +225,8 @@ static void compare_functions(Diff *diff, Change *change) {
     DETAIL(diff, change, report_add(report, "function "), report_name(report, name),
            report_add(report, from ? ": its inputs, outputs or attributes differ" : " is new"));
   }
-  if (left) DETAIL(diff, change, builder_format(&report->line, "%zu function%s", left, left == 1 ? " is gone" : "s are gone"));
+  if (left)
+    DETAIL(diff, change, builder_format(&report->line, "%zu function%s", left, left == 1 ? " is gone" : "s are gone"));
 }
 
 static bool same_opsets(const Model *a, const Model *b) {

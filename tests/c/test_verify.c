@@ -707,10 +707,9 @@ static void checked_passes_name_who_left_the_fault(void) {
   make(&bed);
   no_broadcast(&bed);
   CHECK(!context_protect(&bed.context, run_checked, &bed));
-  CHECK_TEXT(
-      bed.context.message ? bed.context.message : "",
-      "the conversion left an invalid graph: Add, node 0 of graph 'g': input 1 of shape [2] does not broadcast "
-      "with the inputs before it");
+  CHECK_TEXT(bed.context.message ? bed.context.message : "",
+             "the conversion left an invalid graph: Add, node 0 of graph 'g': input 1 of shape [2] does not broadcast "
+             "with the inputs before it");
   context_release(&bed.context);
 }
 

@@ -448,6 +448,6 @@ def test_the_summary_says_what_asked_for_the_opset(capsys):
     export("program_under_test:scaled_sine", "--input", "f32[2]")
     assert "\n  opset       17\n" in capsys.readouterr().out
     export("jax.nn:gelu", "--input", "f32[2]")
-    assert "\n  opset       20, the oldest that holds Gelu (" in capsys.readouterr().out
+    assert "\n  opset       20, the oldest with Gelu (" in capsys.readouterr().out
     export("jax.nn:gelu", "--input", "f32[2]", "--opset", "21")
     assert "\n  opset       21\n" in capsys.readouterr().out

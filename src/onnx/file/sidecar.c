@@ -240,7 +240,7 @@ static Insertion read_insertion(Wire message, uint64_t before) {
     if (field.key == AS_VARINT(FIELD_INSERTION_FIELDS)) insertion.fields = field.value;
     if (field.key == AS_BYTES(FIELD_INSERTION_BYTES)) insertion.bytes = field.data, insertion.size = field.size;
   }
-  if (insertion.message < before) wire_fail(&message, message.at, "a place that is beyond counting");
+  if (insertion.message < before) wire_fail(&message, message.at, "a position that overflows");
   return insertion;
 }
 
@@ -263,7 +263,7 @@ Sidecar *sidecar_read(Context *context, const void *bytes, size_t size) {
   uint64_t before = 0;
   bool headed = size > 2 + strlen(HEADING) && start[0] == AS_BYTES(FIELD_HEADING) && start[1] == strlen(HEADING) &&
                 same_bytes(start + 2, HEADING, strlen(HEADING));
-  if (!headed) fail(context, ERROR_FORMAT, "not a sidecar that j2o split wrote: its first line is another");
+  if (!headed) fail(context, ERROR_FORMAT, "not a sidecar written by j2o split: unexpected first line");
   while (wire_next(&wire, &field)) {
     if (field.key == AS_BYTES(FIELD_IDENTITY) && field.size == SHA256_TEXT - 1) {
       copy_bytes(sidecar->identity, field.data, field.size);

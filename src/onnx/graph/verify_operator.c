@@ -83,8 +83,7 @@ static void check_unknown(Verification *verification, const Node *node, const ch
     bool known = false;
     for (const char *at = facts; !known && attribute_fact_next(&at, &fact);) known = is_named(attribute, &fact);
     if (!known) FOUND(verification, node, "there is no attribute %s", attribute->name);
-    else if (given(node, &fact) != attribute)
-      FOUND(verification, node, "duplicate attribute %s", attribute->name);
+    else if (given(node, &fact) != attribute) FOUND(verification, node, "duplicate attribute %s", attribute->name);
   }
 }
 
