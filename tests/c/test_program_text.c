@@ -90,7 +90,7 @@ static void errors_name_line_and_column(void) {
        "line 2, column 21: a tensor whose data is not in the text"},
       {"program -\njaxpr a () { return {1, 2}:i8[3] }", "line 2, column 26: expected ','"},
       {"program -\njaxpr a () { return {1, 2, 3}:i8[2] }", "line 2, column 26: expected '}'"},
-      {"program -\njaxpr a () { return 300:i8[] }", "line 2, column 21: not an integer of 8 bits"},
+      {"program -\njaxpr a () { return 300:i8[] }", "line 2, column 21: not an integer with 8 bits"},
       {"program -\njaxpr a () { return 1:f32[99999999999] }",
        "line 2, column 21: elements that do not match the tensor's type"},
       {"program -\njaxpr a () { = f() {j=jaxpr a} return }", "line 2, column 29: a jaxpr that is not defined yet"},

@@ -291,15 +291,16 @@ static void varints_and_lengths_are_checked(void) {
     size_t size;
     const char *message;
   } cases[] = {
-      {"\x08\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01", 12, "number longer than 64 bits at byte 1"},
-      {"\x08\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x02", 11, "number longer than 64 bits at byte 1"},
-      {"\x08\xFF", 2, "truncated number at byte 1"},
-      {"\x3A\x7F\x00", 3, "a field extends past the end of its message at byte 2"},
-      {"\x3A\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01", 11, "a field extends past the end of its message at byte 11"},
-      {"\x08\x01\x0E", 3, "unknown wire type at byte 2"},
-      {"\x08\x01\x00\x00", 4, "invalid field number at byte 2"},
-      {"\x08\x01\xA3\x06\x08\x01", 6, "truncated group at byte 2"},
-      {"\x08\x01\xA4\x06", 4, "end of a group that was never started at byte 2"},
+      {"\x08\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01", 12, "malformed data: number longer than 64 bits at byte 1"},
+      {"\x08\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x02", 11, "malformed data: number longer than 64 bits at byte 1"},
+      {"\x08\xFF", 2, "malformed data: truncated number at byte 1"},
+      {"\x3A\x7F\x00", 3, "malformed data: a field extends past the end of its message at byte 2"},
+      {"\x3A\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01", 11,
+       "malformed data: a field extends past the end of its message at byte 11"},
+      {"\x08\x01\x0E", 3, "malformed data: unknown wire type at byte 2"},
+      {"\x08\x01\x00\x00", 4, "malformed data: invalid field number at byte 2"},
+      {"\x08\x01\xA3\x06\x08\x01", 6, "malformed data: truncated group at byte 2"},
+      {"\x08\x01\xA4\x06", 4, "malformed data: end of a group that was never started at byte 2"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Work work = {.sink = NULL};
