@@ -8,13 +8,14 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 C_SOURCES := $(shell git ls-files 'src/*.c' 'src/*.h' 'tests/*.c' 'tests/*.h' 'include/*.h' 2>/dev/null)
 
-.PHONY: help demo test test-c test-text test-python test-programs test-forms forms test-full test-matrix test-matrix-short bench format lint sanitize graft-tools test-graft graft-sample fuzz fuzz-short fuzz-programs fuzz-programs-checker fuzz-programs-readers build release goldens sample coverage coverage-count accessibility wheels test-documents compile-elsewhere clean
+.PHONY: help demo test test-c test-text test-python test-programs test-forms forms test-full test-modules test-matrix test-matrix-short bench format lint sanitize graft-tools test-graft graft-sample fuzz fuzz-short fuzz-programs fuzz-programs-checker fuzz-programs-readers build release goldens sample coverage coverage-count accessibility wheels test-documents compile-elsewhere clean
 
 help:
 	@echo "make demo          export a small model, check it against JAX; leaves demo/model.onnx and demo/report.html"
 	@echo "make test          all tests: C under sanitizers, Python, the other supported Python and JAX in short"
 	@echo "make test-text     the text tests alone, seconds after a change; ARGS=--write writes the expected parts anew"
 	@echo "make test-full     the Python tests with every variant of every layer, all activations, Keras' applications"
+	@echo "make test-modules  which module was running, against the truth, for every equation of every layer and model"
 	@echo "make test-matrix   the whole suite on the oldest and the newest supported Python and JAX"
 	@echo "make bench         conversion time as a ratio of tracing time, memory, first export"
 	@echo "make sanitize      the Python suite with the extension under AddressSanitizer and UBSan"
@@ -85,6 +86,9 @@ fuzz-programs-readers: build
 # Every layer and model, not only the sample of them.
 test-full: build
 	@$(PY) -m pytest -n $(JOBS) -m "full or not full" tests/python
+
+test-modules: build
+	@KERAS_BACKEND=jax PYTHONPATH=. $(PY) tests/python/module_truth.py
 
 test-matrix: $(VENV)/ready
 	@$(PY) tools/test_matrix.py

@@ -96,7 +96,7 @@ def is_module_class(kind: type) -> bool:
         ):
             return True
         if base.__name__ in _MODULE_BASES:
-            return True
+            return not kind.__name__.startswith("_")  # what a library wraps around a function is not a part
     return False
 
 
@@ -175,6 +175,7 @@ class Recording:
         self._recorder = _core.Recorder(self.parts, _is_method, is_module_class, self._find)
         self.running = self._recorder.running
         self._last: tuple[Any, Any, Any] = (None, None, None)
+        self._outside: types.FrameType | None = None  # that of the tracing
 
     def extended(self, name_stack: NameStack, part: Part | None) -> NameStack:
         before, running, result = self._last
@@ -192,14 +193,28 @@ class Recording:
 
         local = source_info_util._source_info_context
         before = local.context
-        local.context = _Context(before.traceback, before.name_stack, self, sys._getframe(2))
+        self._outside = sys._getframe(2)
+        local.context = _Context(before.traceback, before.name_stack, self, self._outside)
         try:
             # Part of the key under which JAX keeps what it traced: programs without parts are not taken for these.
             with set_xla_metadata(jax2onnx_modules="1"):
                 yield
         finally:
             local.context = before
+            self._outside = None
             self._recorder.forget()
+
+    def originals(self) -> Iterator[Any]:
+        """The parts of the model as they are before it is traced."""
+        return (item for known in self.by_class.values() for item, _ in known)
+
+    def again(self) -> Recording:
+        """For another trace of the same model. JAX may have kept programs of this one, with copies of parts."""
+        other = Recording(self.fn)
+        other.kept = self.kept
+        for address, part in self.parts.items():
+            other.parts.setdefault(address, part)
+        return other
 
     # Parts that were made on the way
 
@@ -217,18 +232,25 @@ class Recording:
         else:
             self._find_in_frames(item)
 
-    def _adopt(self, root: Any, path: Path) -> None:
+    def _adopt(self, root: Any, path: Path) -> list[tuple[Any, Part]]:
         """What hangs on a copy has the names that it has on the original."""
+        adopted = []
         for item, inner in find_parts(root, is_module_class, path):
             if self.parts.get(id(item)) is None:
                 self.kept.append(item)
-                self.parts[id(item)] = Part(item, inner)
+                part = self.parts[id(item)] = Part(item, inner)
+                adopted.append((item, part))
+        return adopted
 
     def _find_in_frames(self, item: Any) -> None:
         """The nearest frame that holds the original, or its arrays, or a copy that the item is a piece of, tells. A
         model that was put together inside the function is a model of its own."""
         holder, model_runs = item, False
-        for frame in _frames_around():
+        frames = list(_frames_around(self._outside))
+        self._find_single_copies(frames)
+        if self.parts.get(id(item)) is not None:
+            return
+        for frame in frames:
             values = list(self._modules_of(frame))
             unknown = (value for value in values if value is not item and id(value) not in self.parts)
             holder = next((value for value in unknown if _holds(value, item)), holder)
@@ -244,7 +266,15 @@ class Recording:
                 self._adopt(item, original.path)
                 return
         if not model_runs and type(item) not in self.by_class:
-            self._adopt(holder, None)
+            for part in self._adopt(holder, None):  # copies of these are made too
+                self.by_class.setdefault(type(part[0]), []).append(part)
+
+    def _find_single_copies(self, frames: list[types.FrameType]) -> None:
+        """A copy of the whole model holds the copies that frames further in have got from it."""
+        for frame in frames:
+            for value in list(frame.f_locals.values()):
+                if len(self.by_class.get(type(value), ())) == 1:
+                    self._find(value)
 
     def _modules_of(self, frame: types.FrameType) -> Iterator[Any]:
         """The modules among a frame's variables, and near inside what holds them; not those of a part that is known."""
@@ -328,12 +358,13 @@ def _holders(path: str) -> Iterator[str]:
         yield path
 
 
-def _frames_around() -> Iterator[types.FrameType]:
+def _frames_around(outside: types.FrameType | None) -> Iterator[types.FrameType]:
+    """Of the traced function and what it calls, the innermost first."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back
     for _ in range(_MOST_FRAMES):
-        if frame is None:
+        if frame is None or frame is outside:
             return
         yield frame
         frame = frame.f_back

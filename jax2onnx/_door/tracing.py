@@ -56,8 +56,7 @@ class _NotByFlags(Exception):
     """Knowing the flags does not help."""
 
 
-def _trace_once(fn: Any, traced: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Traced:
-    recording = Recording(fn)
+def _trace_once(recording: Recording, traced: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Traced:
     with calls_marked(), recording.around():
         jaxpr, shapes = jax.make_jaxpr(_hashable(traced), return_shape=True)(*args, **kwargs)
     return jaxpr, shapes, recording
@@ -72,17 +71,29 @@ def _hashable(fn: Any) -> Any:
 
 
 def _trace_state(fn: Any, traced: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Traced:
+    recording = Recording(fn)
+    before = [(part, dict(vars(part))) for part in recording.originals() if _is_nnx_module(type(part))]
     try:
-        return _trace_once(fn, traced, args, kwargs)
+        return _trace_once(recording, traced, args, kwargs)
     except Exception as error:
+        for part, attributes in before:  # Flax NNX leaves a module in pieces when it refuses to change it
+            vars(part).clear()
+            vars(part).update(attributes)
         if not _changes_its_state(error):
             raise
-    return _trace_once(fn, _with_copies(traced), args, kwargs)
+    return _trace_once(recording.again(), _with_copies(traced), args, kwargs)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_nnx_module(kind: type) -> bool:
+    return any(base.__module__.startswith("flax.nnx.") and base.__name__ == "Module" for base in kind.__mro__)
 
 
 def _changes_its_state(error: Exception) -> bool:
-    """Whether Flax NNX refused a change of a module that was made outside the trace."""
+    """Whether Flax NNX refused a change of a module that was made outside the trace, or to take it apart."""
     kind = type(error)
+    if kind is ValueError and "graph node from different trace level" in str(error):
+        return True
     return kind.__name__ == "TraceContextError" and kind.__module__.startswith("flax")
 
 

@@ -1,8 +1,4 @@
-"""Which module was running: against the truth, found here by wrapping the methods of the classes of a model."""
-
-import contextlib
-import functools
-import inspect
+"""Which module was running: against the truth, which module_truth.py finds by wrapping the methods of modules."""
 
 import equinox as eqx
 import flax.linen as linen
@@ -11,93 +7,20 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 import pytest
-import test_equinox_layers
-import test_flax_linen_layers
-import test_flax_nnx_layers
 from export_check import all_nodes, metadata
 from flax import nnx
 from jax._src import source_info_util
+from module_forms import FORMS, INPUT
+from module_truth import Comparison, compare_all, libraries
 
 import jax2onnx._door.modules as modules
 from jax2onnx import to_onnx
 from jax2onnx._door.tracing import _hashable
 
 MODULE, CALLSITE = "pkg.jax2onnx.module", "pkg.jax2onnx.callsite"
-BASES = (nnx.Module, eqx.Module, linen.Module, keras.layers.Layer)
 
 
-# The truth
-
-
-class Truth:
-    """While this is active, methods of modules tell when they run, and equations remember what ran."""
-
-    def __init__(self, classes):
-        self.classes, self.stack, self.running = classes, [], {}
-
-    def __enter__(self):
-        self.saved = []
-        for kind in self.classes:
-            for name, method in list(vars(kind).items()):
-                if inspect.isfunction(method) and (not name.startswith("__") or name == "__call__"):
-                    with contextlib.suppress(AttributeError, TypeError):
-                        setattr(kind, name, self.wrapped(method))
-                        self.saved.append((kind, name, method))
-        self.current = source_info_util.current
-        source_info_util.current = functools.partial(remembered, truth=self)
-        return self
-
-    def __exit__(self, *error):
-        source_info_util.current = self.current
-        for kind, name, method in self.saved:
-            setattr(kind, name, method)
-
-    def wrapped(self, method):
-        @functools.wraps(method)
-        def told(*args, **options):
-            self.stack.append(args[0])
-            try:
-                return method(*args, **options)
-            finally:
-                self.stack.pop()
-
-        return told
-
-
-def remembered(truth):
-    info = truth.current()
-    truth.running[id(info)] = (info, list(truth.stack))
-    return info
-
-
-def part_of(equation):
-    found = [element for element in equation.source_info.name_stack.stack if type(element) is modules.Part]
-    return found[-1] if found else None
-
-
-def subclasses(kind):
-    for inner in type.__subclasses__(kind):
-        yield inner
-        yield from subclasses(inner)
-
-
-def compare(fn, inputs):
-    """Of the equations of the main program, how many know the module that was running; and those that do not."""
-    recording = modules.Recording(fn)
-    classes = {Plain, Pair, *(kind for base in BASES for kind in subclasses(base))}
-    with Truth(classes) as truth, recording.around():
-        jaxpr = jax.make_jaxpr(_hashable(fn))(*inputs)
-    right, wrong = 0, []
-    for equation in jaxpr.jaxpr.eqns:
-        _, stack = truth.running.get(id(equation.source_info), (None, []))
-        part = part_of(equation)
-        known = [recording.parts[id(item)] for item in stack if recording.parts.get(id(item))]
-        expected = known[-1] if known else None
-        if part is expected:
-            right += 1
-        else:
-            wrong.append((equation.primitive.name, expected and expected.classes[0], part and part.classes[0]))
-    return right, wrong
+# Against the truth
 
 
 class Attention(nnx.Module):
@@ -181,25 +104,28 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_the_module_is_the_one_that_was_running(name):
     make, inputs = MODELS[name]
-    right, wrong = compare(make(), inputs)
-    assert right and not wrong, (right, wrong[:10])
+    found = Comparison(make(), inputs)
+    assert found.in_modules and not found.wrong, (found.right, found.wrong[:10])
 
 
-LAYER_TESTS = {"NNX": test_flax_nnx_layers, "Equinox": test_equinox_layers, "Linen": test_flax_linen_layers}
+@pytest.mark.parametrize("name", FORMS)
+def test_modules_are_known_however_they_are_held_and_called(name):
+    found = Comparison(FORMS[name](), [INPUT])
+    assert found.in_modules > 1 and not found.wrong, (found.right, found.wrong[:10])
 
 
-@pytest.mark.parametrize("library", LAYER_TESTS)
+@pytest.mark.parametrize("library", ["Flax NNX", "Flax Linen", "Equinox", "Keras"])
 def test_modules_of_the_layers_of(library):
-    from layer_check import numbers
-
-    right, wrong = 0, []
-    for name, case in LAYER_TESTS[library].LAYERS.items():
-        if " " in name:
-            continue
-        fn = case.build()
-        more, others = compare(fn, [numbers(text, 2) for text in case.inputs])
-        right, wrong = right + more, wrong + [(name, *other) for other in others]
+    right, in_modules, wrong = compare_all(libraries(whole=False)[library])
+    assert in_modules > 0.9 * right, "nearly all equations are a layer's"
     assert len(wrong) <= 0.001 * (right + len(wrong)), (right, wrong[:20])
+
+
+def test_the_comparison_finds_what_is_wrong(monkeypatch):
+    """Parts that are called by another's name are not right."""
+    monkeypatch.setattr(modules, "module_path", lambda path, shared: "blocks.0")
+    found = Comparison(Transformer(), [np.zeros((2, 5), np.int32)])
+    assert len(found.wrong) > 0.5 * (found.right + len(found.wrong))
 
 
 # Paths
