@@ -1,6 +1,8 @@
 /* The provenance checker. */
 #include "passes/check_provenance.h"
 
+#include "passes/rewrite.h"
+
 struct ProvenanceSnapshot {
   Model *model;
   Map nodes;     /* Node -> NodeBefore */
@@ -77,9 +79,30 @@ static const NodeBefore *node_before(const Check *check, const Node *node) {
   return map_get_pointer(&check->before->nodes, node);
 }
 
+/* A weight is known by its name; what a pass makes of one says of which, and where. */
+static void check_made(const Check *check, const Value *value) {
+  const Tensor *tensor = value->tensor;
+  if (!tensor || value->producer || map_get_pointer(&check->before->constants, value)) return;
+  if (tensor->name && !(tensor->made_of && value->origin)) {
+    fail(check->model->context, ERROR_INTERNAL, "the pass %s made %s and does not say what of", check->pass,
+         tensor->name);
+  }
+}
+
+static void check_made_of(const Check *check, const Value *old, const Value *now) {
+  bool is_new = now->tensor && !now->producer && !map_get_pointer(&check->before->constants, now);
+  Str names = old->tensor && !old->producer && is_new ? names_with(check->model->context, NULL, old->tensor) : NULL;
+  if (names && names_with(check->model->context, now->tensor->made_of, old->tensor) != now->tensor->made_of) {
+    fail(check->model->context, ERROR_INTERNAL, "the pass %s does not say of a constant that it was made of %s",
+         check->pass, names);
+  }
+}
+
 static void check_use(const Check *check, const Use *use) {
   const Value *old = map_get_pointer(&check->before->readings, use), *now = use->value;
-  if (!old || !now || old == now || !old->producer) return;
+  if (!old || !now || old == now) return;
+  check_made_of(check, old, now);
+  if (!old->producer) return;
   const NodeBefore *before = node_before(check, old->producer);
   if (!before || !before->origin) return;
   bool was_there = !now->producer && (!now->tensor || map_get_pointer(&check->before->constants, now));
@@ -101,6 +124,7 @@ static void check_graph(Graph *graph, void *data) {
     for (uint32_t i = 0; i < node->input_count; i++) check_use(check, &node->inputs[i]);
   }
   for (size_t i = 0; i < graph->outputs.count; i++) check_use(check, graph->outputs.items[i]);
+  for (size_t i = 0; i < graph->initializers.count; i++) check_made(check, graph->initializers.items[i]);
 }
 
 void provenance_check(Model *model, const ProvenanceSnapshot *before, const char *pass) {

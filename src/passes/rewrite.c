@@ -154,8 +154,7 @@ const Tensor *unread_constant_of(const Value *value) {
   return tensor && tensor_is_readable(tensor) && dtype_bits(tensor->dtype) ? tensor : NULL;
 }
 
-static bool is_listed(Str list, Str name) {
-  size_t length = str_length(name);
+static bool is_listed(Str list, const char *name, size_t length) {
   for (const char *at = list; (at = strstr(at, name)) != NULL; at += length) {
     if ((at == list || at[-1] == ',') && (at[length] == ',' || !at[length])) return true;
   }
@@ -164,8 +163,16 @@ static bool is_listed(Str list, Str name) {
 
 Str names_with(Context *context, Str names, const Tensor *tensor) {
   Str more = !tensor ? NULL : tensor->made_of ? tensor->made_of : tensor->name;
-  if (!more || (names && is_listed(names, more))) return names;
-  return names ? str_intern(context, arena_format(&context->arena, "%s,%s", names, more)) : more;
+  if (!names || !more) return names ? names : more;
+  for (const char *at = more; *at;) {
+    size_t length = strcspn(at, ",");
+    Str name = str_intern_sized(context, at, length);
+    if (!is_listed(names, name, length)) {
+      names = str_intern(context, arena_format(&context->arena, "%s,%s", names, name));
+    }
+    at += length + (at[length] == ',');
+  }
+  return names;
 }
 
 static Graph *root_of(Graph *graph) {
@@ -173,9 +180,19 @@ static Graph *root_of(Graph *graph) {
   return graph;
 }
 
+/* A weight in another shape: it has the weight's name. */
+static const Tensor *known_by_its_weight(Context *context, const Tensor *tensor) {
+  if (!tensor->name || tensor->made_of) return tensor;
+  Tensor *known = arena_copy(&context->arena, tensor, sizeof *tensor);
+  known->made_of = tensor->name;
+  return known;
+}
+
 Value *rewrite_constant(Rewriter *rewriter, Node *before, const Tensor *tensor, const Origin *origin) {
   Model *model = rewriter->model;
   Graph *root = root_of(before->graph);
+  tensor = known_by_its_weight(rewriter->context, tensor);
+  if (!origin) origin = before->origin;            /* it was made of a weight, which has none */
   if (root == model->graph || model->provenance) { /* functions that we made give their constants up at the end */
     Value *value = graph_initializer(root, tensor);
     value->origin = origin;

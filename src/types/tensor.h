@@ -24,7 +24,8 @@ typedef struct Tensor {
   size_t size;                   /* bytes */
   Str name;                      /* readable name (a parameter's path), or NULL */
   DType precision;               /* of the program, where a lower one was widened; DTYPE_NONE: that of dtype */
-  Str made_of; /* of one that was computed at export: the names of the weights, separated by commas; or NULL */
+  Str made_of;     /* of one that was computed at export: the names of the weights, separated by commas; or NULL */
+  bool keeps_name; /* of one that was made of weights: its name says what it is, and is not theirs */
 } Tensor;
 
 /* Whether the elements can be had: not those that the model only refers to. */

@@ -406,6 +406,24 @@ static void fold_silently(Bench *bench) {
   node_remove(node);
 }
 
+/* The weight that the first node reads, made anew. */
+static Tensor *remake_weight(Bench *bench) {
+  Value *made = constant(bench, "f32[2]", (float[]){3, 4});
+  use_set(&bench->graph->first->inputs[1], made);
+  made->origin = bench->graph->first->origin;
+  Tensor *tensor = arena_copy(&bench->context.arena, made->tensor, sizeof *tensor);
+  made->tensor = tensor;
+  return tensor;
+}
+
+static void remake_weight_silently(Bench *bench) { remake_weight(bench); }
+
+static void rename_weight(Bench *bench) { remake_weight(bench)->name = str_intern(&bench->context, "another"); }
+
+static void say_what_it_was_made_of(Bench *bench) {
+  remake_weight(bench)->made_of = str_intern(&bench->context, "a.scale,a.weight");
+}
+
 static void do_nothing(Bench *bench) { (void)bench; }
 
 static void remove_what_is_unused(Bench *bench) {
@@ -448,6 +466,30 @@ static void the_checker_sees_lost_provenance(void) {
   CHECK(!checker_accepts(fold_silently, message, sizeof message));
 }
 
+static bool checker_accepts_weight(void (*damage)(Bench *bench), char *message, size_t size) {
+  Sabotage sabotage = {.damage = damage};
+  Bench *bench = &sabotage.bench;
+  make(bench);
+  Value *weight = constant(bench, "f32[2]", (float[]){1, 2});
+  Tensor *named = arena_copy(&bench->context.arena, weight->tensor, sizeof *named);
+  named->name = str_intern(&bench->context, "a.weight");
+  weight->tensor = named;
+  output(bench, emit(bench, OP_Mul, "f32[2]", in(bench, "f32[2]"), weight));
+  bool accepted = context_protect(&bench->context, damage_and_check, &sabotage);
+  snprintf(message, size, "%s", accepted ? "" : bench->context.message);
+  context_release(&bench->context);
+  return accepted;
+}
+
+static void the_checker_sees_weights_that_do_not_say_what_they_are_made_of(void) {
+  char message[512];
+  CHECK(checker_accepts_weight(do_nothing, message, sizeof message));
+  CHECK(checker_accepts_weight(say_what_it_was_made_of, message, sizeof message));
+  CHECK(!checker_accepts_weight(remake_weight_silently, message, sizeof message));
+  CHECK_TEXT(message, "the pass sabotage does not say of a constant that it was made of a.weight");
+  CHECK(!checker_accepts_weight(rename_weight, message, sizeof message));
+}
+
 static void run_without_unknown(void *argument) {
   Bench *bench = argument;
   const char *names[] = {"remove_nothing"};
@@ -480,6 +522,8 @@ const Test pass_tests[] = {
     {"floats_are_folded_to_the_last_bit", floats_are_folded_to_the_last_bit},
     {"a_long_chain_costs_its_length", a_long_chain_costs_its_length},
     {"the_checker_sees_lost_provenance", the_checker_sees_lost_provenance},
+    {"the_checker_sees_weights_that_do_not_say_what_they_are_made_of",
+     the_checker_sees_weights_that_do_not_say_what_they_are_made_of},
     {"passes_can_be_disabled_by_name", passes_can_be_disabled_by_name},
     {0},
 };

@@ -149,12 +149,15 @@ class Places:
     def __init__(self, fn: Any) -> None:
         self.ways: dict[int, list[str]] = {}
         self.kept: list[Any] = []
+        self.fn = fn
         know(fn, self.ways, self.kept)
         above = {base for item in self.kept for base in type(item).__mro__[:-1]}
         self.classes = {base for base in above if is_ours(base)}
 
     def of(self, item: Any) -> list[str]:
         own = own_place(item)
+        if item is self.fn:
+            return [""]
         return [own] if own is not None else self.ways.get(id(item)) or marked(item)
 
 
@@ -320,7 +323,7 @@ def keras_layers(whole: bool) -> Iterator[tuple[str, Callable[[], tuple[Any, lis
         dtype = shapes[-1] if isinstance(shapes[-1], str) else "float32"
         model = cases.model_of(make, *(shape for shape in shapes if not isinstance(shape, str)), dtype=dtype)
         inputs = [numbers(cases.input_text(tensor), 2) for tensor in model.inputs]
-        return (lambda *args: model(list(args))) if len(inputs) > 1 else model, inputs
+        return lambda *args: model(list(args) if len(args) > 1 else args[0], training=False), inputs
 
     for name, (make, *shapes) in cases.LAYERS.items():
         if whole or name in cases.SAMPLE:

@@ -10,6 +10,7 @@ import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import onnx
 import pytest
 from export_check import all_initializers, all_nodes, metadata
@@ -160,3 +161,48 @@ def test_a_weight_made_of_others_is_called_after_what_it_is():
     assert {"stem.conv.kernel", "stem.conv.bias"} <= found.keys()
     assert {"stem.conv.kernel", "stem.norm.scale"} <= set(found["stem.conv.kernel"])
     assert {"stem.norm.mean", "stem.norm.bias"} <= set(found["stem.conv.bias"])
+
+
+class Recurrent(nnx.Module):
+    def __init__(self):
+        self.cell = nnx.GRUCell(3, 4, rngs=nnx.Rngs(0))
+
+    def __call__(self, x):
+        start = jnp.zeros((x.shape[0], 4))
+        return jax.lax.scan(lambda state, step: self.cell(state, step), start, x.swapaxes(0, 1))[1]
+
+
+class Grouped(nnx.Module):
+    """Weights that are only given another shape."""
+
+    def __init__(self):
+        rngs = nnx.Rngs(0)
+        self.norm = nnx.GroupNorm(4, num_groups=2, rngs=rngs)
+        self.heads = nnx.LinearGeneral(4, (2, 3), rngs=rngs)
+        for variable in (self.norm.scale, self.norm.bias, self.heads.bias):
+            variable[...] = jnp.arange(variable.size, dtype=jnp.float32).reshape(variable.shape) + 0.5
+
+    def __call__(self, x):
+        return self.heads(self.norm(x))
+
+
+@pytest.mark.parametrize("level", ["full", "compact"])
+@pytest.mark.parametrize("make, shape", [(Net, (1, 8, 8, 3)), (Recurrent, (2, 5, 3)), (Grouped, (2, 6, 4))])
+def test_every_weight_is_as_it_was_or_says_what_it_was_made_of(make, shape, level, tmp_path):
+    module = make()
+    weights = {".".join(map(str, path)): leaf for path, leaf in nnx.to_flat_state(nnx.state(module))}
+    path = tmp_path / "m.onnx"
+    to_onnx(module, [shape], stacktrace_metadata=level, return_mode="file", output_path=path)
+    expanded = tmp_path / "full.onnx"
+    assert _core.tool_output(["j2o", "expand", str(path), "-o", str(expanded)])[0] == 0
+    made = 0
+    for tensor in onnx.load(expanded).graph.initializer:
+        if tensor.name.startswith("const_"):
+            continue
+        sources = metadata(tensor).get("pkg.jax2onnx.made_of")
+        if sources is None:
+            np.testing.assert_array_equal(onnx.numpy_helper.to_array(tensor), weights[tensor.name][...])
+        else:
+            made += 1
+            assert set(sources.split(",")) <= weights.keys()
+    assert made

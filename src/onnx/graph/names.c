@@ -93,7 +93,7 @@ static bool has_bias(const Node *node) {
 /* What was made of weights goes by the name of the first; as the bias of a layer, by the name of the layer's. */
 static Str made_name(Namer *namer, const Value *value) {
   Str names = value->tensor->made_of;
-  if (!names) return NULL;
+  if (!names || value->tensor->keeps_name || value->tensor->name == names) return NULL;
   const Use *use = value->uses;
   bool is_bias = use && use->node && has_bias(use->node) && use == &use->node->inputs[2];
   Str bias = is_bias && use->node->inputs[1].value ? bias_beside(namer, use->node->inputs[1].value->tensor) : NULL;

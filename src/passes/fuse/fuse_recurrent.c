@@ -295,6 +295,10 @@ static Str packed_name(Cell *cell, const AffineTerm *const *terms, size_t count,
 
 static Value *packed(Cell *cell, Tensor *tensor, const AffineTerm *const *terms, size_t count, const char *role) {
   tensor->name = packed_name(cell, terms, count, role);
+  tensor->keeps_name = tensor->name;
+  for (size_t i = 0; i < count; i++) {
+    tensor->made_of = names_with(cell->rewriter->context, tensor->made_of, terms[i]->matrix);
+  }
   return rewrite_constant(cell->rewriter, cell->scan, tensor, cell->scan->origin);
 }
 
