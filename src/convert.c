@@ -42,6 +42,7 @@ static void refuse_deep_bodies(const Model *model, UnsupportedList *problems) {
 Model *convert(Program *program, const ConvertOptions *options, UnsupportedList *problems, UnsupportedList *notices) {
   if (options->calls) write_calls(program, options);
   if (options->keep_ledger) ledger_open(program->provenance);
+  legalize_checks(program);
   program_outline_functions(program);
   program_drop_unused(program);
   legalize_program(program);

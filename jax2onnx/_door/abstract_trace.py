@@ -10,6 +10,7 @@ import jax
 from jax2onnx._door.abstract import abstract_leaves, filled
 from jax2onnx._door.functions import calls_marked
 from jax2onnx._door.modules import Recording
+from jax2onnx._door.pure import made_pure
 from jax2onnx._door.tracing import Traced
 from jax2onnx._door.weights import LATER, Missing, Reference, Rename, bound_weights, used_inputs
 
@@ -47,7 +48,7 @@ def trace_abstract(fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Traced:
 
     with calls_marked():
         jaxpr, shapes = jax.make_jaxpr(run, return_shape=True)(tuple(leaves), args, kwargs)
-    return jaxpr, shapes, seen[-1]
+    return made_pure(jaxpr), shapes, seen[-1]
 
 
 def explain_missing_weights(error: TypeError, fn: Any) -> None:

@@ -15,12 +15,14 @@ import jax
 import numpy as np
 
 from jax2onnx import _core
+from jax2onnx._door.pure import made_pure
 
 
 @cache
 def lowered_primitives() -> frozenset[str]:
     """The primitives that the core knows, and that need no expansion."""
-    return frozenset(_core.plugins()) - set(_OF_KEYS)
+    known = {name for name, (kind, _) in _core.plugins().items() if kind != "refused"}
+    return frozenset(known - set(_OF_KEYS))
 
 
 def expand(equation: Any) -> Any:
@@ -33,7 +35,10 @@ def expand(equation: Any) -> Any:
     avals = [_abstract(atom.aval) for atom in equation.invars]
     if None in avals:
         return None
-    return jax.make_jaxpr(partial(function, **equation.params))(*avals)
+    try:
+        return made_pure(jax.make_jaxpr(partial(function, **equation.params))(*avals))
+    except NotImplementedError:  # a kernel that JAX itself cannot run elsewhere than on its device
+        return None
 
 
 def _bits(algorithm: Any, *, bit_width: int, shape: tuple[int, ...]) -> Callable[..., Any]:
@@ -70,6 +75,17 @@ def _expand_keys(equation: Any) -> Any:
     return jax.make_jaxpr(function)(*operands)
 
 
+def _interpreted(*operands: Any, interpret: Any, **params: Any) -> Any:
+    """A kernel of Pallas as JAX itself runs it where there is no device for it: a loop over the grid."""
+    from jax._src.pallas.hlo_interpreter import pallas_call_hlo_interpret
+
+    return pallas_call_hlo_interpret(*operands, **params)
+
+
+# Primitives that JAX defines by a function which their lowering rules do not show.
+_DEFINED: dict[str, Callable[..., Any]] = {"pallas_call": _interpreted}
+
+
 def defining_function(primitive: Any) -> Callable[..., Any] | None:
     """The function that JAX lowers in place of the primitive, where it does so on every platform."""
     try:
@@ -78,6 +94,8 @@ def defining_function(primitive: Any) -> Callable[..., Any] | None:
         rule = mlir._lowerings.get(primitive)
     except (ImportError, AttributeError):  # another JAX: no expansions
         return None
+    if primitive.name in _DEFINED:
+        return _DEFINED[primitive.name]
     if primitive.name == "call_hi_primitive":
         return getattr(primitive, "to_lojax", None)
     rule = getattr(rule, "rule", rule)

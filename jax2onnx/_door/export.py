@@ -40,6 +40,7 @@ from jax2onnx._door.settings import (
     bytes_of,
     check_passes,
     disabled_passes,
+    drop_checks,
     dump_passes,
     external_threshold,
     fixed_data_name,
@@ -78,6 +79,7 @@ class ExportOptions(TypedDict, total=False):
     output_names: Sequence[str] | Literal["auto"] | None
     export_mode: Literal["standard", "web"]
     normalization_mode: Literal["auto", "prefer_native", "force_decomposed"]
+    runtime_checks: Literal["nan", "drop"] | None
     stacktrace_metadata: bool | str | None
     paths: Literal["absolute", "relative"] | None
     path_prefix_map: str | Mapping[str, str] | None
@@ -147,6 +149,7 @@ def to_onnx(
     output_names: Sequence[str] | Literal["auto"] | None = None,
     export_mode: Literal["standard", "web"] = "standard",
     normalization_mode: Literal["auto", "prefer_native", "force_decomposed"] = "auto",
+    runtime_checks: Literal["nan", "drop"] | None = None,
     stacktrace_metadata: bool | str | None = None,
     paths: Literal["absolute", "relative"] | None = None,
     path_prefix_map: str | Mapping[str, str] | None = None,
@@ -188,6 +191,9 @@ def to_onnx(
         export_mode: ``"web"`` keeps everything in one file.
         normalization_mode: whether normalisations become ONNX's own operators: ``"auto"`` where that is no less
             accurate, ``"prefer_native"`` wherever there is one, ``"force_decomposed"`` never.
+        runtime_checks: what becomes of a check that raises an error while JAX runs, such as ``equinox.error_if``:
+            ``"nan"``, the values that it guards are NaN where it fails, or ``"drop"``, it is left out with a warning.
+            None: what ``JAX2ONNX_RUNTIME_CHECKS`` says, else ``"nan"``.
         stacktrace_metadata: how much provenance each node carries: ``False``, ``True`` or ``"minimal"``,
             ``"full"``, ``"compact"`` (as much as full, with every part stored once). None: what
             ``with stacktrace_metadata(...)``, the command line, ``config``, or the environment
@@ -242,6 +248,7 @@ def to_onnx(
     rules, relative = path_prefix_rules(path_prefix_map), relative_paths(paths)
     source = WeightSource(weights, rename, allow_surplus_weights, weights_by_reference, touch_referenced_weights, path)
     _check_data_settings(source, record_path, progress)
+    drops = drop_checks(runtime_checks)
     stage("tracing")
     with _precision(enable_double_precision):
         specs = InputSpecs(np.float64 if enable_double_precision else np.float32)
@@ -304,6 +311,7 @@ def to_onnx(
             dump_passes=_encoded(dump_passes()),
             normalization=NORMALIZATION_MODES[normalization_mode],
             sequential_bits=not jax.config.jax_threefry_partitionable,
+            drop_checks=drops,
             lowered=lowered_primitives(),
             expand=expand,
             custom=tuple(plugins),

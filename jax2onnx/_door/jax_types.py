@@ -33,6 +33,8 @@ def _contiguous(array: Any) -> np.ndarray | Fetched:
         return words.view(np.uint64)[..., 0] if array.dtype.name == "key<fry>" else words
     if isinstance(array, Fetched):
         return array
+    if isinstance(array, reference_class()):
+        return _contiguous(array[...])
     if isinstance(array, jax.Array) and (fetched := from_devices(array)) is not None:
         return fetched
     return np.asarray(array, order="C")
@@ -46,6 +48,12 @@ def _typed_array_class() -> type:
     """What JAX wraps literal values in; where it has no such class, one that nothing is an instance of."""
     literals = sys.modules.get("jax._src.literals")
     return getattr(literals, "TypedNdArray", type("NoSuchClass", (), {}))
+
+
+@cache
+def reference_class() -> type:
+    """What jax.new_ref makes; where JAX has no such class, one that nothing is an instance of."""
+    return getattr(sys.modules["jax._src.core"], "Ref", type("NoSuchClass", (), {}))
 
 
 @cache

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jax2onnx._door.jax_types import is_users_file
+from jax2onnx._door.jax_types import is_users_file, reference_class
 
 # Attributes that hold a variable's array and would only lengthen its path.
 _HOLDERS = {"value", "_value", "raw_value", "_raw_value"}
@@ -222,7 +222,7 @@ _Children = Iterable[tuple[str, Any]]
 @functools.lru_cache(maxsize=4096)
 def _reader(kind: type) -> Callable[[Any], _Children] | None:
     """How to get at what an object of this type holds; None for an array."""
-    if issubclass(kind, (jax.Array, np.ndarray, jax.core.Tracer)):
+    if issubclass(kind, (jax.Array, np.ndarray, jax.core.Tracer, reference_class())):
         return None
     if issubclass(kind, Mapping):
         return _items

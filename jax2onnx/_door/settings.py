@@ -184,6 +184,16 @@ def relative_paths(argument: str | None, environment: Mapping[str, str] = os.env
     return said == "relative"
 
 
+def drop_checks(argument: str | None, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether checks at run time are left out of the model; else they give NaN."""
+    name, said = "runtime_checks", argument
+    if said is None:
+        name, said = "JAX2ONNX_RUNTIME_CHECKS", environment.get("JAX2ONNX_RUNTIME_CHECKS", "").strip().lower() or "nan"
+    if said not in ("nan", "drop"):
+        raise ValueError(f"{name} must be 'nan' or 'drop'; got {said!r}")
+    return said == "drop"
+
+
 def external_threshold(environment: Mapping[str, str] = os.environ) -> int:
     """Tensors of at least this many bytes go to a second file; 0: only when the model would pass 2 GiB."""
     text = environment.get("JAX2ONNX_EXTERNAL_DATA_THRESHOLD", "").strip() or "0"

@@ -21,6 +21,7 @@ import numpy as np
 from jax2onnx._door.functions import calls_marked
 from jax2onnx._door.jax_types import is_users_file
 from jax2onnx._door.modules import Recording
+from jax2onnx._door.pure import made_pure
 
 _MOST_BRANCHING = 3  # flags that are traced with both values: each doubles the program
 _MOST_DEPTH = 4  # of functions inside functions that are looked at for modules
@@ -59,7 +60,7 @@ class _NotByFlags(Exception):
 def _trace_once(recording: Recording, traced: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Traced:
     with calls_marked(), recording.around():
         jaxpr, shapes = jax.make_jaxpr(_hashable(traced), return_shape=True)(*args, **kwargs)
-    return jaxpr, shapes, recording
+    return made_pure(jaxpr), shapes, recording
 
 
 def _hashable(fn: Any) -> Any:

@@ -1,4 +1,5 @@
-/* Legalize: program to program. What ONNX has no element type for gets one that it has.
+/* Legalize: program to program. What ONNX has no element type for gets one that it has, and a branch that raises an
+ * error becomes a check (raised_errors.c).
  *
  * A complex array becomes a real one with a last axis of 2, (real, imaginary); the words of a random key of a generator
  * that JAX traces are moved in the same way. A key of JAX's own generator becomes one uint64, the first word in the low
@@ -12,5 +13,8 @@
 
 /* In place. A program of real numbers without keys is not looked at. */
 void legalize_program(Program *program);
+
+/* In place: choices between values and a callback become equations "runtime_check". */
+void legalize_checks(Program *program);
 
 #endif

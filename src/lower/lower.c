@@ -20,7 +20,7 @@ static const Plugin *const families[] = {
     bit_plugins,         random_plugins,     refusal_plugins,     reduce_plugins,        gamma_plugins,
     cholesky_plugins,    triangular_plugins, householder_plugins, pivoted_qr_plugins,    lu_plugins,
     tridiagonal_plugins, eigh_plugins,       svd_plugins,         hessenberg_plugins,    schur_plugins,
-    eig_plugins,         complex_plugins,    fft_plugins,
+    eig_plugins,         complex_plugins,    fft_plugins,         runtime_check_plugins,
 };
 
 void each_plugin(void (*visit)(const Plugin *plugin, void *data), void *data) {
@@ -38,7 +38,8 @@ static void register_plugin(const Plugin *plugin, void *data) {
 const Plugin *plugin_for(Lowering *l, const Equation *equation) {
   if (equation->on_pairs) return complex_plugin_for(l, equation);
   const Plugin *plugin = map_get_pointer(&l->plugins, equation->primitive);
-  return plugin || !param_find(equation, "expansion") ? plugin : &expansion_plugin;
+  bool lowered = plugin && !(plugin->flags & REFUSED);
+  return lowered || !param_find(equation, "expansion") ? plugin : &expansion_plugin;
 }
 
 /* "dot_general" -> "DotGeneralPlugin.lower" */
@@ -278,9 +279,10 @@ static void scan_jaxpr(Scan *scan, const Jaxpr *jaxpr, const Site *caller) {
   for (size_t i = 0; i < jaxpr->equation_count; i++) {
     const Equation *equation = jaxpr->equations[i];
     const Plugin *plugin = plugin_for(l, equation);
-    if (plugin && !(plugin->flags & REFUSED) && !equation->param_count) continue;
+    bool refused = !plugin || plugin->flags & REFUSED || (plugin->flags & DROPPED && equation->output_count);
+    if (!refused && !equation->param_count) continue;
     const Site *site = site_intern(l->provenance, equation->trace, caller);
-    if (!plugin || plugin->flags & REFUSED) {
+    if (refused) {
       const char *reason = plugin ? plugin->reason : "there is no lowering for this primitive";
       if (!plugin && map_get_pointer(&l->plugins, equation->primitive))
         reason = "it is not supported for complex numbers or for keys of this kind";

@@ -70,6 +70,7 @@ typedef struct LowerOptions {
   CustomPlugins custom;
   bool sequential_bits;                 /* JAX makes random bits as with jax_threefry_partitionable=False */
   const bool *input_nchw, *output_nchw; /* one per main input/output, or NULL: no input/output is */
+  bool drop_checks;                     /* checks at run time are left out; else they give NaN */
   bool list_traced;                     /* the ledger gets a list of all equations, for who checks it */
 } LowerOptions;
 
@@ -253,10 +254,10 @@ extern const Plugin expansion_plugin;
 extern const Plugin eigh_plugins[], svd_plugins[], hessenberg_plugins[], schur_plugins[], eig_plugins[];
 extern const Plugin function_plugins[];
 extern const Plugin call_plugins[], elementwise_plugins[], shape_plugins[], reduction_plugins[], dot_plugins[],
-    scan_plugins[], while_plugins[], cond_plugins[], gather_plugins[], scatter_plugins[], dynamic_slice_plugins[],
-    sort_plugins[], convolution_plugins[], window_plugins[], convert_plugins[], integer_plugins[], special_plugins[],
-    cumulative_plugins[], padding_plugins[], bit_plugins[], random_plugins[], refusal_plugins[], reduce_plugins[],
-    gamma_plugins[], cholesky_plugins[], triangular_plugins[], householder_plugins[], pivoted_qr_plugins[],
-    lu_plugins[], tridiagonal_plugins[], complex_plugins[], fft_plugins[];
+    scan_plugins[], while_plugins[], cond_plugins[], runtime_check_plugins[], gather_plugins[], scatter_plugins[],
+    dynamic_slice_plugins[], sort_plugins[], convolution_plugins[], window_plugins[], convert_plugins[],
+    integer_plugins[], special_plugins[], cumulative_plugins[], padding_plugins[], bit_plugins[], random_plugins[],
+    refusal_plugins[], reduce_plugins[], gamma_plugins[], cholesky_plugins[], triangular_plugins[],
+    householder_plugins[], pivoted_qr_plugins[], lu_plugins[], tridiagonal_plugins[], complex_plugins[], fft_plugins[];
 
 #endif

@@ -11,7 +11,6 @@
   "it is a kernel for one sparse format; use jax.experimental.sparse.BCOO, which is built from ordinary primitives"
 #define DEVICE "it is a device-specific kernel, which ONNX cannot represent"
 #define FOREIGN "it is foreign compiled code, which ONNX cannot represent"
-#define REFERENCE "it changes memory in place, but ONNX values are immutable"
 #define DERIVATIVE "it stands for a derivative that JAX has not computed yet; export the finished derivative"
 #define ELEMENT_TYPE "ONNX has no equivalent of JAX's extended element types"
 #define FORWARD                                                                                                 \
@@ -38,11 +37,12 @@ static void lower_nothing(Lowering *l) {
 const Plugin refusal_plugins[] = {
     DROP("debug_callback", "it only displays values while JAX runs"),
     DROP("debug_print", "it only prints values while JAX runs"),
+    DROP("io_callback", CALLBACK),
+    DROP("check", "it raises an error while JAX runs; turn the error into a result with checkify.checkify"),
     DROP("inspect_sharding", "it only displays where an array is placed, and a model runs on a single device"),
     PLUGIN("shape_assertion", lower_nothing),
     PLUGIN("dce_sink", lower_nothing),
     REFUSE("pure_callback", CALLBACK),
-    REFUSE("io_callback", CALLBACK),
     REFUSE("outside_call", CALLBACK),
     REFUSE("ffi_call", FOREIGN),
     REFUSE("custom_partitioning", FOREIGN),
@@ -60,7 +60,6 @@ const Plugin refusal_plugins[] = {
     REFUSE("scaled_matmul", CUDNN),
     REFUSE("scaled_matmul_wrapper", CUDNN),
     REFUSE("core_map", DEVICE),
-    REFUSE("check", "it raises an error at run time; turn the error into a result with checkify.checkify"),
     REFUSE("coo_spmv", SPARSE),
     REFUSE("coo_spmm", SPARSE),
     REFUSE("csr_spmv", SPARSE),
@@ -95,7 +94,6 @@ const Plugin refusal_plugins[] = {
     REFUSE("outfeed", EXCHANGE),
     REFUSE("create_token", TOKEN),
     REFUSE("after_all", TOKEN),
-    REFUSE("run_state", REFERENCE),
     REFUSE("custom_lin", FORWARD),
     REFUSE("create_linear", DERIVATIVE),
     REFUSE("to_edtype", ELEMENT_TYPE),

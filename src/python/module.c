@@ -366,6 +366,7 @@ static const KeywordRow keyword_rows[] = {
     ROW("dump_passes", PATH, options.passes.dump_folder),
     ROW("normalization", NUMBER, normalization),
     ROW("sequential_bits", FLAG, options.lower.sequential_bits),
+    ROW("drop_checks", FLAG, options.lower.drop_checks),
     ROW("lowered", OBJECT, request.lowered),
     ROW("expand", OBJECT, request.expand),
     ROW("custom", TUPLE, request.custom),

@@ -40,6 +40,7 @@ def test_each_kind_holds_what_it_should(rows):
         "add": "lowered",
         "random_bits": "lowered",
         "igamma": "lowered by JAX's definition",
+        "run_state": "lowered by JAX's definition",
         "sharding_constraint": "passed through",
         "debug_callback": "dropped",
         "pure_callback": "refused",

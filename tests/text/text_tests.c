@@ -10,7 +10,7 @@
  * An input that begins with "program" is lowered, without passes, or only legalised with "stage: legalize"; a graph
  * goes through the named passes, each once, or through all of them when none is named. Below the line stands what is
  * made, "unchanged" for what a stage or the passes leave alone, or "error: " and the message. Settings between the name
- * and the input: stage, pass, without, opset, normalization, input_nchw, output_nchw, sequential_bits.
+ * and the input: stage, pass, without, opset, normalization, input_nchw, output_nchw, sequential_bits, drop_checks.
  *
  * usage: j2o_text_tests [--write] [-k PART OF A NAME] FILE|FOLDER...
  *
@@ -138,6 +138,8 @@ static bool set(Case *c, Text line) {
     c->lower.output_nchw = c->flags[1];
   } else if (same(key, "sequential_bits")) {
     c->lower.sequential_bits = same(value, "True");
+  } else if (same(key, "drop_checks")) {
+    c->lower.drop_checks = same(value, "True");
   } else {
     return false;
   }
@@ -187,6 +189,7 @@ static void program_case(Case *c) {
   const char *text = program_print(program);
   const char *again = program_print(program_parse(&c->context, provenance, text, strlen(text)));
   if (strcmp(text, again) != 0) fail(&c->context, ERROR_INTERNAL, "the program reads back as\n%s", again);
+  legalize_checks(program);
   program_outline_functions(program);
   program_drop_unused(program);
   const char *before = program_print(program);

@@ -26,6 +26,7 @@ static const char *const unchanged[] = {
     "scan",
     "while",
     "cond",
+    "runtime_check",
     "concatenate",
     "split",
     "stack",
