@@ -34,6 +34,7 @@ from jax2onnx._door.jax_types import InconclusiveDimension, core_types, is_users
 from jax2onnx._door.modules import Part, UserScope
 from jax2onnx._door.plugins import lower_equation, registered_plugins
 from jax2onnx._door.progress import stage, tell_opset, watched
+from jax2onnx._door.relations import Relations, with_relations
 from jax2onnx._door.settings import (
     LEVELS,
     alignment_of_data,
@@ -251,17 +252,23 @@ def to_onnx(
     drops = drop_checks(runtime_checks)
     stage("tracing")
     with _precision(enable_double_precision):
-        specs = InputSpecs(np.float64 if enable_double_precision else np.float32)
+        default_dtype = np.float64 if enable_double_precision else np.float32
+        specs = InputSpecs(default_dtype, Relations())
         args, kwargs = specs.positional(inputs), specs.keyword(input_params)
         if input_names == "auto":
             input_names = automatic_input_names(fn, args)
         names = names_of_inputs(args, kwargs, input_names)
-        try:
+
+        def attempt(relations: Relations) -> Any:
+            related = InputSpecs(default_dtype, relations)
+            args, kwargs = related.positional(inputs), related.keyword(input_params)
             with hints(fn, args):
                 if weights is None:
-                    jaxpr, shapes, recording = trace(fn, args, kwargs, input_params)
-                else:
-                    jaxpr, shapes, recording = trace_abstract(fn, args, kwargs)
+                    return trace(fn, args, kwargs, input_params)
+                return trace_abstract(fn, args, kwargs)
+
+        try:
+            jaxpr, shapes, recording = with_relations(attempt, list(specs.places))
         except TypeError as error:
             explain_missing_weights(error, fn)
             raise

@@ -12,12 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.export import SymbolicScope, symbolic_shape
 
+from jax2onnx._door.relations import Relations
+
 
 class InputSpecs:
     """Turns what the caller gave for ``inputs`` and ``input_params`` into ``jax.ShapeDtypeStruct`` trees."""
 
-    def __init__(self, default_dtype: Any) -> None:
-        self._scope = SymbolicScope()
+    def __init__(self, default_dtype: Any, relations: Relations) -> None:
+        self._scope = SymbolicScope(relations.bounds)
+        self._relations = relations
         self.places: dict[str, str] = {}  # each dimension name -> where it is first used
         self._default_dtype = default_dtype
 
@@ -63,7 +66,7 @@ class InputSpecs:
     def _dimension(self, size: Any, where: str) -> Any:
         if isinstance(size, str):
             try:
-                (dimension,) = symbolic_shape(size, scope=self._scope)
+                (dimension,) = symbolic_shape(self._relations.renamed(size), scope=self._scope)
             except Exception as error:
                 raise ValueError(f"{where}: {size!r} is not a dimension name or expression: {error}") from error
             for name in re.findall(r"[A-Za-z_]\w*", size):
