@@ -33,6 +33,7 @@ const Pass all_passes[] = {
      PHASE_FUSE, prefer_native_normalization, NORMALIZATION_NATIVE},
     {"fuse_activations", "recognises Relu, Clip, Elu, Gelu and other activations", PHASE_FUSE, fuse_activations},
     {"fuse_matmul", "recognises Gemm, and moves Transposes out of products", PHASE_FUSE, fuse_matmul},
+    {"fuse_integer_products", "recognises MatMulInteger", PHASE_FUSE, fuse_integer_products},
     {"fuse_attention", "recognises Attention", PHASE_FUSE, fuse_attention},
     {"fuse_selection", "recognises Gather where one position is picked", PHASE_FUSE, fuse_selection},
     {"fuse_split", "recognises Split where Slices are adjacent", PHASE_FUSE, fuse_split},

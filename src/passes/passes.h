@@ -87,6 +87,7 @@ bool fuse_split(Model *model);
 bool fuse_triangles(Model *model);
 bool fuse_rotary(Model *model);
 bool fuse_integers(Model *model);
+bool fuse_integer_products(Model *model);
 bool decide_by_ranges(Model *model);
 bool cancel_transposes(Model *model);
 
