@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import linecache
 import re
+import sys
 import types
+import warnings
 from collections.abc import Mapping
 
 from jax2onnx import _core
@@ -35,6 +37,14 @@ def with_source(error: _core.UnsupportedError) -> UnsupportedError:
         if text:
             lines.append(f"      {text}")
     return UnsupportedError("\n".join(lines), items)
+
+
+def warn_user(message: str) -> None:
+    """A warning on the line of the user's that called us."""
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and not is_users_file(frame.f_code.co_filename):
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(message, stacklevel=depth + 1)
 
 
 def name_symbolic_dimension(error: Exception, places: Mapping[str, str]) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from jax2onnx import _core
 from jax2onnx._door.abstract_trace import WeightSource, explain_missing_weights, trace_abstract
-from jax2onnx._door.errors import name_symbolic_dimension, with_source
+from jax2onnx._door.errors import name_symbolic_dimension, warn_user, with_source
 from jax2onnx._door.expansions import expand, lowered_primitives
 from jax2onnx._door.hints import hints
 from jax2onnx._door.inputs import (
@@ -255,6 +255,11 @@ def to_onnx(
         default_dtype = np.float64 if enable_double_precision else np.float32
         specs = InputSpecs(default_dtype, Relations())
         args, kwargs = specs.positional(inputs), specs.keyword(input_params)
+        if specs.narrowed:
+            warn_user(
+                f"JAX narrows {', '.join(specs.narrowed)}, and the model takes the narrower "
+                f"{'type' if len(specs.narrowed) == 1 else 'types'}; enable_double_precision=True keeps 64 bits"
+            )
         if input_names == "auto":
             input_names = automatic_input_names(fn, args)
         names = names_of_inputs(args, kwargs, input_names)

@@ -22,6 +22,7 @@ class InputSpecs:
         self._scope = SymbolicScope(relations.bounds)
         self._relations = relations
         self.places: dict[str, str] = {}  # each dimension name -> where it is first used
+        self.narrowed: list[str] = []  # inputs of types that JAX narrows
         self._default_dtype = default_dtype
 
     def positional(self, inputs: Any) -> list[Any]:
@@ -48,6 +49,7 @@ class InputSpecs:
         if _has_shape(spec):
             if isinstance(spec, np.ndarray) and spec.dtype.kind not in "biufcV":
                 raise TypeError(f"{where} holds {spec.dtype}, a type that JAX does not have")
+            self._note_narrowed(spec.dtype, where)
             return self._abstract(spec.shape, spec.dtype, where)
         if isinstance(spec, (bool, int, float, complex)):
             return self._abstract((), jnp.asarray(spec).dtype, where)
@@ -57,6 +59,11 @@ class InputSpecs:
             f"{where} must be a jax.ShapeDtypeStruct, an array, or a shape tuple of integers and dimension names; "
             f"got {spec!r} of type {type(spec).__name__}"
         )
+
+    def _note_narrowed(self, dtype: Any, where: str) -> None:
+        kept = jax.dtypes.canonicalize_dtype(dtype) if isinstance(dtype, np.dtype) else dtype
+        if kept != dtype:
+            self.narrowed.append(f"{where} ({dtype} to {kept})")
 
     def _abstract(self, shape: Sequence[Any], dtype: Any, where: str) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(

@@ -11,13 +11,12 @@ from __future__ import annotations
 import contextlib
 import dis
 import re
-import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TypeVar
 
+from jax2onnx._door.errors import warn_user
 from jax2onnx._door.jax_types import InconclusiveDimension, is_users_file
 
 _MOST_TRACES = 12
@@ -97,13 +96,7 @@ def _is_users_question(error: Exception) -> bool:
 
 
 def _warn(relations: Relations) -> None:
-    depth, frame = 0, sys._getframe()
-    while frame.f_back is not None and not is_users_file(frame.f_code.co_filename):
-        depth, frame = depth + 1, frame.f_back
-    warnings.warn(
-        f"JAX cannot trace the function for all sizes of its inputs; the model is for those where {relations}",
-        stacklevel=depth + 1,
-    )
+    warn_user(f"JAX cannot trace the function for all sizes of its inputs; the model is for those where {relations}")
 
 
 def _candidates(message: str, relations: Relations, known: Sequence[str]) -> Iterator[Relations]:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import functools
 import sys
 import types
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
+from jax2onnx._door.errors import warn_user
 from jax2onnx._door.functions import calls_marked
 from jax2onnx._door.jax_types import is_users_file
 from jax2onnx._door.modules import Recording
@@ -184,13 +184,9 @@ def _trace_flags(fn: Any, args: list[Any], kwargs: dict[str, Any], flags: Mappin
 
 def _warn_of_fixed(name: str, value: Any, reason: Exception | None) -> None:
     because = f" ({type(reason).__name__}: {str(reason).strip().splitlines()[0]})" if reason and str(reason) else ""
-    depth, frame = 0, sys._getframe()
-    while frame.f_back is not None and not is_users_file(frame.f_code.co_filename):
-        depth, frame = depth + 1, frame.f_back
-    warnings.warn(
+    warn_user(
         f"the function needs the value of {name!r} during tracing{because}: the model is made for "
-        f"{name}={value!r}, and its input {name!r} has no effect",
-        stacklevel=depth + 1,
+        f"{name}={value!r}, and its input {name!r} has no effect"
     )
 
 

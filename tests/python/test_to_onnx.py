@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import threading
+import warnings
 from collections import OrderedDict, namedtuple
 
 import equinox as eqx
@@ -694,3 +695,27 @@ def test_a_function_that_needs_a_constant_size_is_told_which_and_where(number):
     assert "'B' (inputs[0], axis 0) has no constant size" in message
     assert f'File "{__file__}", line {fn.__code__.co_firstlineno + 2}' in message
     assert "return x * 2 if" in message
+
+
+def test_inputs_that_jax_narrows_are_reported():
+    def fn(x, tree, n):
+        return x * n + tree["a"]
+
+    inputs = [np.ones(3), {"a": jax.ShapeDtypeStruct((3,), np.float32)}]
+    with pytest.warns(UserWarning) as caught:
+        model = to_onnx(fn, inputs, {"n": np.int64(2)})
+    (message,) = [str(warning.message) for warning in caught]
+    assert message.startswith("JAX narrows inputs[0] (float64 to float32), input_params['n'] (int64 to int32), and")
+    assert caught[0].filename == __file__
+    assert [value.type.tensor_type.elem_type for value in model.graph.input] == [1, 1, 6]
+
+
+@pytest.mark.parametrize("wide", [np.float64, np.int64, np.uint64, np.complex128])
+def test_wide_inputs_stay_wide_with_double_precision(wide):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = to_onnx(lambda x: x + x, [np.ones(3, wide)], enable_double_precision=True)
+        to_onnx(lambda x: x + x, [np.ones(3, np.float32)], {})
+        to_onnx(lambda x: x + x, [3])
+    expected = {np.float64: 11, np.int64: 7, np.uint64: 13, np.complex128: 11}[wide]
+    assert model.graph.input[0].type.tensor_type.elem_type == expected
