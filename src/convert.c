@@ -39,6 +39,14 @@ static void refuse_deep_bodies(const Model *model, UnsupportedList *problems) {
   fail(context, ERROR_UNSUPPORTED, "%s:%d in %s: %s", frame->file, frame->line, frame->function, reason);
 }
 
+/* What a text says of its types may be wrong; passes, and what is made of their result, take a sound graph for granted.
+ */
+static void refuse_unsound_text(const Program *program, Model *model) {
+  FaultList faults = program->is_text ? model_verify(model, VERIFY_ALL) : (FaultList){0};
+  if (!faults.count) return;
+  fail(model->context, ERROR_FORMAT, "the program does not hold together: %s", fault_text(model, &faults.items[0]));
+}
+
 Model *convert(Program *program, const ConvertOptions *options, UnsupportedList *problems, UnsupportedList *notices) {
   if (options->calls) write_calls(program, options);
   if (options->keep_ledger) ledger_open(program->provenance);
@@ -51,6 +59,7 @@ Model *convert(Program *program, const ConvertOptions *options, UnsupportedList 
   if (lower.opset == OPSET_AUTO) lower.opset = AUTO_OPSET;
   Model *model = lower_program(program, &lower, problems, notices);
   refuse_deep_bodies(model, problems);
+  refuse_unsound_text(program, model);
   run_passes(model, &options->passes);
   if (options->lower.opset == OPSET_AUTO) settle_opset(model);
   settle_accounts(model);

@@ -6,7 +6,7 @@
 
 static void inline_call(Lowering *l, Here here, const Jaxpr *jaxpr) {
   const Equation *equation = l->equation;
-  require(l->context, jaxpr->output_count == equation->output_count && jaxpr->input_count <= equation->input_count);
+  rely_on(l, jaxpr->output_count == equation->output_count && jaxpr->input_count <= equation->input_count);
   uint32_t count = equation->input_count;
   Value **arguments = arena_new_array(&l->context->arena, count, Value *);
   Value **results = arena_new_array(&l->context->arena, jaxpr->output_count, Value *);
@@ -38,15 +38,15 @@ static void lower_custom_linear_solve(Lowering *l) {
   uint32_t at = 0, count = 0;
   for (size_t f = 0; f < lengths->list.count; f++) {
     const Param *length = &lengths->list.items[f];
-    require(l->context, length->kind == PARAM_INT && length->integer >= 0);
+    rely_on(l, length->kind == PARAM_INT && length->integer >= 0);
     bool wanted = strcmp(length->name, "solve") == 0;
     for (int64_t i = 0; i < length->integer; i++, at++) {
       if (wanted) arguments[count++] = input(l, at);
     }
   }
   for (; at < l->equation->input_count; at++) arguments[count++] = input(l, at);
-  require(l->context, solve->jaxpr->input_count == count);
-  require(l->context, solve->jaxpr->output_count == l->equation->output_count);
+  rely_on(l, solve->jaxpr->input_count == count);
+  rely_on(l, solve->jaxpr->output_count == l->equation->output_count);
   Value **results = arena_new_array(&l->context->arena, l->equation->output_count, Value *);
   lower_call(l, HERE, solve->jaxpr, arguments, results);
   for (uint32_t i = 0; i < l->equation->output_count; i++) bind(l, i, results[i]);

@@ -17,7 +17,7 @@ typedef struct Call {
 
 static Str text_param(Lowering *l, const char *name) {
   const Param *param = param_get(l->context, l->equation, name);
-  require(l->context, param->kind == PARAM_STRING);
+  rely_on(l, param->kind == PARAM_STRING);
   return param->text;
 }
 
@@ -47,7 +47,7 @@ static Value **body_arguments(Lowering *l, Call *call, Value *const *outer, uint
 static void lower_body(Lowering *l, Here here, Call *call) {
   const Equation *equation = l->equation;
   const Jaxpr *jaxpr = param_jaxpr(l->context, equation, l->plugin->calls);
-  require(l->context, jaxpr->input_count == equation->input_count && jaxpr->output_count == equation->output_count);
+  rely_on(l, jaxpr->input_count == equation->input_count && jaxpr->output_count == equation->output_count);
   Value **outer = arena_new_array(&l->context->arena, equation->input_count, Value *);
   for (uint32_t i = 0; i < equation->input_count; i++) outer[i] = input(l, i);
   Scope *outer_scope = l->scope;

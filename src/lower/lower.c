@@ -102,17 +102,17 @@ static Value *literal_value(Lowering *l, const Tensor *tensor) {
 static Value *value_of(Lowering *l, const Var *var) {
   if (var->literal) return literal_value(l, var->literal);
   Value *value = l->values[var->id];
-  require(l->context, value);
+  rely_on(l, value);
   return value;
 }
 
 Value *input(Lowering *l, size_t index) {
-  require(l->context, index < l->equation->input_count);
+  rely_on(l, index < l->equation->input_count);
   return value_of(l, l->equation->inputs[index]);
 }
 
 const Tensor *input_literal(Lowering *l, size_t index) {
-  require(l->context, index < l->equation->input_count);
+  rely_on(l, index < l->equation->input_count);
   const Var *var = l->equation->inputs[index];
   if (var->literal) return var->literal;
   Value *value = l->values[var->id];
@@ -120,18 +120,18 @@ const Tensor *input_literal(Lowering *l, size_t index) {
 }
 
 Type input_type(Lowering *l, size_t index) {
-  require(l->context, index < l->equation->input_count);
+  rely_on(l, index < l->equation->input_count);
   return l->equation->inputs[index]->type;
 }
 
 Type output_type(Lowering *l, size_t index) {
-  require(l->context, index < l->equation->output_count);
+  rely_on(l, index < l->equation->output_count);
   return l->equation->outputs[index]->type;
 }
 
 void bind(Lowering *l, size_t index, Value *value) {
-  require(l->context, index < l->equation->output_count);
-  require(l->context, value);
+  rely_on(l, index < l->equation->output_count);
+  rely_on(l, value);
   l->values[l->equation->outputs[index]->id] = value;
 }
 
@@ -139,6 +139,12 @@ static const char *place(Lowering *l, const Site *site) {
   const Frame *frame = site ? site_user_frame(l->provenance, site) : NULL;
   if (!frame) return "an unknown line (JAX did not record it)";
   return arena_format(&l->context->arena, "%s:%d in %s", frame->file, frame->line, frame->function);
+}
+
+void refuse_equation(const Lowering *l, const char *file, int line, const char *condition) {
+  if (!l->program->is_text) fail(l->context, ERROR_INTERNAL, "%s:%d: broken invariant: %s", file, line, condition);
+  fail(l->context, ERROR_FORMAT, "JAX traces no such %s: what lowers it relies on %s (%s:%d)",
+       l->equation ? l->equation->primitive : "program", condition, file, line);
 }
 
 void unsupported(Lowering *l, const char *format, ...) {
@@ -176,7 +182,7 @@ const Site *equation_site(Lowering *l, const Equation *equation, const Site *cal
 
 static void lower_equation(Lowering *l, const Equation *equation) {
   const Plugin *plugin = plugin_for(l, equation);
-  require(l->context, plugin);
+  rely_on(l, plugin);
   for (uint32_t i = 0; i < equation->output_count; i++) l->values[equation->outputs[i]->id] = NULL;
   l->equation = equation;
   l->plugin = plugin;
@@ -186,7 +192,7 @@ static void lower_equation(Lowering *l, const Equation *equation) {
   plugin->lower(l);
   for (uint32_t i = 0; i < equation->output_count; i++) {
     Value *value = l->values[equation->outputs[i]->id];
-    require(l->context, value);
+    rely_on(l, value);
     if (!l->provenance->ledger || !value->tensor || value->tensor->name) continue;
     owe_to_constant(l, value);
     l->own_nodes++;
@@ -314,7 +320,7 @@ static const int64_t nchw_to_nhwc[] = {0, 2, 3, 1, 4}, nhwc_to_nchw[] = {0, 3, 1
 
 static Type permuted(Lowering *l, Type type, const int64_t *permutation) {
   Dim dims[5];
-  require(l->context, type.rank <= 5);
+  rely_on(l, type.rank <= 5);
   for (uint32_t i = 0; i < type.rank; i++) dims[i] = type.dims[permutation[i]];
   return type_make(l->context, type.dtype, dims, type.rank);
 }

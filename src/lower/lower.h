@@ -125,6 +125,11 @@ Type input_type(Lowering *l, size_t index);
 Type output_type(Lowering *l, size_t index);
 void bind(Lowering *l, size_t index, Value *value); /* output index of the equation is value */
 
+/* What lowering relies on in the equation at hand. JAX keeps to it; a text that somebody wrote may not, and is refused:
+ * only for what JAX traced it is a fault of ours. */
+#define rely_on(l, condition) ((condition) ? (void)0 : refuse_equation((l), __FILE__, __LINE__, #condition))
+_Noreturn void refuse_equation(const Lowering *l, const char *file, int line, const char *condition);
+
 /* Making nodes. EMIT gives the only output; EMIT_NODE the node, for several outputs. */
 Value *emit_value(Lowering *l, Here here, Op op, Type type, Value *const *inputs, size_t count);
 Node *emit_node(Lowering *l, Here here, Op op, const Type *types, size_t type_count, Value *const *inputs,

@@ -86,9 +86,9 @@ Value *expand_to(Lowering *l, Value *value, const Dim *dims, size_t rank) {
 /* Each is there, and none twice. */
 static void require_axes(Lowering *l, const int64_t *axes, size_t count, uint32_t rank) {
   uint64_t seen = 0;
-  require(l->context, rank <= 64);
+  rely_on(l, rank <= 64);
   for (size_t i = 0; i < count; i++) {
-    require(l->context, axes[i] >= 0 && axes[i] < (int64_t)rank && !(seen >> axes[i] & 1));
+    rely_on(l, axes[i] >= 0 && axes[i] < (int64_t)rank && !(seen >> axes[i] & 1));
     seen |= 1ull << axes[i];
   }
 }

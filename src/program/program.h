@@ -97,6 +97,7 @@ typedef struct Program {
   Str *input_names;  /* one per main input; NULL entries get a default */
   Str *output_names; /* one per main output; NULL entries get a default */
   uint32_t var_count;
+  bool is_text;           /* read from a text, which anybody may have written */
   bool has_complex;       /* a variable is complex, or the words of a key */
   bool has_keys;          /* a variable is a key of JAX's own generator */
   uint32_t most_operands; /* inputs and outputs of one equation; legalisation counts */

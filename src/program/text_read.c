@@ -575,6 +575,7 @@ static Str *fitted(Parser *parser, const Names *given, uint32_t count, const cha
 Program *program_parse_rest(Scanner *scan, Provenance *provenance, ProgramData *data) {
   Context *context = scan->context;
   Program *program = program_new(context, provenance);
+  program->is_text = true;
   Parser parser = {.scan = scan, .context = context, .program = program, .data = data};
   know_modules(&parser);
   Names input_names = {0}, output_names = {0};

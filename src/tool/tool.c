@@ -88,6 +88,7 @@ static int finish_job(Job *job, bool completed, FILE *err, ToolCosts *costs) {
   }
   costs->memory = job->context.arena.total + job->context.strings.capacity * sizeof(Str);
   costs->written = job->report.written;
+  costs->error = completed ? ERROR_NONE : job->context.error;
   for (int i = 0; i < MAX_FILES; i++) file_unmap(&job->files[i]);
   file_unmap(&job->original_file);
   file_unmap(&job->sidecar_file);

@@ -31,6 +31,7 @@ int j2o_tool_main(int argc, char **argv, FILE *out, FILE *err, const Interruptio
 typedef struct ToolCosts {
   size_t memory;    /* bytes, at most */
   uint64_t written; /* bytes of output */
+  ErrorKind error;  /* how it failed */
 } ToolCosts;
 int tool_run(int argc, char **argv, FILE *out, FILE *err, const Interruption *interruption, ToolCosts *costs);
 

@@ -221,10 +221,9 @@ static int run_command(const Folder *folder, const char *const *words, Limits li
   uint64_t took = nanoseconds() - start;
   fclose(out);
   fclose(errors);
-  /* What JAX cannot have traced is refused by what its lowering relies on. */
-  bool may_rely = strcmp(words[0], "convert") == 0;
-  bool broken = code < EXIT_OK || code > EXIT_TROUBLE || (!may_rely && strstr(message, "broken invariant"));
+  bool broken = code < EXIT_OK || code > EXIT_TROUBLE;
   if (broken || strstr(message, "Try j2o")) found(words, "a broken promise", message);
+  if (costs.error == ERROR_INTERNAL) found(words, "an error of our own, not a refusal", message);
   check_text(words, *text, *size, colored);
   check_text(words, message, length, false);
   check_costs(words, limits, &costs, took);

@@ -20,11 +20,15 @@ if os.environ.get("JAX2ONNX_REPLAY", "1") != "0":
 
     replay_every_export()
 
+if os.environ.get("CONVERT_ONLY") or os.environ.get("COUNT_PRIMITIVES"):
+    from convert_only import convert_only  # noqa: F401
+
 if os.environ.get("COUNT_PRIMITIVES"):
     from primitive_counter import count_primitives  # noqa: F401
 
 
 def pytest_addoption(parser):
+    parser.addoption("--no-browser", action="store_true", help="leave out what a browser is needed for")
     parser.addoption("--shard", metavar="K/N", help="run every Nth case, beginning with the Kth: 1/8 to 8/8 are all")
 
 
@@ -36,9 +40,11 @@ def pytest_collection_modifyitems(config, items):
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory):
+def browser(request, tmp_path_factory):
     from browser import Browser, find_browser
 
+    if request.config.getoption("--no-browser"):
+        pytest.skip("--no-browser")
     program = find_browser()
     if not program:
         pytest.skip("no Chromium or Chrome in PATH")

@@ -202,7 +202,7 @@ Value *part_array(Lowering *l, Value *part, Type type) {
 }
 
 Value *join_parts(Lowering *l, Parts parts, Type type) {
-  require(l->context, type.rank);
+  rely_on(l, type.rank);
   Type part = part_type(type);
   int64_t axis = part.rank;
   Value *re = unsqueeze_at(l, part_array(l, parts.re, part), &axis, 1);
@@ -232,7 +232,7 @@ Param *edit_param(Lowering *l, Equation *equation, const char *name) {
 }
 
 Param *edit_field(Lowering *l, Param *record, const char *name) {
-  require(l->context, record->kind == PARAM_RECORD);
+  rely_on(l, record->kind == PARAM_RECORD);
   record->list.items = arena_copy(&l->context->arena, record->list.items, record->list.count * sizeof(Param));
   for (size_t i = 0; i < record->list.count; i++) {
     if (record->list.items[i].name && strcmp(record->list.items[i].name, name) == 0) return &record->list.items[i];
@@ -242,7 +242,7 @@ Param *edit_field(Lowering *l, Param *record, const char *name) {
 }
 
 void append_item(Lowering *l, Param *list, Param item) {
-  require(l->context, list->kind == PARAM_LIST);
+  rely_on(l, list->kind == PARAM_LIST);
   Param *items = arena_new_array(&l->context->arena, list->list.count + 1, Param);
   copy_bytes(items, list->list.items, list->list.count * sizeof *items);
   items[list->list.count++] = item;
@@ -268,7 +268,7 @@ Var *real_operand(Lowering *l, Value *value) {
 
 void lower_as_real(Lowering *l, Here here, Equation *equation) {
   const Plugin *plugin = real_plugin(l, equation->primitive);
-  require(l->context, plugin);
+  rely_on(l, plugin);
   const Equation *outer_equation = l->equation;
   const Plugin *outer_plugin = l->plugin;
   const LowerFrame *outer_calls = l->calls;

@@ -18,7 +18,7 @@ enum { TURNED_BYTES = 1 << 16 /* constants up to here are turned at export */ };
 static Value *with_turned(Lowering *l, Value *pairs) {
   int64_t axis = (int64_t)pairs->type.rank - 1;
   Dim dims[MAX_RANK];
-  require(l->context, pairs->type.rank < MAX_RANK);
+  rely_on(l, pairs->type.rank < MAX_RANK);
   copy_bytes(dims, pairs->type.dims, pairs->type.rank * sizeof *dims);
   dims[axis + 1] = dim_of(2);
   Type type = type_make(l->context, pairs->type.dtype, dims, pairs->type.rank + 1);
@@ -50,10 +50,10 @@ static void lower_dot_general(Lowering *l) {
   Equation *equation = real_equation(l);
   equation->inputs[1] = real_operand(l, with_turned(l, right));
   Param *numbers = edit_param(l, equation, "dimension_numbers");
-  require(l->context, numbers->kind == PARAM_LIST && numbers->list.count == 2);
+  rely_on(l, numbers->kind == PARAM_LIST && numbers->list.count == 2);
   numbers->list.items = arena_copy(&l->context->arena, numbers->list.items, 2 * sizeof(Param));
   Param *contract = &numbers->list.items[0];
-  require(l->context, contract->kind == PARAM_LIST && contract->list.count == 2);
+  rely_on(l, contract->kind == PARAM_LIST && contract->list.count == 2);
   contract->list.items = arena_copy(&l->context->arena, contract->list.items, 2 * sizeof(Param));
   append_int(l, &contract->list.items[0], (int64_t)input_type(l, 0).rank - 1);
   append_int(l, &contract->list.items[1], (int64_t)right->type.rank - 1);

@@ -86,7 +86,7 @@ static const Tensor *fill_pair(Lowering *l, const Param *given, DType dtype) {
     bool pair = dtype_kind(tensor->dtype) == KIND_COMPLEX;
     DType part = tensor->dtype == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : pair ? DTYPE_FLOAT64 : tensor->dtype;
     size_t size = dtype_bytes(part, 1);
-    require(l->context, tensor->size == size * (pair ? 2 : 1));
+    rely_on(l, tensor->size == size * (pair ? 2 : 1));
     parts[0] = number_decode(part, tensor->data);
     if (pair) parts[1] = number_decode(part, (const char *)tensor->data + size);
   }

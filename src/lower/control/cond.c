@@ -36,9 +36,9 @@ static void lower_platform_index(Lowering *l) {
 
 static void lower_branch(Lowering *l, const Switch *choice, size_t branch, Value **results) {
   const Param *param = &choice->branches->list.items[branch];
-  require(l->context, param->kind == PARAM_JAXPR);
-  require(l->context, param->jaxpr->output_count == l->equation->output_count);
-  require(l->context, param->jaxpr->input_count + 1 == l->equation->input_count);
+  rely_on(l, param->kind == PARAM_JAXPR);
+  rely_on(l, param->jaxpr->output_count == l->equation->output_count);
+  rely_on(l, param->jaxpr->input_count + 1 == l->equation->input_count);
   lower_call(l, HERE, param->jaxpr, choice->operands, results);
 }
 
@@ -94,7 +94,7 @@ static Value *without_clamp(Value *index, size_t count) {
 static void lower_cond(Lowering *l) {
   const Equation *equation = l->equation;
   Switch choice = {.branches = param_get(l->context, equation, "branches"), .index = input(l, 0)};
-  require(l->context, choice.branches->kind == PARAM_LIST && choice.branches->list.count > 0);
+  rely_on(l, choice.branches->kind == PARAM_LIST && choice.branches->list.count > 0);
   if (equation->output_count == 0) return;
   size_t first = 0, count = choice.branches->list.count;
   int64_t known;

@@ -39,8 +39,8 @@ static void read_counts(Lowering *l, ScanLoop *loop) {
     loop->const_count = (uint32_t)param_int(l->context, equation, "num_consts");
     loop->carry_count = (uint32_t)param_int(l->context, equation, "num_carry");
   }
-  require(l->context, (uint64_t)loop->const_count + loop->carry_count <= equation->input_count);
-  require(l->context, loop->carry_count <= equation->output_count);
+  rely_on(l, (uint64_t)loop->const_count + loop->carry_count <= equation->input_count);
+  rely_on(l, loop->carry_count <= equation->output_count);
   loop->x_count = equation->input_count - loop->const_count - loop->carry_count;
   loop->y_count = equation->output_count - loop->carry_count;
 }
@@ -50,8 +50,8 @@ static ScanLoop read_scan(Lowering *l) {
   ScanLoop loop = {.body = param_jaxpr(l->context, equation, "jaxpr"),
                    .reverse = param_bool_or(equation, "reverse", false)};
   read_counts(l, &loop);
-  require(l->context, loop.body->input_count == equation->input_count);
-  require(l->context, loop.body->output_count == equation->output_count);
+  rely_on(l, loop.body->input_count == equation->input_count);
+  rely_on(l, loop.body->output_count == equation->output_count);
   const Param *length = param_get(l->context, equation, "length");
   loop.length = length->kind == PARAM_DIM ? length->dim : dim_of(param_int(l->context, equation, "length"));
   loop.arguments = arena_new_array(&l->context->arena, equation->input_count, Value *);

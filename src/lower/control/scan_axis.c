@@ -8,7 +8,7 @@ bool scan_can_run(const Lowering *l, Dim steps) {
 }
 
 ScanAxis scan_axis(Lowering *l, Type type, int64_t axis, bool backwards) {
-  require(l->context, axis >= 0 && axis < (int64_t)type.rank);
+  rely_on(l, axis >= 0 && axis < (int64_t)type.rank);
   bool elements = true, any = !target_quirk(l, QUIRK_SCAN_CRASHES_ON_NOTHING);
   for (uint32_t i = 0; i < type.rank; i++) elements = elements && ((int64_t)i == axis || is_positive(type.dims[i]));
   return (ScanAxis){.type = type,
@@ -22,7 +22,7 @@ ScanAxis scan_axis(Lowering *l, Type type, int64_t axis, bool backwards) {
 static Type padded_type(Lowering *l, const ScanAxis *scan) {
   if (!scan->padded) return scan->type;
   Dim dims[MAX_RANK];
-  require(l->context, scan->type.rank <= MAX_RANK);
+  rely_on(l, scan->type.rank <= MAX_RANK);
   copy_bytes(dims, scan->type.dims, scan->type.rank * sizeof *dims);
   dims[scan->axis] = dim_add(l->context, dims[scan->axis], dim_of(1));
   return type_make(l->context, scan->type.dtype, dims, scan->type.rank);

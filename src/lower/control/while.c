@@ -21,10 +21,10 @@ static WhileLoop read_while(Lowering *l) {
                     .body_const_count = (uint32_t)param_int(l->context, equation, "body_nconsts"),
                     .carry_count = equation->output_count};
   uint64_t const_count = (uint64_t)loop.condition_const_count + loop.body_const_count;
-  require(l->context, const_count + loop.carry_count == equation->input_count);
-  require(l->context, loop.condition->input_count == loop.condition_const_count + loop.carry_count);
-  require(l->context, loop.body->input_count == loop.body_const_count + loop.carry_count);
-  require(l->context, loop.condition->output_count == 1 && loop.body->output_count == loop.carry_count);
+  rely_on(l, const_count + loop.carry_count == equation->input_count);
+  rely_on(l, loop.condition->input_count == loop.condition_const_count + loop.carry_count);
+  rely_on(l, loop.body->input_count == loop.body_const_count + loop.carry_count);
+  rely_on(l, loop.condition->output_count == 1 && loop.body->output_count == loop.carry_count);
   loop.condition_arguments = arena_new_array(&l->context->arena, loop.condition->input_count, Value *);
   loop.body_arguments = arena_new_array(&l->context->arena, loop.body->input_count, Value *);
   uint32_t next = 0;

@@ -17,7 +17,7 @@ static Value *cut_known(Lowering *l, const Access *access, Value *value) {
   Dim dims[MAX_RANK], starts[MAX_RANK], limits[MAX_RANK];
   int64_t axes[MAX_RANK];
   size_t count = 0;
-  require(l->context, value->type.rank == access->operand.rank);
+  rely_on(l, value->type.rank == access->operand.rank);
   for (uint32_t d = 0; d < access->operand.rank; d++) {
     dims[d] = value->type.dims[d];
     if (is_whole(access, d) || access->batch_of[d] >= 0 || access_column_of(access, d) >= 0) continue;
@@ -192,7 +192,7 @@ Value *window_replace(Lowering *l, const Access *access, Value *operand, Value *
 
 static void read_starts(Lowering *l, Access *access, size_t first) {
   uint32_t rank = access->operand.rank;
-  require(l->context, l->equation->input_count == first + rank);
+  rely_on(l, l->equation->input_count == first + rank);
   Value **starts = arena_new_array(&l->context->arena, rank, Value *);
   for (uint32_t d = 0; d < rank; d++) starts[d] = input(l, first + d);
   access_scalars(l, access, starts, rank);

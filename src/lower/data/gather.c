@@ -24,15 +24,15 @@ static BoundsMode gather_mode(Lowering *l) {
 
 static void read_access(Lowering *l, Access *access) {
   Type operand = input_type(l, 0), indices = input_type(l, 1);
-  require(l->context, indices.rank > 0);
+  rely_on(l, indices.rank > 0);
   access_init(l, access, operand, gather_mode(l), indices.dims, indices.rank - 1);
   size_t count, batching, collapsed, mapped;
   const Dim *sizes = param_dims(l->context, param_get(l->context, l->equation, "slice_sizes"), &count);
-  require(l->context, count == operand.rank);
+  rely_on(l, count == operand.rank);
   const int64_t *dropped = dimension_list(l, "collapsed_slice_dims", &collapsed);
   const int64_t *of_operand = dimension_list(l, "operand_batching_dims", &batching);
   const int64_t *of_indices = dimension_list(l, "start_indices_batching_dims", &count);
-  require(l->context, count == batching);
+  rely_on(l, count == batching);
   for (uint32_t d = 0; d < operand.rank; d++) {
     access->size[d] = sizes[d];
     access->dropped[d] = list_holds(dropped, collapsed, d) || list_holds(of_operand, batching, d);

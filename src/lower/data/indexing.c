@@ -189,7 +189,7 @@ Value *nonnegative_starts(Lowering *l, const Access *access, const IndexColumn *
 }
 
 void access_init(Lowering *l, Access *access, Type operand, BoundsMode mode, const Dim *batch, uint32_t batch_rank) {
-  require(l->context, operand.rank <= MAX_RANK && batch_rank <= MAX_RANK);
+  rely_on(l, operand.rank <= MAX_RANK && batch_rank <= MAX_RANK);
   *access = (Access){.operand = operand, .mode = mode, .batch = batch, .batch_rank = batch_rank};
   for (uint32_t d = 0; d < operand.rank; d++) access->batch_of[d] = -1;
 }
@@ -213,12 +213,12 @@ static Value *index_piece(Lowering *l, const Access *access, Value *indices, siz
 }
 
 void access_columns(Lowering *l, Access *access, Value *indices, const int64_t *map, size_t count) {
-  require(l->context, indices->type.rank == access->batch_rank + 1);
+  rely_on(l, indices->type.rank == access->batch_rank + 1);
   access->tuples = indices;
   const Tensor *tensor = known_numbers(indices);
   for (size_t i = 0; i < count; i++) {
     if (i && map[i] < map[i - 1]) access->tuples = NULL;
-    require(l->context, map[i] >= 0 && map[i] < (int64_t)access->operand.rank);
+    rely_on(l, map[i] >= 0 && map[i] < (int64_t)access->operand.rank);
     size_t step = tensor ? dtype_bytes(tensor->dtype, 1) : 0;
     if (tensor && tensor->size == count * step) { /* a single tuple known at export */
       int64_t number = number_decode_int(tensor->dtype, (const char *)tensor->data + i * step);

@@ -3,12 +3,12 @@
 
 static Padding read_padding(Lowering *l, Type type) {
   const Param *config = param_get(l->context, l->equation, "padding_config");
-  require(l->context, config->kind == PARAM_LIST && config->list.count == type.rank && type.rank <= MAX_RANK);
+  rely_on(l, config->kind == PARAM_LIST && config->list.count == type.rank && type.rank <= MAX_RANK);
   Padding padding = {.rank = type.rank};
   for (uint32_t i = 0; i < type.rank; i++) {
     size_t count;
     const Dim *triple = param_dims(l->context, &config->list.items[i], &count);
-    require(l->context, count == 3);
+    rely_on(l, count == 3);
     padding.low[i] = triple[0];
     padding.high[i] = triple[1];
     if (!dim_is_constant(triple[2])) unsupported(l, "the padding between elements must be a constant");

@@ -51,18 +51,18 @@ static BoundsMode scatter_mode(Lowering *l) {
 static void read_scatter(Lowering *l, Scatter *s) {
   Type operand = input_type(l, 0), indices = input_type(l, 1), updates = input_type(l, 2);
   Access *access = &s->access;
-  require(l->context, indices.rank > 0);
+  rely_on(l, indices.rank > 0);
   access_init(l, access, operand, scatter_mode(l), indices.dims, indices.rank - 1);
   size_t inserted_count, batching, count, mapped;
   const int64_t *inserted = dimension_list(l, "inserted_window_dims", &inserted_count);
   const int64_t *of_operand = dimension_list(l, "operand_batching_dims", &batching);
   const int64_t *of_indices = dimension_list(l, "scatter_indices_batching_dims", &count);
-  require(l->context, count == batching);
+  rely_on(l, count == batching);
   s->windows = dimension_list(l, "update_window_dims", &s->window_count);
   size_t window = 0;
   for (uint32_t d = 0; d < operand.rank; d++) {
     access->dropped[d] = list_holds(inserted, inserted_count, d) || list_holds(of_operand, batching, d);
-    require(l->context, access->dropped[d] || window < s->window_count);
+    rely_on(l, access->dropped[d] || window < s->window_count);
     access->size[d] = access->dropped[d] ? dim_of(1) : updates.dims[s->windows[window++]];
   }
   for (size_t i = 0; i < batching; i++) {

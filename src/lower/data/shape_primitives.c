@@ -57,7 +57,7 @@ static void lower_broadcast_in_dim(Lowering *l) {
     return;
   }
   Value *value = input(l, 0);
-  require(l->context, count == value->type.rank && type.rank <= MAX_RANK);
+  rely_on(l, count == value->type.rank && type.rank <= MAX_RANK);
   bool grows = false;
   for (uint32_t axis = 0, from = 0; axis < type.rank; axis++) {
     bool kept = from < count && axis_of[from] == (int64_t)axis;
@@ -81,7 +81,7 @@ static void lower_reshape(Lowering *l) {
   if (order && order->kind == PARAM_LIST) {
     size_t count;
     const int64_t *permutation = param_list_ints(l->context, order, &count);
-    require(l->context, count == value->type.rank);
+    rely_on(l, count == value->type.rank);
     value = transpose_by(l, value, permutation);
   }
   bind(l, 0, reshape_to(l, value, type.dims, type.rank));
@@ -90,7 +90,7 @@ static void lower_reshape(Lowering *l) {
 static void lower_transpose(Lowering *l) {
   size_t count;
   const int64_t *permutation = param_ints(l->context, l->equation, "permutation", &count);
-  require(l->context, count == input_type(l, 0).rank);
+  rely_on(l, count == input_type(l, 0).rank);
   bind(l, 0, transpose_by(l, input(l, 0), permutation));
 }
 
@@ -123,7 +123,7 @@ static Value *counted(Lowering *l, Type type, uint32_t axis) {
 static void lower_iota(Lowering *l) {
   Type type = output_type(l, 0);
   int64_t axis = param_int(l->context, l->equation, "dimension"), count;
-  require(l->context, axis >= 0 && axis < (int64_t)type.rank);
+  rely_on(l, axis >= 0 && axis < (int64_t)type.rank);
   /* Leading axes come with Expand; only those behind the counted one must be there. */
   uint32_t rank = type.rank - (uint32_t)axis;
   Dim *dims = arena_new_array(&l->context->arena, rank, Dim);
@@ -163,7 +163,7 @@ static void lower_slice(Lowering *l) {
   const Param *strides = param_find(l->equation, "strides");
   const int64_t *steps = NULL;
   if (strides && strides->kind == PARAM_LIST) steps = param_list_ints(l->context, strides, &step_count);
-  require(l->context, start_count == rank && limit_count == rank && (!steps || step_count == rank) && rank <= MAX_RANK);
+  rely_on(l, start_count == rank && limit_count == rank && (!steps || step_count == rank) && rank <= MAX_RANK);
   Dim from[MAX_RANK], to[MAX_RANK];
   int64_t by[MAX_RANK], axes[MAX_RANK];
   size_t count = 0;
@@ -184,7 +184,7 @@ static void lower_rev(Lowering *l) {
   const int64_t *axes = param_ints(l->context, l->equation, "dimensions", &count);
   Dim from[MAX_RANK], to[MAX_RANK];
   int64_t by[MAX_RANK];
-  require(l->context, count <= MAX_RANK);
+  rely_on(l, count <= MAX_RANK);
   for (size_t i = 0; i < count; i++) {
     from[i] = dim_of(-1);
     to[i] = dim_of(INT64_MIN);
@@ -202,7 +202,7 @@ static void lower_split(Lowering *l) {
   }
   size_t size_count;
   const Dim *sizes = param_dims(l->context, param_get(l->context, l->equation, "sizes"), &size_count);
-  require(l->context, size_count == count);
+  rely_on(l, size_count == count);
   Type *types = arena_new_array(&l->context->arena, count, Type);
   for (uint32_t i = 0; i < count; i++) types[i] = output_type(l, i);
   Node *node = EMIT_NODE(l, OP_Split, types, count, value, shape_value(l, sizes, count));
@@ -250,7 +250,7 @@ static void lower_tile(Lowering *l) {
   Value *value = input(l, 0);
   size_t count;
   const Dim *repeats = param_dims(l->context, param_get(l->context, l->equation, "reps"), &count);
-  require(l->context, count == value->type.rank);
+  rely_on(l, count == value->type.rank);
   bool changes = false;
   for (size_t i = 0; i < count; i++) changes = changes || !dim_is(repeats[i], 1);
   if (changes) value = EMIT_AROUND(l, OP_Tile, output_type(l, 0), value, shape_value(l, repeats, count));
@@ -265,7 +265,7 @@ static void lower_dim_as_value(Lowering *l) {
 
 static void lower_dimension_size(Lowering *l) {
   int64_t axis = param_int(l->context, l->equation, "dimension");
-  require(l->context, axis >= 0 && axis < (int64_t)input_type(l, 0).rank);
+  rely_on(l, axis >= 0 && axis < (int64_t)input_type(l, 0).rank);
   bind(l, 0, dimension_scalar(l, input_type(l, 0).dims[axis], output_type(l, 0).dtype));
 }
 

@@ -97,7 +97,7 @@ static void lower_sort(Lowering *l) {
   int64_t keys = param_int_or(l->equation, "num_keys", 1);
   uint32_t count = l->equation->output_count;
   Type type = input_type(l, 0);
-  require(l->context, keys >= 1 && keys <= (int64_t)count && axis >= 0 && axis < (int64_t)type.rank);
+  rely_on(l, keys >= 1 && keys <= (int64_t)count && axis >= 0 && axis < (int64_t)type.rank);
   if (nothing_to_sort(type, axis)) {
     for (uint32_t i = 0; i < count; i++) bind(l, i, input(l, i));
     return;
@@ -122,7 +122,7 @@ static void first_of(Lowering *l, int64_t axis, bool largest) {
   Type type = output_type(l, 0);
   Value *operand = input(l, 0);
   if (axis < 0) axis += type.rank;
-  require(l->context, axis >= 0 && axis < (int64_t)type.rank);
+  rely_on(l, axis >= 0 && axis < (int64_t)type.rank);
   Value *key = sort_key(l, operand);
   Node *node = order(l, key, type, axis, largest);
   bind(l, 0, key == operand ? node->outputs[0] : pick(l, operand, node->outputs[1], axis));

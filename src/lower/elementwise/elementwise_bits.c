@@ -272,7 +272,7 @@ static Value *round_fraction(Lowering *l, Value *x, FloatLayout layout, int64_t 
 static void lower_reduce_precision(Lowering *l) {
   int64_t exponent_bits = param_int(l->context, l->equation, "exponent_bits");
   int64_t fraction_bits = param_int(l->context, l->equation, "mantissa_bits");
-  require(l->context, exponent_bits >= 1 && fraction_bits >= 0);
+  rely_on(l, exponent_bits >= 1 && fraction_bits >= 0);
   Value *x = input(l, 0);
   FloatLayout layout = layout_of(l, x->type.dtype);
   bool same_range = exponent_bits >= 11 || (1 << (exponent_bits - 1)) - 1 >= layout.bias;

@@ -102,7 +102,7 @@ static Value *matrix_product(Lowering *l, Value *value, const double *matrix, in
 static Value *as_pairs(Lowering *l, Value *value, int64_t length) {
   Dim dims[MAX_RANK];
   uint32_t rank = value->type.rank;
-  require(l->context, rank < MAX_RANK);
+  rely_on(l, rank < MAX_RANK);
   copy_bytes(dims, value->type.dims, rank * sizeof *dims);
   dims[rank - 1] = dim_of(length);
   dims[rank] = dim_of(2);
@@ -369,7 +369,7 @@ static void lower_fft(Lowering *l) {
   const Dim *lengths = param_dims(l->context, param_get(l->context, l->equation, "fft_lengths"), &count);
   Value *value = input(l, 0);
   int64_t rank = (int64_t)value->type.rank - (kind == OF_REAL ? 0 : 1);
-  require(l->context, (int64_t)count <= rank);
+  rely_on(l, (int64_t)count <= rank);
   for (size_t i = 0; i < count; i++) {
     if (!dim_is_constant(lengths[i])) {
       unsupported(l, "the length of the transform must be constant, but is %s", dim_text(l->context, lengths[i]));

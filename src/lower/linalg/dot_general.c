@@ -19,17 +19,17 @@ typedef struct Dot {
 
 static void mark_used(Lowering *l, bool *used, uint32_t rank, const int64_t *axes, size_t count) {
   for (size_t i = 0; i < count; i++) {
-    require(l->context, axes[i] >= 0 && axes[i] < (int64_t)rank && !used[axes[i]]);
+    rely_on(l, axes[i] >= 0 && axes[i] < (int64_t)rank && !used[axes[i]]);
     used[axes[i]] = true;
   }
 }
 
 static void read_axes(Lowering *l, Axes *axes, uint32_t rank, const Param *contract, const Param *batch) {
   const int64_t *list = param_list_ints(l->context, contract, &axes->contract_count);
-  require(l->context, rank <= MAX_RANK && axes->contract_count <= rank);
+  rely_on(l, rank <= MAX_RANK && axes->contract_count <= rank);
   copy_bytes(axes->contract, list, axes->contract_count * sizeof *list);
   list = param_list_ints(l->context, batch, &axes->batch_count);
-  require(l->context, axes->batch_count + axes->contract_count <= rank);
+  rely_on(l, axes->batch_count + axes->contract_count <= rank);
   copy_bytes(axes->batch, list, axes->batch_count * sizeof *list);
   bool used[MAX_RANK] = {false};
   mark_used(l, used, rank, axes->contract, axes->contract_count);
@@ -40,7 +40,7 @@ static void read_axes(Lowering *l, Axes *axes, uint32_t rank, const Param *contr
 }
 
 static const Param *pair_item(Lowering *l, const Param *pair, size_t index) {
-  require(l->context, pair->kind == PARAM_LIST && pair->list.count == 2);
+  rely_on(l, pair->kind == PARAM_LIST && pair->list.count == 2);
   return &pair->list.items[index];
 }
 
@@ -200,7 +200,7 @@ static Dot swapped_dot(Lowering *l, const Dot *dot, int64_t *order) {
   Dot swapped = {.left = dot->right, .right = dot->left, .lhs = dot->rhs, .rhs = dot->lhs, .dtype = dot->dtype};
   uint32_t rank = dot->type.rank, batch = (uint32_t)dot->left.batch_count, left = dot->left_rank;
   Dim dims[MAX_RANK];
-  require(l->context, rank <= MAX_RANK && batch + left <= rank);
+  rely_on(l, rank <= MAX_RANK && batch + left <= rank);
   for (uint32_t i = 0; i < rank; i++) {
     uint32_t to = i < batch ? i : i < batch + left ? i + rank - batch - left : i - left;
     dims[to] = dot->type.dims[i];
@@ -223,7 +223,7 @@ static Value *cheapest_product(Lowering *l, const Dot *dot) {
 
 static Value *add_ones(Lowering *l, Value *value, size_t at, size_t count) {
   int64_t axes[MAX_RANK];
-  require(l->context, count <= MAX_RANK);
+  rely_on(l, count <= MAX_RANK);
   for (size_t i = 0; i < count; i++) axes[i] = (int64_t)(at + i);
   return unsqueeze_at(l, value, axes, count);
 }
@@ -269,8 +269,8 @@ static void lower_dot_general(Lowering *l) {
   Dot dot = {.lhs = input(l, 0), .rhs = input(l, 1), .type = output_type(l, 0)};
   read_axes(l, &dot.left, dot.lhs->type.rank, pair_item(l, contract, 0), pair_item(l, batch, 0));
   read_axes(l, &dot.right, dot.rhs->type.rank, pair_item(l, contract, 1), pair_item(l, batch, 1));
-  require(l->context, dot.left.contract_count == dot.right.contract_count);
-  require(l->context, dot.left.batch_count == dot.right.batch_count);
+  rely_on(l, dot.left.contract_count == dot.right.contract_count);
+  rely_on(l, dot.left.batch_count == dot.right.batch_count);
   dot.dtype = dot_dtype(l, dot.lhs->type.dtype, dot.rhs->type.dtype, dot.type.dtype);
   dot.left_rank = (uint32_t)dot.left.free_count;
   if (dot.left.contract_count) {

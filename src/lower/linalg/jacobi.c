@@ -187,8 +187,8 @@ Subset read_subset(Lowering *l, Dim size) {
   if (!subset || subset->kind == PARAM_NONE) return (Subset){.whole = true};
   size_t count;
   const int64_t *bounds = param_list_ints(l->context, subset, &count);
-  require(l->context, count == 2 && bounds[0] >= 0 && bounds[0] <= bounds[1]);
-  require(l->context, !dim_is_constant(size) || bounds[1] <= size.constant);
+  rely_on(l, count == 2 && bounds[0] >= 0 && bounds[0] <= bounds[1]);
+  rely_on(l, !dim_is_constant(size) || bounds[1] <= size.constant);
   return (Subset){bounds[0] == 0 && dim_is(size, bounds[1]), bounds[0], bounds[1]};
 }
 

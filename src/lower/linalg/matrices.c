@@ -6,7 +6,7 @@
 #include "onnx/facts/schema.h"
 
 Value *matrix_input(Lowering *l, size_t index) {
-  require(l->context, input_type(l, index).rank <= MAX_RANK);
+  rely_on(l, input_type(l, index).rank <= MAX_RANK);
   return wide_input(l, index);
 }
 
@@ -15,7 +15,7 @@ void bind_as(Lowering *l, size_t index, Value *value) {
 }
 
 static uint32_t axis_number(Lowering *l, Type type, int64_t axis) {
-  require(l->context, axis < 0 && axis >= -(int64_t)type.rank);
+  rely_on(l, axis < 0 && axis >= -(int64_t)type.rank);
   return (uint32_t)(axis + type.rank);
 }
 

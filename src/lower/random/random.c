@@ -146,7 +146,7 @@ static void hash_counts(Lowering *l, Value *key, const Dim *shape, uint32_t rank
   Dim dims[MAX_RANK];
   int64_t axes[MAX_RANK];
   uint32_t outer = key->type.rank;
-  require(l->context, (uint64_t)outer + rank < MAX_RANK);
+  rely_on(l, (uint64_t)outer + rank < MAX_RANK);
   for (uint32_t i = 0; i < outer; i++) dims[i] = key->type.dims[i];
   for (uint32_t i = 0; i < rank; i++) {
     dims[outer + i] = shape[i];

@@ -147,7 +147,7 @@ static void threefry_bits(Lowering *l, const Generator *generator) {
   }
   Dim half[MAX_RANK] = {dim_of(1)}, pairs[MAX_RANK], even[MAX_RANK];
   uint32_t rank = type.rank ? type.rank : 1, axis = paired_axis(l, type);
-  require(l->context, rank < MAX_RANK);
+  rely_on(l, rank < MAX_RANK);
   for (uint32_t i = 0; i < type.rank; i++) half[i] = type.dims[i];
   half[axis] = divided_up(l, half[axis], 2);
   hash_up(l, generator, half, rank, y);
@@ -171,7 +171,7 @@ void lower_rng_bit_generator(Lowering *l) {
   require_bitwise(l);
   Generator generator = read_state(l);
   const Param *algorithm = param_get(l->context, l->equation, "algorithm");
-  require(l->context, algorithm->kind == PARAM_ENUM || algorithm->kind == PARAM_INT);
+  rely_on(l, algorithm->kind == PARAM_ENUM || algorithm->kind == PARAM_INT);
   if (algorithm->integer == ALGORITHM_THREEFRY) threefry_bits(l, &generator);
   else if (algorithm->integer == ALGORITHM_PHILOX || algorithm->integer == ALGORITHM_DEFAULT)
     philox_bits(l, &generator);

@@ -31,7 +31,7 @@ static const Tensor *identity(Lowering *l, Op op, DType dtype) {
 static Value *moved(Lowering *l, Value *value, int64_t axis, int64_t distance, const Tensor *fill) {
   int64_t pads[2 * MAX_RANK] = {0};
   uint32_t rank = value->type.rank;
-  require(l->context, rank <= MAX_RANK);
+  rely_on(l, rank <= MAX_RANK);
   pads[axis] = distance;
   pads[rank + axis] = -distance;
   return EMIT(l, OP_Pad, value->type, value, constant_ints(l, pads, 2 * (size_t)rank), constant(l, fill));
@@ -94,7 +94,7 @@ static void lower_cumulative(Lowering *l) {
   bool reverse = param_bool_or(l->equation, "reverse", false);
   Value *value = input(l, 0);
   DType dtype = value->type.dtype;
-  require(l->context, axis >= 0 && axis < (int64_t)value->type.rank);
+  rely_on(l, axis >= 0 && axis < (int64_t)value->type.rank);
   Dim size = value->type.dims[axis];
   if (is_empty(value->type) || dim_is(size, 1)) {
     bind(l, 0, value);

@@ -18,7 +18,7 @@ static Value *folded_axis_first(Lowering *l, Value *value, const Fold *fold, Typ
   Dim dims[MAX_RANK];
   uint32_t rank = 0;
   bool folded[MAX_RANK] = {false};
-  require(l->context, kept.rank + 1 <= MAX_RANK);
+  rely_on(l, kept.rank + 1 <= MAX_RANK);
   for (size_t i = 0; i < fold->axis_count; i++) {
     folded[fold->axes[i]] = true;
     order[rank++] = fold->axes[i];
@@ -61,12 +61,12 @@ static void fold_by_loop(Lowering *l, const Fold *fold, Value *const *inputs) {
 
 static Fold read_fold(Lowering *l) {
   Fold fold = {.body = param_jaxpr(l->context, l->equation, "jaxpr"), .count = l->equation->output_count};
-  require(l->context, l->equation->input_count == 2 * fold.count && fold.count > 0);
+  rely_on(l, l->equation->input_count == 2 * fold.count && fold.count > 0);
   fold.axes = param_ints(l->context, l->equation, "dimensions", &fold.axis_count);
   fold.size = dim_of(1);
   Type type = input_type(l, 0);
   for (size_t i = 0; i < fold.axis_count; i++) {
-    require(l->context, fold.axes[i] >= 0 && fold.axes[i] < (int64_t)type.rank);
+    rely_on(l, fold.axes[i] >= 0 && fold.axes[i] < (int64_t)type.rank);
     fold.size = dim_multiply(l->context, fold.size, type.dims[fold.axes[i]]);
   }
   return fold;

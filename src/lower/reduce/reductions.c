@@ -15,9 +15,9 @@ static Type reduced_type(Lowering *l, Type type, const int64_t *axes, size_t cou
   bool dropped[MAX_RANK] = {false};
   Dim dims[MAX_RANK];
   uint32_t rank = 0;
-  require(l->context, type.rank <= MAX_RANK);
+  rely_on(l, type.rank <= MAX_RANK);
   for (size_t i = 0; i < count; i++) {
-    require(l->context, axes[i] >= 0 && axes[i] < (int64_t)type.rank);
+    rely_on(l, axes[i] >= 0 && axes[i] < (int64_t)type.rank);
     dropped[axes[i]] = true;
   }
   for (uint32_t i = 0; i < type.rank; i++) {
@@ -218,7 +218,7 @@ static Value *reduce_bits(Lowering *l, Op op, Value *value, const int64_t *axes,
   DType dtype = value->type.dtype;
   unsigned bits = dtype_bits(dtype);
   int64_t last = value->type.rank;
-  require(l->context, value->type.rank < MAX_RANK && bits >= 8 && bits <= 64);
+  rely_on(l, value->type.rank < MAX_RANK && bits >= 8 && bits <= 64);
   Dim dims[MAX_RANK];
   copy_bytes(dims, value->type.dims, value->type.rank * sizeof *dims);
   dims[last] = dim_of(bits);

@@ -22,7 +22,7 @@ static const int64_t *layout(Lowering *l, const char *field) {
   if (!spec) fail(l->context, ERROR_UNSUPPORTED, "%s: dimension_numbers has no %s", l->equation->primitive, field);
   size_t count;
   const int64_t *axes = param_list_ints(l->context, spec, &count);
-  require(l->context, count == input_type(l, 0).rank);
+  rely_on(l, count == input_type(l, 0).rank);
   return axes;
 }
 
@@ -40,7 +40,7 @@ static void read_axes(Lowering *l, Convolution *c, const int64_t *out_spec) {
     axis->stride = strides[i];
     axis->dilation = dilations[i];
     axis->base_dilation = base_dilations[i];
-    require(l->context, axis->stride >= 1 && axis->dilation >= 1 && axis->base_dilation >= 1);
+    rely_on(l, axis->stride >= 1 && axis->dilation >= 1 && axis->base_dilation >= 1);
   }
 }
 
@@ -49,7 +49,7 @@ static void merge_batch_groups(Lowering *l, Convolution *c, int64_t groups) {
   Type type = c->operand->type;
   Dim split[MAX_RANK], merged[MAX_RANK];
   int64_t permutation[MAX_RANK] = {1, 0};
-  require(l->context, type.rank < MAX_RANK);
+  rely_on(l, type.rank < MAX_RANK);
   split[0] = dim_of(groups);
   split[1] = merged[0] = c->batch;
   for (uint32_t i = 1; i < type.rank; i++) {
@@ -143,7 +143,7 @@ static Value *transposed_kernel(Lowering *l, const Convolution *c) {
   Type type = c->kernel->type;
   Dim split[MAX_RANK], merged[MAX_RANK], starts[MAX_RANK], limits[MAX_RANK];
   int64_t permutation[MAX_RANK] = {0, 2, 1}, axes[MAX_RANK], steps[MAX_RANK];
-  require(l->context, type.rank < MAX_RANK);
+  rely_on(l, type.rank < MAX_RANK);
   int64_t depth = type.dims[1].constant, share = type.dims[0].constant / c->groups;
   split[0] = dim_of(c->groups);
   split[1] = merged[1] = dim_of(share);

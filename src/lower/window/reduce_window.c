@@ -19,7 +19,7 @@ WindowAxis *read_windows(Lowering *l, Type type, Type result) {
     axes[i].stride = strides[i];
     axes[i].dilation = dilates ? dilations[i] : 1;
     axes[i].base_dilation = dilates ? base_dilations[i] : 1;
-    require(l->context, windows[i] >= 1 && strides[i] >= 1 && axes[i].dilation >= 1 && axes[i].base_dilation >= 1);
+    rely_on(l, windows[i] >= 1 && strides[i] >= 1 && axes[i].dilation >= 1 && axes[i].base_dilation >= 1);
   }
   return axes;
 }

@@ -7,17 +7,17 @@
 const int64_t *read_window_ints(Lowering *l, const char *name, size_t count) {
   size_t found;
   const int64_t *values = param_ints(l->context, l->equation, name, &found);
-  require(l->context, found == count);
+  rely_on(l, found == count);
   return values;
 }
 
 void read_window_padding(Lowering *l, WindowAxis *axes, size_t count) {
   const Param *padding = param_get(l->context, l->equation, "padding");
-  require(l->context, padding->kind == PARAM_LIST && padding->list.count == count);
+  rely_on(l, padding->kind == PARAM_LIST && padding->list.count == count);
   for (size_t i = 0; i < count; i++) {
     size_t sides;
     const Dim *pair = param_dims(l->context, &padding->list.items[i], &sides);
-    require(l->context, sides == 2);
+    rely_on(l, sides == 2);
     axes[i].low = pair[0];
     axes[i].high = pair[1];
   }
@@ -197,7 +197,7 @@ static Value *window_positions(Lowering *l, const WindowAxis *window) {
 
 Value *view_windows(Lowering *l, Value *value, int64_t axis, const WindowAxis *window) {
   uint32_t rank = value->type.rank;
-  require(l->context, rank < MAX_RANK);
+  rely_on(l, rank < MAX_RANK);
   Dim dims[MAX_RANK];
   for (uint32_t i = 0; i < rank; i++) dims[i < axis ? i : i + 1] = value->type.dims[i];
   dims[axis] = window->window;

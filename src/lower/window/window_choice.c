@@ -37,7 +37,7 @@ static Value *windows_in_rows(Lowering *l, Value *operand, const Windows *w, int
     dims[i] = w->axes[i].count;
     bool windowed = !dim_is(w->axes[i].window, 1) || w->axes[i].stride != 1;
     if (windowed) {
-      require(l->context, w->rank + views + 1 < MAX_RANK);
+      rely_on(l, w->rank + views + 1 < MAX_RANK);
       view = view_windows(l, view, i + views, &w->axes[i]);
       permutation[first_window + views] = i + views;
       views++;
