@@ -29,22 +29,36 @@ static long failures, cases;
 
 /* ---- models: everything in one is the same number ---- */
 
-enum { LARGE = 1000, SMALL = 3, NUMBERS = 8, THRESHOLD = 1000 };
+enum { LARGE = 1000, SMALL = 3, NUMBERS = 8, THRESHOLD = 1000, SHARD = 4000, MOST_DATA_FILES = 2 };
 static float numbers[NUMBERS][LARGE];
+
+/* Where the weights go: into the model, the large ones beside it, all of them beside it in a file each, or nowhere:
+ * they are somebody else's, and the model says where. */
+typedef enum Weights { INSIDE, BESIDE, SHARDS, BY_REFERENCE } Weights;
 
 typedef struct Export {
   Context context;
   int number;
+  Weights weights;
   WriteOptions options;
 } Export;
 
-static Value *weights(Graph *graph, int number, int64_t count, const char *name) {
+/* Holds the numbers of every model, one after the other. */
+static const char referred[] = "weights.bin";
+
+static Value *weights(Graph *graph, const Export *job, int64_t count, const char *name) {
   Context *context = graph->model->context;
+  int number = job->number;
   Tensor *tensor = arena_new(&context->arena, Tensor);
   *tensor = (Tensor){.dtype = DTYPE_FLOAT32, .rank = 1, .dims = arena_copy(&context->arena, &count, sizeof count)};
   tensor->data = numbers[number];
   tensor->size = (size_t)count * sizeof(float);
   tensor->name = str_intern(context, name);
+  if (job->weights == BY_REFERENCE) {
+    StoredAt *stored = arena_new(&context->arena, StoredAt);
+    *stored = (StoredAt){str_intern(context, referred), (uint64_t)number * sizeof *numbers, tensor->data};
+    tensor->stored = stored;
+  }
   return graph_initializer(graph, tensor);
 }
 
@@ -59,16 +73,18 @@ static void export_model(void *argument) {
   for (int i = 0; i < 2; i++) {
     Type type = type_constant(context, DTYPE_FLOAT32, &counts[i], 1);
     Value *inputs[] = {graph_input(model->graph, type, str_intern(context, i ? "b" : "a")),
-                       weights(model->graph, job->number, counts[i], i ? "small" : "large")};
+                       weights(model->graph, job, counts[i], i ? "small" : "large")};
     graph_output(model->graph, graph_node(model->graph, NULL, OP_Mul, inputs, 2, &type, 1, NULL)->outputs[0]);
   }
   model_name(model);
   model_write_file(model, &job->options, path);
 }
 
-static bool run_export(int number, bool two_files, bool skip_sync) {
-  Export job = {.number = number};
-  job.options = (WriteOptions){.external_threshold = two_files ? THRESHOLD : 0, .output.skip_sync = skip_sync};
+static bool run_export(int number, Weights weights, bool skip_sync) {
+  static const size_t thresholds[] = {[BESIDE] = THRESHOLD, [SHARDS] = 1, [BY_REFERENCE] = THRESHOLD};
+  Export job = {.number = number, .weights = weights};
+  job.options = (WriteOptions){.external_threshold = thresholds[weights], .output.skip_sync = skip_sync};
+  if (weights == SHARDS) job.options.largest_data_file = SHARD;
   context_init(&job.context);
   bool done = context_protect(&job.context, export_model, &job);
   context_release(&job.context);
@@ -80,25 +96,35 @@ static bool run_export(int number, bool two_files, bool skip_sync) {
 typedef struct Found {
   Context context;
   MappedFile file;
-  int number;     /* of the model that is whole; -1: there is none, -2: what is there is broken */
-  char data[512]; /* the name of its second file, or empty */
+  int number;                      /* of the model that is whole; -1: there is none, -2: what is there is broken */
+  char data[MOST_DATA_FILES][512]; /* the names of its other files */
+  int data_count;
 } Found;
 
 static bool holds(const void *values, size_t size, int number) {
   return size > 0 && size <= sizeof numbers[number] && memcmp(values, numbers[number], size) == 0;
 }
 
-static bool data_are_whole(Found *found, const StoredTensor *stored, int number) {
+static bool is_data_of(const Found *found, const char *name) {
+  int at = 0;
+  while (at < found->data_count && strcmp(found->data[at], name) != 0) at++;
+  return at < found->data_count;
+}
+
+static bool data_are_whole(Found *found, const StoredTensor *stored, size_t size, int number) {
   char name[1024];
   struct stat status;
-  snprintf(found->data, sizeof found->data, "%s", stored->location);
+  if (!is_data_of(found, stored->location)) {
+    if (found->data_count == MOST_DATA_FILES) return false;
+    snprintf(found->data[found->data_count++], sizeof *found->data, "%s", stored->location);
+  }
   snprintf(name, sizeof name, "%s/%s", folder, stored->location);
   FILE *file = fopen(name, "rb");
   static float values[LARGE];
   /* onnx.load takes no file that has a second name. */
-  bool whole = file && fstat(fileno(file), &status) == 0 && status.st_nlink == 1 && stored->length == sizeof values &&
-               fseek(file, (long)stored->offset, SEEK_SET) == 0 &&
-               fread(values, 1, sizeof values, file) == sizeof values && holds(values, sizeof values, number);
+  bool whole = file && fstat(fileno(file), &status) == 0 && status.st_nlink == 1 && stored->length == size &&
+               size <= sizeof values && fseek(file, (long)stored->offset, SEEK_SET) == 0 &&
+               fread(values, 1, size, file) == size && holds(values, size, number);
   if (file) fclose(file);
   return whole;
 }
@@ -113,7 +139,7 @@ static void look(void *argument) {
   for (size_t i = 0; whole && i < model->graph->initializers.count; i++) {
     const Tensor *tensor = model->graph->initializers.items[i]->tensor;
     const StoredTensor *stored = tensor_stored(model, tensor);
-    if (stored) whole = data_are_whole(found, stored, number);
+    if (stored) whole = data_are_whole(found, stored, tensor->size, number);
     else whole = holds(tensor->data, tensor->size, number);
   }
   if (whole) found->number = number;
@@ -141,6 +167,25 @@ static bool unrelated_is_there(void) {
   return length == strlen(unrelated) && memcmp(text, unrelated, length) == 0;
 }
 
+static void write_referred(void) {
+  char name[1024];
+  snprintf(name, sizeof name, "%s/%s", folder, referred);
+  FILE *file = fopen(name, "wb");
+  fwrite(numbers, 1, sizeof numbers, file);
+  fclose(file);
+}
+
+static bool referred_is_there(void) {
+  char name[1024];
+  static float values[NUMBERS][LARGE];
+  snprintf(name, sizeof name, "%s/%s", folder, referred);
+  FILE *file = fopen(name, "rb");
+  bool whole = file && fread(values, 1, sizeof values, file) == sizeof values && fgetc(file) == EOF &&
+               memcmp(values, numbers, sizeof values) == 0;
+  if (file) fclose(file);
+  return whole;
+}
+
 static bool is_any_of(const char *name, const char *const *names) {
   while (*names && strcmp(*names, name) != 0) names++;
   return *names != NULL;
@@ -152,8 +197,8 @@ static int count_left_overs(const Found *found, bool print) {
   DIR *entries = opendir(folder);
   for (const struct dirent *entry; entries && (entry = readdir(entries));) {
     const char *name = entry->d_name;
-    static const char *const expected[] = {".", "..", "m.onnx", "real.onnx", NULL};
-    if (is_any_of(name, expected) || strcmp(name, found->data) == 0) continue;
+    static const char *const expected[] = {".", "..", "m.onnx", "real.onnx", referred, NULL};
+    if (is_any_of(name, expected) || is_data_of(found, name)) continue;
     if (!strcmp(name, "m.onnx.data") && unrelated_is_there()) continue;
     if (print) fprintf(stderr, "  left over: %s\n", name);
     count++;
@@ -174,35 +219,56 @@ static void empty_folder(void) {
 
 /* ---- the cases ---- */
 
-typedef enum Before { NOTHING, ONE_FILE, TWO_FILES, TWO_FILES_AGAIN, UNRELATED_DATA, PRIVATE, LINK } Before;
+typedef enum Before {
+  NOTHING,
+  ONE_FILE,
+  TWO_FILES,
+  TWO_FILES_AGAIN,
+  UNRELATED_DATA,
+  PRIVATE,
+  LINK,
+  SHARDED,
+  REFERRING
+} Before;
 typedef struct Scenario {
   const char *name;
   Before before;
   int number; /* of the new model; the old one is 2 */
-  bool two_files, skip_sync;
+  Weights weights;
+  bool skip_sync;
 } Scenario;
 
 enum { OLDEST = 1, OLD = 2, NEW = 3, NEXT = 4 };
 
 static const Scenario scenarios[] = {
-    {"one file where none was", NOTHING, NEW, false, false},
-    {"two files where none were", NOTHING, NEW, true, false},
-    {"one file over one", ONE_FILE, NEW, false, false},
-    {"two files over one", ONE_FILE, NEW, true, false},
-    {"one file over two", TWO_FILES, NEW, false, false},
-    {"two files over two", TWO_FILES, NEW, true, false},
-    {"two files over two with names of their own", TWO_FILES_AGAIN, NEW, true, false},
-    {"one file over two with names of their own", TWO_FILES_AGAIN, NEW, false, false},
-    {"two files with the same weights again", TWO_FILES, OLD, true, false},
-    {"two files beside somebody else's", UNRELATED_DATA, NEW, true, false},
-    {"two files over a private one", PRIVATE, NEW, true, false},
-    {"two files through a link", LINK, NEW, true, false},
-    {"one file over one, not synced", ONE_FILE, NEW, false, true},
-    {"two files over two, not synced", TWO_FILES, NEW, true, true},
+    {"one file where none was", NOTHING, NEW, INSIDE, false},
+    {"two files where none were", NOTHING, NEW, BESIDE, false},
+    {"one file over one", ONE_FILE, NEW, INSIDE, false},
+    {"two files over one", ONE_FILE, NEW, BESIDE, false},
+    {"one file over two", TWO_FILES, NEW, INSIDE, false},
+    {"two files over two", TWO_FILES, NEW, BESIDE, false},
+    {"two files over two with names of their own", TWO_FILES_AGAIN, NEW, BESIDE, false},
+    {"one file over two with names of their own", TWO_FILES_AGAIN, NEW, INSIDE, false},
+    {"two files with the same weights again", TWO_FILES, OLD, BESIDE, false},
+    {"two files beside somebody else's", UNRELATED_DATA, NEW, BESIDE, false},
+    {"two files over a private one", PRIVATE, NEW, BESIDE, false},
+    {"two files through a link", LINK, NEW, BESIDE, false},
+    {"one file over one, not synced", ONE_FILE, NEW, INSIDE, true},
+    {"two files over two, not synced", TWO_FILES, NEW, BESIDE, true},
+    {"shards where nothing was", NOTHING, NEW, SHARDS, false},
+    {"shards over shards", SHARDED, NEW, SHARDS, false},
+    {"shards over two files", TWO_FILES, NEW, SHARDS, false},
+    {"one file over shards", SHARDED, NEW, INSIDE, false},
+    {"shards with the same weights again", SHARDED, OLD, SHARDS, false},
+    {"by reference over two files", TWO_FILES, NEW, BY_REFERENCE, false},
+    {"two files over a model by reference", REFERRING, NEW, BESIDE, false},
 };
 
 static void prepare(Before before) {
+  static const Weights weights[REFERRING + 1] = {
+      [TWO_FILES] = BESIDE, [TWO_FILES_AGAIN] = BESIDE, [SHARDED] = SHARDS, [REFERRING] = BY_REFERENCE};
   empty_folder();
+  write_referred();
   if (before == UNRELATED_DATA) {
     char name[1024];
     snprintf(name, sizeof name, "%s.data", path);
@@ -211,8 +277,8 @@ static void prepare(Before before) {
     fclose(file);
   }
   bool done = before != LINK || symlink("real.onnx", path) == 0;
-  if (before == TWO_FILES_AGAIN) done = run_export(OLDEST, true, true);
-  if (before != NOTHING) done = done && run_export(OLD, before == TWO_FILES || before == TWO_FILES_AGAIN, true);
+  if (before == TWO_FILES_AGAIN) done = run_export(OLDEST, BESIDE, true);
+  if (before != NOTHING) done = done && run_export(OLD, weights[before], true);
   if (before == PRIVATE) done = done && chmod(path, 0600) == 0;
   if (!done) {
     fprintf(stderr, "the folder cannot be prepared\n");
@@ -231,7 +297,7 @@ typedef enum Ending { ENDED_WELL, ENDED_WITH_ERROR, KILLED, BROKEN } Ending;
 
 static Ending export_struck(const Scenario *scenario, int mode, long number) {
   arm(mode, number);
-  bool done = run_export(scenario->number, scenario->two_files, scenario->skip_sync);
+  bool done = run_export(scenario->number, scenario->weights, scenario->skip_sync);
   disarm();
   return done ? ENDED_WELL : ENDED_WITH_ERROR;
 }
@@ -268,6 +334,10 @@ static void check(const Scenario *scenario, int mode, long number, Ending ending
   if (scenario->before == UNRELATED_DATA && !unrelated_is_there()) {
     complain(scenario, mode, number, "somebody else's file is gone", found.number);
   }
+  if (is_new && scenario->weights == SHARDS && found.data_count != MOST_DATA_FILES) {
+    complain(scenario, mode, number, "the shards are not two files", found.number);
+  }
+  if (!referred_is_there()) complain(scenario, mode, number, "what the model may refer to is gone", found.number);
   if (scenario->before == PRIVATE && stat(path, &status) == 0 && (status.st_mode & 0777) != 0600) {
     complain(scenario, mode, number, "the mode has changed", found.number);
   }
@@ -284,7 +354,7 @@ static void check(const Scenario *scenario, int mode, long number, Ending ending
 
 /* The next export finds everything in order, and leaves it so. */
 static void check_next(const Scenario *scenario, int mode, long number) {
-  if (!run_export(NEXT, scenario->two_files, true)) complain(scenario, mode, number, "the next export failed", -2);
+  if (!run_export(NEXT, scenario->weights, true)) complain(scenario, mode, number, "the next export failed", -2);
   Found found = find_model();
   if (found.number != NEXT) complain(scenario, mode, number, "the next export's model is not there", found.number);
   if (count_left_overs(&found, failures < 20)) {
@@ -318,7 +388,7 @@ static const char *const may_be_short[] = {"writev", "write", NULL};
 static void run_scenario(const Scenario *scenario) {
   prepare(scenario->before);
   arm(MODE_FAIL, 0);
-  run_export(scenario->number, scenario->two_files, scenario->skip_sync);
+  run_export(scenario->number, scenario->weights, scenario->skip_sync);
   long calls = disarm();
   for (long number = 1; number <= calls; number++) {
     const char *name = name_of(number);

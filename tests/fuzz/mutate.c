@@ -201,14 +201,30 @@ static void change_number(Random *random, Bytes *model, const Spots *spots, cons
   replace(model, spots, spot->parent, spot->data, spot->end, value, size);
 }
 
+/* The field with nothing in it: what costs most for its bytes. */
+static Bytes emptied(const Bytes *model, const Spot *spot) {
+  uint8_t head[20];
+  size_t at = spot->start;
+  uint64_t key;
+  read_varint(model, &at, spot->end, &key);
+  size_t size = put_varint(head, key);
+  head[size++] = 0;
+  return joined(head, size, NULL, 0, NULL, 0);
+}
+
 /* The field again and again: what one costs little, thousands may cost much. */
 static void repeat(Random *random, Bytes *model, const Spots *spots, const Spot *spot) {
-  size_t size = spot->end - spot->start, most = (LARGEST_MUTANT - 1024) / (size ? size : 1);
-  size_t count = random_below(random, 4) ? 1 + random_below(random, 3) : 1 + random_below(random, most ? most : 1);
-  if (model->size + count * size > LARGEST_MUTANT) return;
+  bool is_empty = spot->kind == 2 && random_below(random, 4) == 0;
+  Bytes unit =
+      is_empty ? emptied(model, spot) : joined(model->data + spot->start, spot->end - spot->start, NULL, 0, NULL, 0);
+  size_t size = unit.size, most = (LARGEST_MUTANT - 1024) / (size ? size : 1);
+  bool is_few = !is_empty && random_below(random, 4);
+  size_t count = is_few ? 1 + random_below(random, 3) : 1 + random_below(random, most ? most : 1);
+  if (model->size + count * size > LARGEST_MUTANT) count = 0;
   Bytes copies = {malloc(count * size + 1), count * size};
   if (!copies.data) abort();
-  for (size_t i = 0; i < count; i++) memcpy(copies.data + i * size, model->data + spot->start, size);
+  for (size_t i = 0; i < count; i++) memcpy(copies.data + i * size, unit.data, size);
+  free(unit.data);
   replace(model, spots, spot->parent, spot->end, spot->end, copies.data, copies.size);
   free(copies.data);
 }
