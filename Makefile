@@ -8,7 +8,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 C_SOURCES := $(shell git ls-files 'src/*.c' 'src/*.h' 'tests/*.c' 'tests/*.h' 'include/*.h' 2>/dev/null)
 
-.PHONY: help demo test test-c test-text test-python test-programs test-forms forms test-full test-modules test-matrix test-matrix-short bench format lint sanitize graft-tools test-graft graft-sample fuzz fuzz-short fuzz-programs fuzz-programs-checker fuzz-programs-readers build release goldens sample coverage coverage-count accessibility wheels test-documents compile-elsewhere clean
+.PHONY: help demo test test-c test-text test-python test-programs test-forms forms test-full test-modules test-matrix test-matrix-short bench format lint races sanitize graft-tools test-graft graft-sample fuzz fuzz-short fuzz-programs fuzz-programs-checker fuzz-programs-readers build release goldens sample coverage coverage-count accessibility wheels test-documents compile-elsewhere clean
 
 help:
 	@echo "make demo          export a small model, check it against JAX; leaves demo/model.onnx and demo/report.html"
@@ -19,6 +19,7 @@ help:
 	@echo "make test-matrix   the whole suite on the oldest and the newest supported Python and JAX"
 	@echo "make bench         conversion time as a ratio of tracing time, memory, first export"
 	@echo "make sanitize      the Python suite with the extension under AddressSanitizer and UBSan"
+	@echo "make races         8 threads and 4 processes, 200 (COUNT=) exports each, to one path"
 	@echo "make fuzz          ten minutes (SECONDS=) of fuzzing every command that reads a file"
 	@echo "make fuzz-programs COUNT=10000   random JAX programs: exported, checked line by line, run against JAX"
 	@echo "make forms         2000 (COUNT=) programs of every family of forms; what is not fused is listed"
@@ -98,6 +99,10 @@ test-matrix-short: $(VENV)/ready
 
 bench: release
 	@$(PY) bench/run.py
+
+# Threads and processes that export to one path: 8 × 200 and 4 × 200, with one file and with two.
+races: build
+	@JAX2ONNX_EXPORTS_AT_ONCE=$(or $(COUNT),200) $(PY) -m pytest -n 0 tests/python/test_output.py -k export_to_one_path
 
 sanitize: $(VENV)/ready
 	@tools/test_c.sh $(PY) build/sanitized

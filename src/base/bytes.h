@@ -27,7 +27,7 @@ static inline int compare_bytes(const void *a, const void *b, size_t size) { ret
 static inline bool same_bytes(const void *a, const void *b, size_t size) { return compare_bytes(a, b, size) == 0; }
 
 /* NULL when it is not among them. */
-static inline const char *find_letter(const char *text, char letter, size_t length) {
+static inline const char *find_letter(const void *text, char letter, size_t length) {
   return length ? memchr(text, letter, length) : NULL;
 }
 

@@ -136,15 +136,21 @@ LineCounts line_counts(const Answer *answer, const IndexLine *line) {
   return counts;
 }
 
+/* What was asked for may hold anything that can be typed. */
+static void add_asked(Report *report, const char *words, const char *asked) {
+  report_add(report, words);
+  report_text(report, asked, strlen(asked));
+}
+
 void report_nothing(Report *report, const Job *job, const Question *question) {
-  report_add(report, "no node");
-  if (job->op) builder_format(&report->line, " is a %s", job->op);
-  if (job->name) builder_format(&report->line, "%s is called %s", job->op ? " that" : "", job->name);
   bool before = job->op || job->name;
-  if (question->where) builder_format(&report->line, "%s comes from %s", before ? " and" : "", job->line);
+  report_add(report, "no node");
+  if (job->op) add_asked(report, " is a ", job->op);
+  if (job->name) add_asked(report, job->op ? " that is called " : " is called ", job->name);
+  if (question->where) add_asked(report, before ? " and comes from " : " comes from ", job->line);
   if (question->module) {
-    const char *verb = question->where ? " in" : before ? " and is in" : " is in";
-    builder_format(&report->line, "%s module %s", verb, question->module);
+    const char *words = question->where ? " in module " : before ? " and is in module " : " is in module ";
+    add_asked(report, words, question->module);
   }
   report_add(report, "\n");
 }

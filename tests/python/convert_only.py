@@ -1,7 +1,7 @@
 """Exports without running them, for tools/test_sanitized.sh: on when CONVERT_ONLY is set.
 
-Whether the numbers are right is what the suite itself finds out. Under sanitizers only the converter is of interest, which
-takes a fiftieth of the time: every program is converted, with the passes checked, and nothing is run or compared.
+Whether the numbers are right is what the suite itself finds out. Under sanitizers only the converter is of interest:
+every program is converted, with the passes checked, and nothing is run or compared.
 """
 
 from __future__ import annotations

@@ -145,7 +145,8 @@ def test_sources_travel_with_it(tmp_path):
     assert code == 0 and json.loads(output)["sources"] >= 1
     text = "state = jnp.tanh(state * 0.5 + row)"
     command = [sys.executable, "-c", "from jax2onnx.__main__ import main; main()", "blame", tmp_path / "small.onnx"]
-    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert text in shown.stdout, shown.stderr
     j2o("split", tmp_path / "model.onnx", "-o", tmp_path / "small.onnx")
     assert text.encode() not in (tmp_path / "small.j2o").read_bytes()
