@@ -32,7 +32,9 @@ def primitives(jaxpr: Any, seen: set[int]) -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def count_primitives(request: pytest.FixtureRequest, convert_only: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def count_primitives(
+    request: pytest.FixtureRequest, convert_only: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     convert = export._core.convert
     found: set[str] = set()
     seen: set[int] = set()
