@@ -1,20 +1,27 @@
 """Which module was running: against the truth, which module_truth.py finds by wrapping the methods of modules."""
 
+import json
+import re
+
 import equinox as eqx
 import flax.linen as linen
 import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
+import onnx
 import pytest
 from export_check import all_nodes, metadata
 from flax import nnx
 from jax._src import source_info_util
 from module_forms import FORMS, INPUT
-from module_truth import Comparison, compare_all, libraries
+from module_truth import BASES, Comparison, compare_all, libraries, subclasses
 
 import jax2onnx._door.modules as modules
-from jax2onnx import to_onnx
+from jax2onnx import _core, to_onnx
+from jax2onnx.__main__ import main
+from jax2onnx._commands.command import OK
+from jax2onnx._door.origins import read_origins
 from jax2onnx._door.tracing import _hashable
 
 MODULE, CALLSITE = "pkg.jax2onnx.module", "pkg.jax2onnx.callsite"
@@ -335,6 +342,85 @@ def test_the_callsite_in_a_library_is_that_of_the_layer():
     assert {"BaseConv.call", "Dense.call", "GlobalAveragePooling2D.call"} <= found
 
 
+def linen_bound(module, shape):
+    return module.bind(module.init(jax.random.key(0), np.zeros(shape, np.float32)))
+
+
+def keras_layer(layer, shape):
+    inputs = keras.Input(shape[1:])
+    return keras.Model(inputs, layer(inputs))
+
+
+def nnx_layers(rngs):
+    return nnx.Sequential(
+        nnx.Conv(4, 4, (3, 3), rngs=rngs),
+        nnx.BatchNorm(4, use_running_average=True, rngs=rngs),
+        nnx.GroupNorm(4, num_groups=2, rngs=rngs),
+        nnx.MultiHeadAttention(2, 4, decode=False, rngs=rngs),
+        nnx.LinearGeneral(4, (2, 3), rngs=rngs),
+    )
+
+
+IMAGE, SEQUENCE = (2, 6, 7, 4), (2, 6, 4)
+KERAS_LAYERS = {
+    IMAGE: (
+        lambda: keras.layers.Dense(3, activation="gelu"),
+        lambda: keras.layers.Conv2D(3, 3, padding="same", activation="relu"),
+        lambda: keras.layers.SeparableConv2D(3, 3),
+        lambda: keras.layers.Conv2DTranspose(3, 3),
+        lambda: keras.layers.BatchNormalization(),
+        lambda: keras.layers.LayerNormalization(),
+        lambda: keras.layers.GroupNormalization(2),
+        lambda: keras.layers.AveragePooling2D(2),
+        lambda: keras.layers.UpSampling2D(),
+        lambda: keras.layers.Softmax(),
+    ),
+    SEQUENCE: (
+        lambda: keras.layers.LSTM(3),
+        lambda: keras.layers.Bidirectional(keras.layers.GRU(3)),
+        lambda: keras.layers.TimeDistributed(keras.layers.Dense(3)),
+        lambda: keras.layers.EinsumDense("abc,cd->abd", output_shape=(None, 3)),
+    ),
+}
+LIBRARY_MODELS = {
+    "Flax NNX": [(lambda: nnx_layers(nnx.Rngs(0)), IMAGE)],
+    "Flax Linen": [
+        (
+            lambda: linen_bound(linen.Sequential([linen.Conv(3, (3, 3)), linen.LayerNorm(), linen.Dense(2)]), IMAGE),
+            IMAGE,
+        ),
+        (lambda: linen_bound(linen.RNN(linen.GRUCell(3)), SEQUENCE), SEQUENCE),
+    ],
+    "Equinox": [
+        (lambda: jax.vmap(eqx.nn.MLP(4, 3, 5, 2, key=jax.random.key(0))), (2, 4)),
+        (lambda: jax.vmap(jax.vmap(eqx.nn.LayerNorm(4))), SEQUENCE),
+        (lambda: jax.vmap(eqx.nn.Conv2d(6, 3, 3, key=jax.random.key(0))), IMAGE),
+        (lambda: jax.vmap(eqx.nn.GRUCell(4, 3, key=jax.random.key(0)), in_axes=(0, None)), (2, 4), (3,)),
+    ],
+    "Keras": [
+        (lambda make=make, shape=shape: keras_layer(make(), shape), shape)
+        for shape, kinds in KERAS_LAYERS.items()
+        for make in kinds
+    ],
+}
+
+
+BASE_OF = dict(zip(("Flax NNX", "Equinox", "Flax Linen", "Keras"), BASES, strict=True))
+
+
+@pytest.mark.parametrize("library", LIBRARY_MODELS)
+def test_the_callsite_in_a_library_is_a_method_of_the_module_that_was_running(library):
+    kinds = {kind.__name__: kind for kind in subclasses(BASE_OF[library])}
+    for make, *shapes in LIBRARY_MODELS[library]:
+        model = to_onnx(make(), shapes, stacktrace_metadata="full")
+        classes = dict(line.split("\t") for line in metadata(model)["pkg.jax2onnx.modules"].splitlines())
+        for node in all_nodes(model):
+            said = metadata(node)
+            holder, _, _ = said[CALLSITE].partition(".")
+            names = {base.__name__ for base in kinds[classes[said[MODULE]]].__mro__}
+            assert holder in names, (said[CALLSITE], said[MODULE], classes[said[MODULE]])
+
+
 def test_an_export_leaves_jaxs_context_as_it_was():
     before = source_info_util._source_info_context.context
     to_onnx(Pair(), [(2, 3)])
@@ -347,3 +433,88 @@ def test_the_program_is_the_same_with_and_without():
     jax.clear_caches()
     with modules.Recording(fn).around():
         assert str(jax.make_jaxpr(_hashable(fn))(*inputs)) == plain
+
+
+# Every reader answers for a module as it does for a line
+
+
+def nodes_by_inspect(path, module, *options):
+    return {item["name"] for item in told("inspect", path, "--module", module, *options)["nodes"]}
+
+
+def nodes_by_locate(path, module, *options):
+    found = told("locate", path, "--module", module, *options)["found"]
+    return {item["node"]["name"] for item in found if "node" in item}
+
+
+def nodes_by_diff(path, module, *options):
+    """Against a model that has nothing in common with it: every node was added."""
+    value = onnx.helper.make_tensor_value_info("nothing", onnx.TensorProto.FLOAT, [1])
+    other = onnx.helper.make_tensor_value_info("still_nothing", onnx.TensorProto.FLOAT, [1])
+    node = onnx.helper.make_node("Nothing", ["nothing"], ["still_nothing"], domain="of.no.model")
+    empty = path.with_suffix(".empty.onnx")
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [value], [other])), empty)
+    changes = told("diff", empty, path, "--module", module, *options)["changes"]
+    return {change["b"]["name"] for change in changes if change["kind"] == "added"}
+
+
+def nodes_by_origins(path, module, *options):
+    """What explain, verify and profile work on."""
+    inside = () if "--self" in options else (f"{module}." if module else "",)
+    found = read_origins(path).nodes
+    return {node.name for node in found if node.module == module or (node.module or "").startswith(inside)}
+
+
+def nodes_by_page(path, module, *options):
+    text = _core.tool_output(["j2o", "report", str(path), "-o", "-"])[1].decode()
+    data = json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)[1])
+    named = {(data["texts"][node[2]], data["texts"][node[10]]) for node in data["nodes"] if node[10] >= 0}
+    inside = () if "--self" in options else (f"{module}." if module else "",)
+    return {name for name, of in named if of == module or of.startswith(inside)}
+
+
+def told(*words):
+    code, output, errors = _core.tool_output(["j2o", *map(str, words), "--json"])
+    assert code in (0, 1), errors.decode()
+    return json.loads(output)
+
+
+def equinox_network():
+    return jax.vmap(eqx.nn.MLP(3, 2, 4, 2, key=jax.random.key(0)))
+
+
+NETWORKS = {
+    "Flax NNX": (Transformer, [np.zeros((2, 5), np.int32)]),
+    "Equinox": (equinox_network, [(2, 3)]),
+    "Keras": (keras_network, [(1, 8, 8, 3)]),
+    "no library": (Pair, [(2, 3)]),
+}
+
+
+@pytest.mark.parametrize("level", ["full", "compact"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_all_readers_give_the_same_nodes_for_a_module(name, level, tmp_path):
+    make, inputs = NETWORKS[name]
+    path = tmp_path / "m.onnx"
+    to_onnx(make(), inputs, stacktrace_metadata=level, return_mode="file", output_path=path)
+    classes = metadata(onnx.load(path))["pkg.jax2onnx.modules"].splitlines()
+    found = set()
+    for module in filter(None, (line.partition("\t")[0] for line in classes)):
+        for options in ((), ("--self",)):
+            expected = nodes_by_inspect(path, module, *options)
+            if not expected:
+                continue
+            for reader in (nodes_by_locate, nodes_by_diff, nodes_by_origins, nodes_by_page):
+                assert reader(path, module, *options) == expected, (reader.__name__, module, options)
+            rows = told("blame", path, "--module", module, *options)["lines"]
+            assert sum(row["nodes"] - row["fused_nodes"] for row in rows) == len(expected), (module, options)
+            found |= expected
+    assert len(found) >= 0.5 * len(onnx.load(path).graph.node), "the rest is the model's own"
+
+
+def test_profile_lists_the_nodes_of_a_module_alone(tmp_path, capsys):
+    path = tmp_path / "m.onnx"
+    to_onnx(Transformer(), NETWORKS["Flax NNX"][1], stacktrace_metadata="full", return_mode="file", output_path=path)
+    assert main(["profile", str(path), "--runs", "1", "--module", "blocks.1", "--json"]) == OK
+    modules_timed = {row["module"] for row in json.loads(capsys.readouterr().out)["modules"]}
+    assert modules_timed and all(module.split(".")[:2] == ["blocks", "1"] for module in modules_timed)
