@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import itertools
 import os
 import sys
@@ -152,11 +153,16 @@ def _tracing_frame(frame: types.FrameType | None) -> types.FrameType | None:
 
 
 def _opened_by_user(frame: types.FrameType | None) -> bool:
-    """Whether the code that began a scope is the user's, not a library's."""
-    hidden = (*(folder + os.sep for folder in jax_folders()), contextlib.__file__)
-    while frame is not None and frame.f_code.co_filename.startswith(hidden):
+    """Whether the code that began a scope is the user's, not a library's: ``jnp.einsum`` names its computations too."""
+    hidden = (source_info_util.__file__, contextlib.__file__, _scope_file())
+    while frame is not None and frame.f_code.co_filename in hidden:
         frame = frame.f_back
     return frame is not None and is_users_file(frame.f_code.co_filename)
+
+
+@functools.cache
+def _scope_file() -> str:
+    return inspect.getfile(inspect.unwrap(jax.named_scope))
 
 
 class Recording:

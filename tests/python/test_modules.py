@@ -333,6 +333,16 @@ def test_scopes_of_libraries_are_no_part_of_the_path():
     assert found == {"own", "Dense_0"}
 
 
+class Einsum(nnx.Module):
+    def __call__(self, x):
+        with jax.named_scope("own"):
+            return jnp.einsum("ab,cb->ac", x, jnp.sin(x)) + jax.named_call(jnp.cos, name="called")(x @ x.T)
+
+
+def test_scopes_that_jax_opens_itself_are_no_part_of_the_path():
+    assert paths(to_onnx(Einsum(), [(3, 3)], stacktrace_metadata="full")) == {"own", "own.called"}
+
+
 # The line in models of libraries
 
 
