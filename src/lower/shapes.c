@@ -16,8 +16,7 @@ Value *cast_to(Lowering *l, Value *value, DType dtype) {
 }
 
 Value *narrow_to(Lowering *l, Value *value, DType dtype) {
-  bool is_half = dtype == DTYPE_BFLOAT16 || dtype == DTYPE_FLOAT16;
-  if (!is_half || value->type.dtype != DTYPE_FLOAT32 || value->tensor) return cast_to(l, value, dtype);
+  if (!dtype_is_half(dtype) || value->type.dtype != DTYPE_FLOAT32 || value->tensor) return cast_to(l, value, dtype);
   return EMIT(l, OP_Narrow, type_with(value->type, dtype), value);
 }
 

@@ -46,6 +46,7 @@ size_t dtype_bytes(DType dtype, size_t count); /* size of packed data; caller ha
 DType dtype_from_name(const char *name);       /* either spelling; DTYPE_NONE when unknown */
 
 static inline bool dtype_is_float(DType dtype) { return dtype_kind(dtype) == KIND_FLOAT; }
+static inline bool dtype_is_half(DType dtype) { return dtype == DTYPE_FLOAT16 || dtype == DTYPE_BFLOAT16; }
 static inline bool dtype_is_integer(DType dtype) {
   return dtype_kind(dtype) == KIND_INT || dtype_kind(dtype) == KIND_UINT;
 }

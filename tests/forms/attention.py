@@ -82,7 +82,10 @@ def _by_hand(choices: Choices) -> Form:
 
     args = [array for _, array in inputs] + [array for _, array in keep.inputs]
     specs = [_spec(names, sizes, symbols, str(array.dtype)) for names, array in inputs + keep.inputs]
-    return _form(fn, args, specs if symbols else None, dtype, keep.apart)
+    form = _form(fn, args, specs if symbols else None, dtype, keep.apart)
+    if keep.nothing_kept is not None:
+        form.more_args = [[*args[:-1], keep.nothing_kept]]
+    return form
 
 
 def _projected(
@@ -137,6 +140,7 @@ class Mask:
 
     def __init__(self) -> None:
         self.inputs: list[tuple[str, np.ndarray]] = []
+        self.nothing_kept: np.ndarray | None = None  # the same input, with all scores of a row put out
         self.apart: str | None = None
         self.apply: Callable[[Array, Array], Array] = lambda scores, *given: scores
 
@@ -164,6 +168,8 @@ def _mask(choices: Choices, sizes: dict[str, int], lead: str, dtype: str) -> Mas
             made.inputs = [(lead, count)]
         if math.isinf(fill):
             made.apart = "a row may be masked altogether, which is NaN in JAX"
+        elif dtype == "float32":  # of halves it is not known how much of a score is left, XLA may add in float32
+            made.nothing_kept = np.zeros_like(made.inputs[0][1])
     if how == "product" and math.isinf(fill):
         how = "addition"  # 0 times infinity
     if how == "product" and dtype != "float32" and number == "least":

@@ -59,6 +59,16 @@ static bool fits(DType dtype, Bounds bounds) {
 
 static Bounds unite(Bounds a, Bounds b) { return (Bounds){fmin(a.least, b.least), fmax(a.greatest, b.greatest)}; }
 
+static double rounded(DType dtype, double number) {
+  uint64_t bits = number_encode(dtype, number);
+  return number_decode(dtype, &bits);
+}
+
+/* A half may be rounded, beyond its range to infinity, or stay as it was computed in float32. */
+static Bounds of_half(DType dtype, Bounds bounds) {
+  return unite(bounds, (Bounds){rounded(dtype, bounds.least), rounded(dtype, bounds.greatest)});
+}
+
 static bool of_input(Search *search, const Node *node, size_t index, Bounds *bounds) {
   const Value *value = node_input(node, index);
   return value && find(search, value, bounds);
@@ -100,7 +110,7 @@ static bool of_cast(Search *search, const Node *node, Bounds *bounds) {
   if (dtype_is_float(from) && !dtype_is_float(to)) { /* towards zero */
     *bounds = (Bounds){floor(bounds->least), ceil(bounds->greatest)};
   }
-  return to == DTYPE_FLOAT32 || to == DTYPE_FLOAT64 || dtype_is_integer(to);
+  return dtype_is_half(to) || to == DTYPE_FLOAT32 || to == DTYPE_FLOAT64 || dtype_is_integer(to);
 }
 
 static bool of_add(Search *search, const Node *node, Bounds *bounds) {
@@ -190,6 +200,7 @@ static const BoundsRow rows[] = {
     {OP_Where, of_where},
     {OP_Clip, of_clip},
     {OP_Cast, of_cast},
+    {OP_Narrow, of_cast},
     {OP_Add, of_add},
     {OP_Sub, of_sub},
     {OP_Mul, of_mul},
@@ -211,7 +222,10 @@ static bool find(Search *search, const Value *value, Bounds *bounds) {
   if (node && !node->domain[0] && search->budget-- > 0 && node_input(node, 0)) {
     const BoundsRow *row = rows;
     while (row->op && row->op != node->op) row++;
-    if (row->op && row->find(search, node, bounds) && fits(dtype, *bounds)) return true;
+    if (row->op && row->find(search, node, bounds) && fits(dtype, *bounds)) {
+      if (dtype_is_half(dtype)) *bounds = of_half(dtype, *bounds);
+      return true;
+    }
   }
   return of_dtype(dtype, bounds);
 }

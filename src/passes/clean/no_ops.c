@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/analysis/positions.h"
+#include "passes/layout/permute_axes.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 #include "types/moved.h"
@@ -275,6 +276,13 @@ static bool mends_shape(const Node *node) {
   return node_is(node, OP_Reshape) && node_int_or(node, "allowzero", 0) && !constant_of(node_input(node, 1));
 }
 
+/* A Transpose that moves nothing but axes of size 1. */
+static bool keeps_elements(const Node *node) {
+  AxisOrder order;
+  return node_is(node, OP_Transpose) && transpose_order(node, &order) &&
+         order_keeps_elements(input_type(node, 0), &order);
+}
+
 static void simplify_reshape(Rewriter *rewriter, Node *node) {
   Type to = output_type(node);
   if (mends_shape(node)) return;
@@ -283,8 +291,9 @@ static void simplify_reshape(Rewriter *rewriter, Node *node) {
     return;
   }
   Node *inner = producer(node, 0);
-  if (!inner || !node_has(inner, RENAMES) || !known(input_type(inner, 0)) || !known(to)) return;
-  if (mends_shape(inner)) return;
+  if (!inner || !known(input_type(inner, 0)) || !known(to)) return;
+  if (keeps_elements(inner)) change_axes_at_once(rewriter, node, inner);
+  if (!node_has(inner, RENAMES) || mends_shape(inner)) return;
   if (same_type(input_type(inner, 0), to)) cancel(rewriter, node, inner);
   else reshape_at_once(rewriter, node, inner);
 }

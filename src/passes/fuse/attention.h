@@ -34,6 +34,8 @@ typedef enum MaskUse { MASK_NONE, MASK_CAUSAL, MASK_KEPT, MASK_ADDED, MASK_UNFIT
 
 /* What to make of masks and biases. attention_masks.c */
 MaskUse mask_use(const Scores *scores);
+/* Whatever they hold, numbers can be added that do the same. */
+bool can_add_mask(const Scores *scores);
 /* The mask that Attention gets, made where it must be: boolean, or of float32 to be added; NULL for none. False when
  * none gives the same. */
 bool attention_mask(Match *match, const Scores *scores, MaskUse use, Value **mask);
@@ -41,6 +43,10 @@ void set_attention(Node *node, const Scores *scores, bool causal);
 /* Features and position, the last two axes, in the other order: the transposition that is there is taken back or turned
  * into another one. */
 Value *features_last(Match *match, Value *value);
+
+/* A cast between a half and float32, which is no matter: what is computed in float32 is no less precise. */
+bool is_cast_of_half(const Node *node);
+Value *in_type(Match *match, Value *value, DType dtype);
 
 /* softmax(Q Kᵀ) V over two to four axes. attention_scores.c */
 bool fuse_attention_scores(Match *match);

@@ -6,11 +6,14 @@
 #include <math.h>
 
 #include "base/bytes.h"
+#include "onnx/facts/schema.h"
+#include "passes/analysis/bounds.h"
+#include "passes/analysis/masks.h"
 #include "passes/fuse/attention.h"
 
 typedef enum Part { BATCH, QUERY, HEAD, GROUP, FEATURE, KEY, PART_COUNT } Part;
 
-enum { MOST_AXES = 8, MOST_MERGED = 4, LONGEST = 8 };
+enum { MOST_AXES = 8, MOST_MERGED = 4, LONGEST = 12, DEEPEST = 4 };
 
 /* What each axis of a value stands for: several parts when they are merged, the first the slowest. */
 typedef struct Axes {
@@ -18,6 +21,14 @@ typedef struct Axes {
   uint32_t count[MOST_AXES];
   Part parts[MOST_AXES][MOST_MERGED];
 } Axes;
+
+/* A mask or a bias, and what each of its axes stands for; NO_PART where its size is 1. */
+typedef struct Spread {
+  Value *value;
+  int parts[MOST_AXES];
+} Spread;
+
+enum { NO_PART = -1 };
 
 typedef struct Chain {
   Node *nodes[LONGEST]; /* the last operator first */
@@ -33,10 +44,11 @@ typedef struct Grouped {
   Node *softmax;
   size_t query_side, weights_side;
   Scores scores;
-  Value *mask;  /* as it is applied; scores.mask is what it was spread from */
-  Value *query; /* batch, position, head, features; or head before position; or heads and features in one */
-  bool heads_first;
-  Axes query_axes; /* where the product reads it */
+  Spread mask, bias; /* as they are applied; those of the scores are what they were spread from */
+  Value *query;      /* batch, position, head, features; or heads and features in one; or no batch */
+  bool heads_first;  /* of the query: head before position */
+  bool no_batch;     /* of the result */
+  Axes query_axes;   /* where the product reads it */
 } Grouped;
 
 /* ---- following axes ---- */
@@ -135,16 +147,61 @@ static bool extend(Match *match, Chain *chain, Node *node) {
   return true;
 }
 
+static bool keeps_numbers(const Node *node) { return is_moved(node) || is_cast_of_half(node); }
+
 /* Back through what only moves axes. */
-static bool walk_back(Match *match, Value *value, Chain *chain) {
+static void walk_back(Match *match, Value *value, Chain *chain) {
   *chain = (Chain){.source = value};
-  while (chain->source->producer && is_moved(chain->source->producer)) {
-    if (!extend(match, chain, chain->source->producer)) return true;
+  while (chain->source->producer && keeps_numbers(chain->source->producer)) {
+    if (!extend(match, chain, chain->source->producer)) return;
   }
+}
+
+static bool is_scaled(const Node *node) { return node_is(node, OP_Mul) || node_is(node, OP_Div); }
+
+/* Which input of a sum is a product, moved and scaled? */
+static bool comes_from_product(const Value *value) {
+  double number;
+  const Node *node = value->producer;
+  while (node && (keeps_numbers(node) || is_scaled(node))) {
+    bool swapped = node_is(node, OP_Mul) && uniform_number(node_input(node, 0), &number);
+    node = node_input(node, swapped)->producer;
+  }
+  return node && node_is(node, OP_MatMul);
+}
+
+static bool step_over_scale(const Node *node, Scores *scores, Chain *chain) {
+  double number;
+  bool swapped = node_is(node, OP_Mul) && uniform_number(node_input(node, 0), &number);
+  if (!uniform_number(node_input(node, !swapped), &number)) return false;
+  scores->scale = node_is(node, OP_Div) ? scores->scale / number : scores->scale * number;
+  chain->source = node_input(node, swapped);
   return true;
 }
 
-/* Back from the softmax to the product: through scales and one mask as well. */
+/* Before the bias is added, and what is put in place of a score is scaled with it. */
+static bool step_over_mask(const Node *node, Scores *scores, Chain *chain) {
+  if (scores->mask || scores->bias) return false;
+  for (size_t kept = 1; kept <= 2; kept++) {
+    if (!spread_number(node_input(node, 3 - kept), &scores->fill)) continue;
+    scores->fill *= scores->scale;
+    scores->inverted = kept == 2;
+    scores->mask = node_input(node, 0);
+    chain->source = node_input(node, kept);
+    return true;
+  }
+  return false;
+}
+
+static bool step_over_bias(const Node *node, Scores *scores, Chain *chain) {
+  size_t side = comes_from_product(node_input(node, 0)) ? 0 : 1;
+  if (scores->bias || scores->scale != 1) return false;
+  scores->bias = node_input(node, 1 - side);
+  chain->source = node_input(node, side);
+  return true;
+}
+
+/* Back from the softmax to the product: through scales, one mask and one bias as well. */
 static bool walk_scores(Grouped *grouped) {
   Match *match = grouped->match;
   Chain *chain = &grouped->of_scores;
@@ -152,21 +209,13 @@ static bool walk_scores(Grouped *grouped) {
   *chain = (Chain){.source = node_input(grouped->softmax, 0)};
   *scores = (Scores){.scale = 1};
   for (Node *node; (node = chain->source->producer) && !node_is(node, OP_MatMul);) {
-    double number;
-    bool scaled = node_is(node, OP_Mul) || node_is(node, OP_Div);
-    if (!is_moved(node) && !scaled && !node_is(node, OP_Where)) return false;
     if (!extend(match, chain, node)) return false;
-    if (node_is(node, OP_Where)) {
-      if (scores->mask || !uniform_number(node_input(node, 2), &scores->fill)) return false;
-      scores->mask = grouped->mask = node_input(node, 0);
-      chain->source = node_input(node, 1);
-    } else if (scaled) {
-      bool swapped = node_is(node, OP_Mul) && uniform_number(node_input(node, 0), &number);
-      if (!uniform_number(node_input(node, !swapped), &number)) return false;
-      scores->scale = node_is(node, OP_Div) ? scores->scale / number : scores->scale * number;
-      chain->source = node_input(node, swapped);
-    }
-    if (!is_moved(node) && !type_same_shape(chain->source->type, node->outputs[0]->type)) return false;
+    if (keeps_numbers(node)) continue;
+    bool is_passed = is_scaled(node)           ? step_over_scale(node, scores, chain)
+                     : node_is(node, OP_Where) ? step_over_mask(node, scores, chain)
+                     : node_is(node, OP_Add)   ? step_over_bias(node, scores, chain)
+                                               : false;
+    if (!is_passed || !type_same_shape(chain->source->type, node->outputs[0]->type)) return false;
   }
   grouped->first = match_take(match, chain->source, OP_MatMul);
   return grouped->first && scores->scale > 0 && isfinite(scores->scale);
@@ -187,47 +236,174 @@ static bool find_softmax(Grouped *grouped) {
 
 /* ---- from the queries to the result ---- */
 
-/* The mask over batch, head (of size 1), query and key, as far as it has axes. One that was only spread over heads is
- * taken as it was before. */
-static bool read_mask(Grouped *grouped, const Axes *axes) {
-  Value *mask = grouped->mask;
-  Axes last = AXES(grouped, KEY, -1), query = AXES(grouped, QUERY, -1), batch = AXES(grouped, BATCH, -1);
-  if (!same_axis(axes, axes->rank - 1, &last, 0)) return false;
+/* A mask that was only spread from one over keys, as it was before; or NULL. */
+static Value *mask_of_keys(const Grouped *grouped, Value *value) {
   Dim keys = grouped->sizes[KEY];
-  for (Value *value = mask;;) {
+  for (;;) {
     Type type = value->type;
     bool only_keys = type.rank > 0 && type.rank <= 4 && dim_equal(type.dims[type.rank - 1], keys);
     for (uint32_t i = 0; i + 1 < type.rank; i++) only_keys = only_keys && dim_is(type.dims[i], 1);
-    if (only_keys) {
-      grouped->scores.mask = value;
-      return true;
-    }
+    if (only_keys) return value;
     const Node *node = value->producer;
-    if (!node || (!is_moved(node) && !node_is(node, OP_Expand))) break;
+    if (!node || (!is_moved(node) && !node_is(node, OP_Expand))) return NULL;
     const Attribute *order = node_attribute(node, "perm");
-    if (order && order->integers[order->count - 1] != (int64_t)order->count - 1) break;
+    if (order && order->integers[order->count - 1] != (int64_t)order->count - 1) return NULL;
     Type from = node_input(node, 0)->type;
-    if (from.rank == 0 || !dim_equal(from.dims[from.rank - 1], keys)) break;
+    if (from.rank == 0 || !dim_equal(from.dims[from.rank - 1], keys)) return NULL;
     value = node_input(node, 0);
   }
-  Type type = mask->type;
-  grouped->scores.mask = mask;
-  if (type.rank > 4 || type.rank > axes->rank) return false;
-  for (uint32_t i = 0; i < type.rank; i++) {
-    uint32_t from_end = type.rank - i, at = axes->rank - from_end;
-    if (dim_is(type.dims[i], 1)) continue;
-    const Axes *wanted = from_end == 1 ? &last : from_end == 2 ? &query : from_end == 4 ? &batch : NULL;
-    if (!wanted || !same_axis(axes, at, wanted, 0)) return false;
+}
+
+static bool has_part(const Spread *spread, Part part) {
+  for (uint32_t i = 0; i < spread->value->type.rank; i++) {
+    if (spread->parts[i] == (int)part) return true;
+  }
+  return false;
+}
+
+/* What the axes of an input stand for, by those of what is made of it: counted from the last. */
+static bool spread_from(const Spread *spread, Value *input, Spread *from) {
+  uint32_t rank = spread->value->type.rank, own = input->type.rank;
+  if (own > rank) return false;
+  *from = (Spread){.value = input};
+  for (uint32_t i = 0; i < own; i++)
+    from->parts[i] = dim_is(input->type.dims[i], 1) ? NO_PART : spread->parts[rank - own + i];
+  return true;
+}
+
+/* Back to before it was spread over heads. */
+static void undo_spread(Spread *spread) {
+  for (Node *node; (node = spread->value->producer) && (has_part(spread, HEAD) || has_part(spread, GROUP));) {
+    Spread from = {.value = node_input(node, 0)};
+    if (node_is(node, OP_Transpose)) {
+      const Attribute *order = node_attribute(node, "perm");
+      if (!order) return;
+      for (size_t i = 0; i < order->count; i++) from.parts[order->integers[i]] = spread->parts[i];
+    } else if (!node_is(node, OP_Expand) || !spread_from(spread, node_input(node, 0), &from)) {
+      return;
+    }
+    *spread = from;
+  }
+}
+
+/* Is it over batch, one head, query and key already, as far as it has axes? */
+static bool is_in_place(const Spread *spread) {
+  static const int places[] = {KEY, QUERY, NO_PART, BATCH}; /* from the last */
+  uint32_t rank = spread->value->type.rank;
+  for (uint32_t i = 0; i < rank; i++) {
+    uint32_t from_end = rank - 1 - i;
+    if (from_end > 3 || (spread->parts[i] != NO_PART && spread->parts[i] != places[from_end])) return false;
   }
   return true;
 }
 
-/* Follows the scores from the product to the softmax; the mask is read where it is applied. */
+static bool is_true(const Value *value) {
+  Bounds bounds;
+  return value_bounds(value, &bounds) && bounds.least >= 1;
+}
+
+/* Can it be put over batch, one head, query and key? Conditions that both must hold are put there each by itself. */
+static bool can_place(Spread spread, int depth) {
+  Spread one, other;
+  undo_spread(&spread);
+  Node *node = spread.value->producer;
+  if (!has_part(&spread, HEAD) && !has_part(&spread, GROUP)) return has_part(&spread, KEY);
+  if (depth == DEEPEST || !node || !node_is(node, OP_And)) return false;
+  if (!spread_from(&spread, node_input(node, 0), &one) || !spread_from(&spread, node_input(node, 1), &other))
+    return false;
+  if (is_true(one.value)) return can_place(other, depth + 1);
+  return can_place(one, depth + 1) && (is_true(other.value) || can_place(other, depth + 1));
+}
+
+/* Axes of size 1 are left out, or put in. */
+static Value *with_ones(Match *match, Op op, Value *value, const int64_t *axes, size_t count, Type type) {
+  if (count == 0) return value;
+  Value *list = rewrite_constant_ints(match->rewriter, match->root, axes, count, match->root->origin);
+  return EMIT_BEFORE(match, op, type, value, list)->outputs[0];
+}
+
+/* The value with four axes: those that stand for something in order, 1 between them. */
+static Value *put_in_place(Match *match, const Spread *spread) {
+  static const Part places[] = {BATCH, PART_COUNT, QUERY, KEY};
+  Context *context = match->rewriter->context;
+  Type from = spread->value->type;
+  int64_t left_out[MOST_AXES], put_in[4], order[4];
+  Dim bare[4], ordered[4], dims[4];
+  int parts[4];
+  uint32_t count = 0, out = 0, in = 0, next = 0;
+  bool is_ordered = true;
+  for (uint32_t i = 0; i < from.rank; i++) {
+    if (spread->parts[i] == NO_PART) left_out[out++] = i;
+    else parts[count] = spread->parts[i], bare[count++] = from.dims[i];
+  }
+  for (uint32_t place = 0; place < 4; place++) {
+    uint32_t at = 0;
+    while (at < count && parts[at] != (int)places[place]) at++;
+    dims[place] = at < count ? bare[at] : dim_of(1);
+    if (at == count) put_in[in++] = place;
+    else is_ordered = is_ordered && at == next, ordered[next] = bare[at], order[next++] = at;
+  }
+  Value *value =
+      with_ones(match, OP_Squeeze, spread->value, left_out, out, type_make(context, from.dtype, bare, count));
+  if (!is_ordered) {
+    Node *node = EMIT_BEFORE(match, OP_Transpose, type_make(context, from.dtype, ordered, count), value);
+    node_set_ints(node, "perm", order, count);
+    value = node->outputs[0];
+  }
+  return with_ones(match, OP_Unsqueeze, value, put_in, in, type_make(context, from.dtype, dims, 4));
+}
+
+static Value *place(Match *match, Spread spread) {
+  undo_spread(&spread);
+  if (is_in_place(&spread)) return spread.value;
+  if (!has_part(&spread, HEAD) && !has_part(&spread, GROUP)) return put_in_place(match, &spread);
+  Spread parts[2];
+  Value *placed[2];
+  Dim dims[4];
+  for (size_t i = 0; i < 2; i++) spread_from(&spread, node_input(spread.value->producer, i), &parts[i]);
+  for (size_t i = 0; i < 2; i++) {
+    if (is_true(parts[i].value)) return place(match, parts[1 - i]);
+  }
+  for (size_t i = 0; i < 2; i++) placed[i] = place(match, parts[i]);
+  for (uint32_t i = 0; i < 4; i++) { /* where sizes differ, one is 1 */
+    dims[i] = dim_of(1);
+    for (size_t p = 0; p < 2; p++) {
+      Type type = placed[p]->type;
+      if (i + type.rank >= 4 && !dim_is(type.dims[i + type.rank - 4], 1)) dims[i] = type.dims[i + type.rank - 4];
+    }
+  }
+  Type type = type_make(match->rewriter->context, DTYPE_BOOL, dims, 4);
+  return EMIT_BEFORE(match, OP_And, type, placed[0], placed[1])->outputs[0];
+}
+
+/* What a mask or bias that is applied to scores of these axes stands for. */
+static bool read_spread(const Grouped *grouped, const Axes *axes, Value *value, Spread *spread) {
+  Type type = value->type;
+  Axes last = AXES(grouped, KEY, -1);
+  if (type.rank > axes->rank || !same_axis(axes, axes->rank - 1, &last, 0)) return false;
+  *spread = (Spread){.value = value};
+  Value *keys = mask_of_keys(grouped, value);
+  if (keys) {
+    spread->value = keys;
+    for (uint32_t i = 0; i < keys->type.rank; i++) spread->parts[i] = i + 1 == keys->type.rank ? KEY : NO_PART;
+    return true;
+  }
+  for (uint32_t i = 0; i < type.rank; i++) {
+    uint32_t at = axes->rank - type.rank + i;
+    spread->parts[i] = dim_is(type.dims[i], 1) ? NO_PART : (int)axes->parts[at][0];
+    if (spread->parts[i] != NO_PART && axes->count[at] != 1) return false;
+  }
+  return can_place(*spread, 0);
+}
+
+/* Follows the scores from the product to the softmax; mask and bias are read where they are applied. */
 static bool follow_scores(Grouped *grouped, Axes *axes) {
   for (size_t i = grouped->of_scores.count; i-- > 0;) {
     Chain one = {.nodes = {grouped->of_scores.nodes[i]}, .count = 1};
     if (!follow(grouped, &one, axes)) return false;
-    if (node_is(one.nodes[0], OP_Where) && !read_mask(grouped, axes)) return false;
+    const Scores *scores = &grouped->scores;
+    if (node_is(one.nodes[0], OP_Where) && !read_spread(grouped, axes, scores->mask, &grouped->mask)) return false;
+    if (node_is(one.nodes[0], OP_Add) && !read_spread(grouped, axes, scores->bias, &grouped->bias)) return false;
   }
   int64_t axis = node_int_or(grouped->softmax, "axis", -1);
   if (axis < 0) axis += axes->rank;
@@ -265,14 +441,40 @@ static bool reaches_result(Grouped *grouped) {
   if (!same_axes(&axes, product_axes(grouped, KEY, rows, &axes, rows))) return false;
   axes = product_axes(grouped, FEATURE, rows, &axes, rows);
   if (!follow(grouped, &grouped->of_result, &axes)) return false;
-  if (axes.rank == 3) return same_axes(&axes, AXES(grouped, BATCH, -1, QUERY, -1, HEAD, GROUP, FEATURE, -1));
+  if (axes.rank == 3 && same_axes(&axes, AXES(grouped, BATCH, -1, QUERY, -1, HEAD, GROUP, FEATURE, -1))) return true;
+  grouped->no_batch = same_axes(&axes, AXES(grouped, QUERY, -1, HEAD, GROUP, -1, FEATURE, -1));
+  if (grouped->no_batch) return dim_is(grouped->sizes[BATCH], 1);
   return same_axes(&axes, AXES(grouped, BATCH, -1, QUERY, -1, HEAD, GROUP, -1, FEATURE, -1)) ||
          same_axes(&axes, AXES(grouped, BATCH, -1, QUERY, -1, HEAD, -1, GROUP, -1, FEATURE, -1));
 }
 
-/* Is the value one of the three ways that queries come in, and what becomes of them the result? */
+/* Do queries with these axes get to the product, and what becomes of them to the result? */
+static bool leads_through(Grouped *grouped, const Chain *chain, Axes axes) {
+  uint32_t rows = grouped->query_side == 0 ? 2 : 3;
+  Axes ends = AXES(grouped, BATCH, -1, HEAD, -1, FEATURE, -1);
+  if (!follow(grouped, chain, &axes) || axes.rank != 4 || !is_rows(grouped, &axes, rows)) return false;
+  if (!same_axis(&axes, 0, &ends, 0) || !same_axis(&axes, 1, &ends, 1)) return false;
+  if (!same_axis(&axes, 5 - rows, &ends, 2)) return false;
+  grouped->query_axes = axes;
+  return reaches_result(grouped);
+}
+
+/* Position, head, features, and no batch. */
+static bool is_query_without_batch(Grouped *grouped, Type type, const Chain *chain) {
+  Dim *sizes = grouped->sizes;
+  int64_t heads = sizes[HEAD].constant;
+  if (type.rank != 3 || !dim_is(sizes[BATCH], 1) || !dim_equal(type.dims[2], sizes[FEATURE])) return false;
+  if (!dim_is_constant(type.dims[1]) || type.dims[1].constant % heads || type.dims[1].constant == heads) return false;
+  sizes[GROUP] = dim_of(type.dims[1].constant / heads);
+  sizes[QUERY] = type.dims[0];
+  grouped->heads_first = false;
+  return leads_through(grouped, chain, AXES(grouped, QUERY, -1, HEAD, GROUP, -1, FEATURE, -1));
+}
+
+/* Is the value one of the ways that queries come in, and what becomes of them the result? */
 static bool is_query(Grouped *grouped, Value *value, const Chain *chain) {
   Type type = value->type;
+  if (is_query_without_batch(grouped, type, chain)) return true;
   Dim *sizes = grouped->sizes;
   int64_t heads = sizes[HEAD].constant, features = sizes[FEATURE].constant;
   if (type.rank < 3 || type.rank > 4 || !dim_equal(type.dims[0], sizes[BATCH])) return false;
@@ -287,14 +489,8 @@ static bool is_query(Grouped *grouped, Value *value, const Chain *chain) {
     Axes axes = type.rank == 3 ? AXES(grouped, BATCH, -1, QUERY, -1, HEAD, GROUP, FEATURE, -1)
                 : at == 2      ? AXES(grouped, BATCH, -1, QUERY, -1, HEAD, GROUP, -1, FEATURE, -1)
                                : AXES(grouped, BATCH, -1, HEAD, GROUP, -1, QUERY, -1, FEATURE, -1);
-    uint32_t rows = grouped->query_side == 0 ? 2 : 3;
-    Axes ends = AXES(grouped, BATCH, -1, HEAD, -1, FEATURE, -1);
-    if (!follow(grouped, chain, &axes) || axes.rank != 4 || !is_rows(grouped, &axes, rows)) continue;
-    if (!same_axis(&axes, 0, &ends, 0) || !same_axis(&axes, 1, &ends, 1)) continue;
-    if (!same_axis(&axes, 5 - rows, &ends, 2)) continue;
     grouped->heads_first = type.rank == 4 && at == 1;
-    grouped->query_axes = axes;
-    if (reaches_result(grouped)) return true;
+    if (leads_through(grouped, chain, axes)) return true;
   }
   return false;
 }
@@ -337,16 +533,36 @@ static Value *query_heads_first(const Grouped *grouped, Type type) {
   Value *value = grouped->query;
   if (grouped->heads_first) return value;
   if (value->type.rank == 3) {
+    bool no_batch = dim_equal(value->type.dims[2], type.dims[3]); /* there are several heads */
     const Dim dims[] = {type.dims[0], type.dims[2], type.dims[1], type.dims[3]};
-    const int64_t numbers[] = {0, 0, dims[2].constant, dims[3].constant};
-    value = reshaped(match, value, numbers, type_make(match->rewriter->context, type.dtype, dims, 4));
+    const int64_t numbers[] = {no_batch ? 1 : 0, no_batch ? -1 : 0, dims[2].constant, dims[3].constant};
+    value = reshaped(match, value, numbers, type_make(match->rewriter->context, value->type.dtype, dims, 4));
   }
-  Node *node = EMIT_BEFORE(match, OP_Transpose, type, value);
+  Node *node = EMIT_BEFORE(match, OP_Transpose, type_with(type, value->type.dtype), value);
   set_heads_first(node);
   return node->outputs[0];
 }
 
-static bool emit(Grouped *grouped, Value *mask, bool causal) {
+/* Keys or values as the operator takes them; `turned` where the product reads their features first. */
+static Value *operand(Match *match, Value *value, bool turned) {
+  if (value->producer && is_cast_of_half(value->producer)) {
+    match_take(match, value, value->producer->op);
+    value = node_input(value->producer, 0);
+  }
+  return in_type(match, turned ? features_last(match, value) : value, DTYPE_FLOAT32);
+}
+
+static void emit_result(const Grouped *grouped, Value *value) {
+  Match *match = grouped->match;
+  Type result = match_type(match);
+  int64_t numbers[5] = {0, 0};
+  for (uint32_t i = grouped->no_batch ? 1 : 2; i < result.rank; i++) numbers[i] = result.dims[i].constant;
+  if (grouped->no_batch) numbers[0] = -1;
+  Value *shape = rewrite_constant_ints(match->rewriter, match->root, numbers, result.rank, match->root->origin);
+  EMIT_MATCH(match, OP_Reshape, in_type(match, value, result.dtype), shape);
+}
+
+static void emit(Grouped *grouped, Value *mask, bool causal) {
   Match *match = grouped->match;
   Context *context = match->rewriter->context;
   const Dim *sizes = grouped->sizes;
@@ -354,36 +570,52 @@ static bool emit(Grouped *grouped, Value *mask, bool causal) {
   const Dim dims[] = {sizes[BATCH], heads, sizes[QUERY], sizes[FEATURE]};
   const Dim turned[] = {sizes[BATCH], sizes[QUERY], heads, sizes[FEATURE]};
   Type type = type_make(context, DTYPE_FLOAT32, dims, 4), back = type_make(context, DTYPE_FLOAT32, turned, 4);
-  Value *keys = node_input(grouped->first, 1 - grouped->query_side);
-  Value *values = node_input(grouped->second, 1 - grouped->weights_side);
-  if (grouped->query_side == 0) keys = features_last(match, keys);
-  if (grouped->weights_side == 1) values = features_last(match, values);
-  grouped->scores.query = query_heads_first(grouped, type);
+  Value *keys = operand(match, node_input(grouped->first, 1 - grouped->query_side), grouped->query_side == 0);
+  Value *values = operand(match, node_input(grouped->second, 1 - grouped->weights_side), grouped->weights_side == 1);
+  grouped->scores.query = in_type(match, query_heads_first(grouped, type), DTYPE_FLOAT32);
   Value *inputs[] = {grouped->scores.query, keys, values, mask};
   Node *node = match_node_before(match, OP_Attention, type, inputs, mask ? 4 : 3, REWRITE_EMITTER(match->rewriter));
   set_attention(node, &grouped->scores, causal);
   for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
   Node *last = EMIT_BEFORE(match, OP_Transpose, back, node->outputs[0]);
   set_heads_first(last);
-  Type result = match_type(match);
-  int64_t numbers[5] = {0, 0};
-  for (uint32_t i = 2; i < result.rank; i++) numbers[i] = result.dims[i].constant;
-  Value *shape = rewrite_constant_ints(match->rewriter, match->root, numbers, result.rank, match->root->origin);
-  return EMIT_MATCH(match, OP_Reshape, last->outputs[0], shape);
+  emit_result(grouped, last->outputs[0]);
+}
+
+/* Mask and bias over batch, one head, query and key. Nothing is made before it is known that they fit. */
+static bool place_masks(Grouped *grouped) {
+  Scores *scores = &grouped->scores;
+  Spread *spreads[] = {scores->mask ? &grouped->mask : NULL, scores->bias ? &grouped->bias : NULL};
+  Value **places[] = {&scores->mask, &scores->bias};
+  for (size_t i = 0; i < 2; i++) {
+    if (!spreads[i]) continue;
+    undo_spread(spreads[i]);
+    if (!is_in_place(spreads[i]) && !can_add_mask(scores)) return false;
+  }
+  for (size_t i = 0; i < 2; i++) {
+    if (spreads[i]) *places[i] = place(grouped->match, *spreads[i]);
+  }
+  return true;
 }
 
 bool fuse_grouped_heads(Match *match) {
   Grouped grouped = {.match = match};
   Value *mask;
   Type type = match_type(match);
-  if (type.dtype != DTYPE_FLOAT32 || type.rank < 3 || type.rank > 5) return false;
+  if (!schema_runs(OP_Attention, NULL, match_opset(match), DTYPE_FLOAT32) || type.rank < 3 || type.rank > 5)
+    return false;
   walk_back(match, match->root->outputs[0], &grouped.of_result);
   grouped.second = match_take(match, grouped.of_result.source, OP_MatMul);
   if (!grouped.second || !find_softmax(&grouped) || !find_query(&grouped)) return false;
   const Dim *sizes = grouped.sizes;
   const Dim dims[] = {sizes[BATCH], dim_of(sizes[HEAD].constant * sizes[GROUP].constant), sizes[QUERY], sizes[KEY]};
-  grouped.scores.type = type_make(match->rewriter->context, DTYPE_FLOAT32, dims, 4);
+  DType dtype = node_input(grouped.softmax, 0)->type.dtype;
+  if (!dtype_is_half(type.dtype) && type.dtype != DTYPE_FLOAT32) return false;
+  grouped.scores.type = type_make(match->rewriter->context, dtype, dims, 4);
   grouped.scores.query = grouped.query;
+  if (!place_masks(&grouped)) return false;
   MaskUse use = mask_use(&grouped.scores);
-  return attention_mask(match, &grouped.scores, use, &mask) && emit(&grouped, mask, use == MASK_CAUSAL);
+  if (!attention_mask(match, &grouped.scores, use, &mask)) return false;
+  emit(&grouped, mask, use == MASK_CAUSAL);
+  return true;
 }

@@ -110,7 +110,7 @@ static MaskUse use_of_bands(const Scores *scores) {
   return band_keeps_rows(all, rows_of(scores), columns_of(scores)) ? MASK_KEPT : MASK_ADDED;
 }
 
-static bool can_add(const Scores *scores) {
+bool can_add_mask(const Scores *scores) {
   bool is_too_low;
   if (scores->mask && !(is_masking(scores, scores->fill) && isfinite(scores->fill))) return false;
   return !scores->bias || is_finite(scores->bias, &is_too_low);
@@ -125,7 +125,7 @@ MaskUse mask_use(const Scores *scores) {
     use = use_of_constant(constant_of(mask), scores->inverted, scores);
   else if (!mask && constant_of(bias)) use = use_of_constant(constant_of(bias), false, scores);
   if (use == MASK_ADDED) use = use_of_bands(scores);
-  return use != MASK_ADDED || can_add(scores) ? use : MASK_UNFIT;
+  return use != MASK_ADDED || can_add_mask(scores) ? use : MASK_UNFIT;
 }
 
 /* ---- a mask that is kept ---- */

@@ -13,17 +13,18 @@
 
 /* ---- reading ---- */
 
-static bool is_half(DType dtype) { return dtype == DTYPE_FLOAT16 || dtype == DTYPE_BFLOAT16; }
+bool is_cast_of_half(const Node *node) {
+  if (!node_is(node, OP_Cast) && !node_is(node, OP_Narrow)) return false;
+  DType from = node_input(node, 0)->type.dtype, to = node->outputs[0]->type.dtype;
+  return (dtype_is_half(from) && to == DTYPE_FLOAT32) || (from == DTYPE_FLOAT32 && dtype_is_half(to));
+}
 
-/* Casts between a half and float32 are no matter: what is computed in float32 is no less precise. Nor are leading axes
- * of size 1. */
+/* Nor are leading axes of size 1. */
 static bool is_no_matter(const Node *node) {
   const Value *source = node_input(node, 0), *value = node->outputs[0];
   if (!source || !value) return false; /* an If, or one whose first output nobody reads */
-  DType from = source->type.dtype, to = value->type.dtype;
   if (node_has(node, RENAMES)) return same_from_end(source->type, value->type);
-  if (!node_is(node, OP_Cast)) return false;
-  return (is_half(from) && to == DTYPE_FLOAT32) || (from == DTYPE_FLOAT32 && is_half(to));
+  return is_cast_of_half(node);
 }
 
 static Value *without_cast(Match *match, Value *value) {
@@ -153,7 +154,7 @@ void set_attention(Node *node, const Scores *scores, bool causal) {
   if (!is_default_scale(scores)) node_set_float(node, "scale", (float)scores->scale);
 }
 
-static Value *in_type(Match *match, Value *value, DType dtype) {
+Value *in_type(Match *match, Value *value, DType dtype) {
   if (value->type.dtype == dtype) return value;
   Node *inner = value->producer;
   if (inner && node_is(inner, OP_Cast) && node_input(inner, 0)->type.dtype == dtype) return node_input(inner, 0);
@@ -257,7 +258,7 @@ static void emit(Match *match, const Scores *scores, Value *const inputs[4], boo
 static DType computed_in(const Match *match, DType dtype, MaskUse use) {
   bool is_known = use == MASK_NONE || use == MASK_CAUSAL || use == MASK_KEPT;
   if (!schema_runs(OP_Attention, NULL, match_opset(match), DTYPE_FLOAT32)) return DTYPE_NONE;
-  if (dtype != DTYPE_FLOAT32 && !is_half(dtype)) return DTYPE_NONE;
+  if (dtype != DTYPE_FLOAT32 && !dtype_is_half(dtype)) return DTYPE_NONE;
   if (dtype == DTYPE_FLOAT32 || (is_known && schema_runs(OP_Attention, NULL, match_opset(match), dtype))) return dtype;
   return DTYPE_FLOAT32;
 }

@@ -153,7 +153,7 @@ static const FusionRule rules[] = {
     {OP(Attention, ANY(SOURCE)), OP_Attention, fuse_causal_mask},
     {OP(Reshape, OP_AT(OUTER, Transpose, HEADS)), OP_Attention, fuse_rows},
     {OP(Reshape, HEADS), OP_Attention, fuse_rows},
-    {OP(Reshape, OP(Transpose, ANY(SOURCE))), OP_Attention, fuse_grouped_heads},
+    {OP(Reshape, OP(Transpose, ANY(SOURCE))), OP_NONE, fuse_grouped_heads},
 };
 
 bool fuse_attention(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }
