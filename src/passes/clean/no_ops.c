@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/analysis/positions.h"
+#include "passes/clean/kept_axes.h"
 #include "passes/layout/permute_axes.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
@@ -298,48 +299,6 @@ static void simplify_reshape(Rewriter *rewriter, Node *node) {
   else reshape_at_once(rewriter, node, inner);
 }
 
-/* ---- a reduction that keeps its axes ---- */
-
-/* The axes that a reduction names, as an input or an attribute; false when they are not known. */
-static bool reduced_axes(const Node *node, bool *reduced) {
-  uint32_t rank = input_type(node, 0).rank;
-  const Attribute *attribute = node_attribute(node, "axes");
-  const Tensor *tensor = constant_of(node_input(node, 1));
-  const int64_t *axes = NULL;
-  size_t count = 0;
-  if (tensor && tensor->dtype == DTYPE_INT64) {
-    axes = tensor->data;
-    count = tensor->size / sizeof *axes;
-  } else if (attribute && attribute->kind == ATTRIBUTE_INTS) {
-    axes = attribute->integers;
-    count = attribute->count;
-  }
-  for (size_t i = 0; i < count; i++) {
-    int64_t axis = axes[i] < 0 ? axes[i] + (int64_t)rank : axes[i];
-    if (axis < 0 || axis >= (int64_t)rank) return false;
-    reduced[axis] = true;
-  }
-  return count > 0;
-}
-
-/* Axes that are dropped and put back at once are kept by the reduction itself. */
-static bool keep_axes(Rewriter *rewriter, Node *node) {
-  Node *reduction = producer(node, 0);
-  if (!reduction || !node_has(reduction, REDUCES) || node_int_or(reduction, "keepdims", 1) != 0) return false;
-  Type from = input_type(reduction, 0), to = output_type(node);
-  bool reduced[MAX_RANK] = {false};
-  if (!known(from) || from.rank != to.rank || to.rank > MAX_RANK || !reduced_axes(reduction, reduced)) return false;
-  for (uint32_t i = 0; i < to.rank; i++) {
-    if (!dim_equal(to.dims[i], reduced[i] ? dim_of(1) : from.dims[i])) return false;
-  }
-  Value *value = reduction->outputs[0];
-  if (value->uses->next) return false; /* somebody wants the axes dropped */
-  value->type = to;
-  node_set_int(reduction, "keepdims", 1);
-  replace(rewriter, node, value);
-  return true;
-}
-
 /* ---- Slice, Concat ---- */
 
 /* With steps forward, a slice as long as its input is the input; turned around twice it is as it was. */
@@ -549,7 +508,7 @@ static void simplify_expand(Rewriter *rewriter, Node *node) {
 
 static void simplify_reshape_or_leave(Rewriter *rewriter, Node *node) {
   if (adds_leading_ones(node) && leave_to_broadcasting(rewriter, node, node_input(node, 0))) return;
-  if (keep_axes(rewriter, node)) return;
+  if (keep_reduced_axes(rewriter, node)) return;
   simplify_reshape(rewriter, node);
 }
 

@@ -192,8 +192,10 @@ static bool fuse_hard_swish(Match *match) {
 #define GELU_TANH OP(Add, NUMBER(1), OP(Tanh, EITHER(GELU_INNER, GELU_FACTORED)))
 #define ROOT_HALF 0.7071067811865476
 #define GELU_ERFC OP(Erfc, OP(Mul, OP(Neg, X), NUMBER(ROOT_HALF)))
+/* The runtime has no Erf of halves: it is computed in float32. */
+#define ERF_OF(v) EITHER(OP(Erf, v), OP(Narrow, OP(Erf, OP(Cast, v))))
 #define GELU_ERF \
-  OP(Add, NUMBER(1), OP(Erf, EITHER(OP(Mul, X, NUMBER(ROOT_HALF)), OP(Div, X, NUMBER(1.4142135623730951)))))
+  OP(Add, NUMBER(1), ERF_OF(EITHER(OP(Mul, X, NUMBER(ROOT_HALF)), OP(Div, X, NUMBER(1.4142135623730951)))))
 #define GELU_EXACT EITHER(GELU_ERFC, GELU_ERF)
 
 static bool fuse_gelu_tanh(Match *match) {

@@ -11,11 +11,13 @@
 #include "target/target.h"
 #include "types/numbers.h"
 
-enum { X_SLOT, MEAN, VARIANCE, EPSILON, SCALE, MEAN_OF_X, MEAN_OF_SQUARES, DIFFERENCE, INNER, BIAS };
+enum { X_SLOT, MEAN, VARIANCE, EPSILON, SCALE, MEAN_OF_X, MEAN_OF_SQUARES, DIFFERENCE, INNER, BIAS, ROUNDED };
 #define X ANY(X_SLOT)
 
 #define OR_AT_LEAST_0(v) EITHER(v, EITHER(OP(Relu, v), OP(Max, v, NUMBER(0))))
-#define SPREAD(v) OP(Add, RESHAPED(VARIANCE, v), UNIFORM(EPSILON))
+/* jnp.var rounds to a half what it has computed in float32. */
+#define OR_ROUNDED(v) EITHER(v, OP(Cast, OP_AT(ROUNDED, Cast, v)))
+#define SPREAD(v) OP(Add, RESHAPED(VARIANCE, OR_ROUNDED(v)), UNIFORM(EPSILON))
 #define DEVIATION(v) OP(Sqrt, SPREAD(v))
 /* 1 / sqrt(v + epsilon), in the ways that it is written. */
 #define INVERSE(v) \
@@ -39,11 +41,20 @@ static bool prefers_native(const Match *match) {
 /* Epsilon is a float attribute, and the standard keeps means in single precision: not for doubles. */
 static bool is_accurate(const Match *match) { return match_dtype(match) != DTYPE_FLOAT64 || prefers_native(match); }
 
+/* Rounding the variance is no matter where what is normalised was a half. */
+static bool is_rounded_half(const Match *match) {
+  const Value *rounded = match->values[ROUNDED];
+  const Node *cast = match->values[X_SLOT]->producer;
+  return rounded && dtype_is_half(rounded->type.dtype) && cast && node_is(cast, OP_Cast) &&
+         node_input(cast, 0)->type.dtype == rounded->type.dtype;
+}
+
 /* The first normalised axis when those are the last ones and everything lines up, else -1. */
 static int64_t first_axis(const Match *match) {
   Type type = match->values[X_SLOT]->type;
   bool axes[MAX_RANK], others[MAX_RANK];
   if (!match_keeps_type(match) || !is_accurate(match)) return -1;
+  if (match->values[ROUNDED] && !is_rounded_half(match)) return -1;
   if (!reduced_axes(match->values[MEAN_OF_SQUARES]->producer, axes)) return -1;
   if (!is_reduced_shape(match->values[VARIANCE]->type, type, axes)) return -1;
   if (match->values[MEAN_OF_X]) {

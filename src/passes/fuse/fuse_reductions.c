@@ -77,6 +77,21 @@ static bool fuse_mean(Match *match) { return fuse_mean_of(match, match_number(ma
 
 static bool fuse_mean_by_product(Match *match) { return fuse_mean_of(match, 1 / match_number(match, SIZE)); }
 
+/* JAX adds halves up in float32: the size is divided by there as well. */
+static bool fuse_mean_of_halves(Match *match) {
+  const Node *sum = match->values[SUM]->producer;
+  Type type = type_with(match_type(match), DTYPE_FLOAT32);
+  int64_t count = summed(sum);
+  if (count == 0 || !dtype_is_half(match_type(match).dtype) || !type_equal(match->values[SUM]->type, type))
+    return false;
+  if (!near_number(match_type(match).dtype, match_number(match, SIZE), (double)count)) return false;
+  Value *inputs[] = {match->values[X_SLOT], node_input(sum, 1)};
+  if (!inputs[1] || axes_are_attribute(match, OP_ReduceMean)) return false;
+  Node *mean = match_node_before(match, OP_ReduceMean, type, inputs, 2, REWRITE_EMITTER(match->rewriter));
+  node_set_int(mean, "keepdims", keeps_axes(sum));
+  return EMIT_MATCH(match, OP_Narrow, mean->outputs[0]);
+}
+
 /* A mean of squares is left to the normalisations. */
 static bool becomes_mean(const Value *value, int depth) {
   for (const Use *use = value->uses; use; use = use->next) {
@@ -104,6 +119,7 @@ static const FusionRule rules[] = {
     {OP(Reshape, X), OP_NONE, fuse_kept_axes},
     {OP(Div, OP_AT(SUM, ReduceSum, X), UNIFORM(SIZE)), OP_ReduceMean, fuse_mean},
     {OP(Mul, OP_AT(SUM, ReduceSum, X), UNIFORM(SIZE)), OP_ReduceMean, fuse_mean_by_product},
+    {OP(Div, OP(Narrow, OP_AT(SUM, ReduceSum, X)), UNIFORM(SIZE)), OP_ReduceMean, fuse_mean_of_halves},
     {OP(ReduceSum, OP(Mul, X, X)), OP_ReduceSumSquare, fuse_sum_of_squares},
     {OP(Sqrt, OP_AT(SUM, ReduceSumSquare, X)), OP_ReduceL2, fuse_length},
 };
