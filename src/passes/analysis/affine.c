@@ -1,6 +1,9 @@
 /* Reading affine sums out of a loop's body and out of what is computed for all its steps before it. */
 #include "passes/analysis/affine.h"
 
+#include "types/moved.h"
+#include "types/numbers.h"
+
 enum { DEEPEST = 24 /* operators on the way from a gate to a product */ };
 
 /* Where to look: which axis of the value holds the features, and which of them are wanted. */
@@ -15,6 +18,19 @@ typedef struct Place {
 
 static bool collect(Affine *sum, Value *value, Place at);
 
+/* Halves are computed in float32 where the runtime lacks them: both are the same sum. */
+static bool is_computed(DType dtype) { return dtype == DTYPE_FLOAT32 || dtype_is_half(dtype); }
+
+static bool is_rounding(const Node *node) {
+  if (!node_is(node, OP_Cast) && !node_is(node, OP_Narrow)) return false;
+  return is_computed(node_input(node, 0)->type.dtype) && is_computed(node->outputs[0]->type.dtype);
+}
+
+Value *affine_bare(Value *value) {
+  while (value->producer && is_rounding(value->producer)) value = node_input(value->producer, 0);
+  return value;
+}
+
 static bool add_term(Affine *sum, AffineTerm term) {
   if (sum->count == AFFINE_TERMS) return false;
   sum->terms[sum->count++] = term;
@@ -23,7 +39,7 @@ static bool add_term(Affine *sum, AffineTerm term) {
 
 /* One element for each feature, or one for all, and nothing along the other axes. */
 static bool collect_bias(Affine *sum, const Tensor *bias, Place at) {
-  if (bias->dtype != DTYPE_FLOAT32 || bias->rank > at.rank) return false;
+  if (!is_computed(bias->dtype) || bias->rank > at.rank) return false;
   int64_t count = 1;
   for (uint32_t i = 0; i < bias->rank; i++) {
     bool features = i + at.rank - bias->rank == at.axis;
@@ -44,7 +60,7 @@ static Value *scanned(const Place *at, const Value *value) {
   return NULL;
 }
 
-static bool is_matrix(const Tensor *tensor) { return tensor && tensor->dtype == DTYPE_FLOAT32 && tensor->rank == 2; }
+static bool is_matrix(const Tensor *tensor) { return tensor && is_computed(tensor->dtype) && tensor->rank == 2; }
 
 static bool swaps(const Node *node, uint32_t rank) {
   const Attribute *order = node_attribute(node, "perm");
@@ -52,14 +68,48 @@ static bool swaps(const Node *node, uint32_t rank) {
   return rank == 3 && order && order->count == 3 && order->integers[0] == 1 && order->integers[1] == 0;
 }
 
-static bool collect_product(Affine *sum, Value *source, const Tensor *matrix, bool transposed, Place at) {
-  if (!is_matrix(matrix) || at.offset + at.length > matrix->dims[transposed ? 0 : 1]) return false;
+/* Two axes of which one is of size 1 change places, by a Transpose or a Reshape. */
+static bool swaps_two(const Node *node) {
+  Type from = node_input(node, 0)->type, to = node->outputs[0]->type;
+  if (from.rank != 2 || to.rank != 2) return false;
+  if (node_is(node, OP_Transpose)) return swaps(node, 2);
+  bool is_flat = dim_is(from.dims[0], 1) || dim_is(from.dims[1], 1);
+  return node_is(node, OP_Reshape) && is_flat && dim_equal(from.dims[0], to.dims[1]) &&
+         dim_equal(from.dims[1], to.dims[0]);
+}
+
+/* Adds the product of the source with the term's matrix from `first_input` on. */
+static bool collect_source(Affine *sum, Value *source, AffineTerm term, Place at) {
+  source = affine_bare(source);
   bool inside = at.rank == source->type.rank && source->graph == at.body;
   Value *all = inside ? scanned(&at, source) : NULL;
   if (!inside && source->graph == at.body) return false;
-  Type type = (all ? all : source)->type;
-  if (type.rank == 0 || !dim_is(type.dims[type.rank - 1], matrix->dims[transposed ? 1 : 0])) return false;
-  return add_term(sum, (AffineTerm){all ? all : source, at.batch_first, matrix, transposed, at.offset});
+  term.source = affine_bare(all ? all : source);
+  return add_term(sum, term);
+}
+
+static bool features_of(const Value *value, int64_t *count) {
+  Type type = value->type;
+  if (type.rank == 0 || !dim_is_constant(type.dims[type.rank - 1])) return false;
+  *count = type.dims[type.rank - 1].constant;
+  return true;
+}
+
+/* Features that are joined in the step before the product, as inputs and state are, each have rows of the matrix. */
+static bool collect_product(Affine *sum, Value *source, const Tensor *matrix, bool transposed, Place at) {
+  int64_t count;
+  if (!is_matrix(matrix) || at.offset + at.length > matrix->dims[transposed ? 0 : 1]) return false;
+  if (!features_of(source, &count) || count != matrix->dims[transposed ? 1 : 0]) return false;
+  AffineTerm term = {NULL, at.batch_first, matrix, transposed, at.offset, 0};
+  const Node *join = affine_bare(source)->producer;
+  if (!join || join->graph != at.body || !node_is(join, OP_Concat)) return collect_source(sum, source, term, at);
+  int64_t axis = node_int_or(join, "axis", 0), rank = source->type.rank;
+  if ((axis < 0 ? axis + rank : axis) != rank - 1) return false;
+  for (uint32_t i = 0; i < join->input_count; i++) {
+    if (!features_of(node_input(join, i), &count) || !collect_source(sum, node_input(join, i), term, at)) return false;
+    term.first_input += count;
+  }
+  return true;
 }
 
 /* source times matrix with the features last; matrix times source, or its transpose, with the features first. */
@@ -70,8 +120,8 @@ static bool collect_matmul(Affine *sum, const Node *node, Place at) {
   }
   if (at.axis != 0 || !constant_of(left)) return false;
   if (at.rank == 1 && right->type.rank == 1) return collect_product(sum, right, constant_of(left), true, at);
-  const Node *transpose = right->producer;
-  if (at.rank != 2 || !transpose || !node_is(transpose, OP_Transpose) || !swaps(transpose, 2)) return false;
+  const Node *transpose = affine_bare(right)->producer;
+  if (at.rank != 2 || !transpose || !swaps_two(transpose)) return false;
   return collect_product(sum, node_input(transpose, 0), constant_of(left), true, at);
 }
 
@@ -137,7 +187,11 @@ static bool collect_node(Affine *sum, Value *value, Place at) {
   if (node_is(node, OP_Split)) return collect_split(sum, value, at);
   if (node_is(node, OP_Slice)) return collect_slice(sum, node, at);
   if (node_is(node, OP_Transpose)) return collect_transpose(sum, node, at);
-  if (node_is(node, OP_Identity)) return collect(sum, node_input(node, 0), at);
+  if (node_is(node, OP_Reshape) && node->graph == at.body && swaps_two(node)) {
+    at.axis = 1 - at.axis;
+    return collect(sum, node_input(node, 0), at);
+  }
+  if (node_is(node, OP_Identity) || is_rounding(node)) return collect(sum, node_input(node, 0), at);
   bool taken = node_is(node, OP_Mul) && sum->takes_product && !sum->product && node->graph == at.body;
   if (!taken || at.offset != 0 || at.axis != at.rank - 1) return false;
   sum->product = value;
@@ -147,7 +201,7 @@ static bool collect_node(Affine *sum, Value *value, Place at) {
 static bool collect(Affine *sum, Value *value, Place at) {
   const Tensor *constant = constant_of(value);
   if (constant) return collect_bias(sum, constant, at);
-  if (at.depth-- == 0 || value->type.dtype != DTYPE_FLOAT32 || value->type.rank != at.rank) return false;
+  if (at.depth-- == 0 || !is_computed(value->type.dtype) || value->type.rank != at.rank) return false;
   Dim features = value->type.dims[at.axis];
   if (!dim_is_constant(features) || at.offset + at.length > features.constant) return false;
   if (value->producer) return collect_node(sum, value, at);
@@ -166,19 +220,23 @@ bool affine_read(const Node *scan, Value *value, int64_t offset, int64_t length,
   return collect(sum, value, at);
 }
 
+static double element(const Tensor *tensor, int64_t index) {
+  return number_decode(tensor->dtype, (const char *)tensor->data + (size_t)index * dtype_bytes(tensor->dtype, 1));
+}
+
 void affine_copy(const AffineTerm *term, float *to, int64_t features, int64_t inputs) {
   int64_t columns = term->matrix->dims[1];
-  const float *data = term->matrix->data;
-  const float *from = data + (term->transposed ? term->offset * columns : term->offset);
   int64_t by_feature = term->transposed ? columns : 1, by_input = term->transposed ? 1 : columns;
+  int64_t first = term->offset * by_feature + term->first_input * by_input;
+  tensor_ready(term->matrix);
   for (int64_t feature = 0; feature < features; feature++) {
-    const float *row = from + feature * by_feature;
-    for (int64_t input = 0; input < inputs; input++) *to++ = row[input * by_input];
+    int64_t row = first + feature * by_feature;
+    for (int64_t input = 0; input < inputs; input++) *to++ = (float)element(term->matrix, row + input * by_input);
   }
 }
 
 void affine_add(const AffineTerm *term, float *to, int64_t features) {
-  const float *from = term->matrix->data;
-  bool same = term->matrix->size == sizeof *from;
-  for (int64_t i = 0; i < features; i++) to[i] += from[same ? 0 : term->offset + i];
+  bool same = term->matrix->size == dtype_bytes(term->matrix->dtype, 1);
+  tensor_ready(term->matrix);
+  for (int64_t i = 0; i < features; i++) to[i] += (float)element(term->matrix, same ? 0 : term->offset + i);
 }

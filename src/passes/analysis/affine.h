@@ -16,6 +16,7 @@ typedef struct AffineTerm {
   const Tensor *matrix; /* features of the source by features of the sum */
   bool transposed;      /* the other way round */
   int64_t offset;       /* the features wanted begin here */
+  int64_t first_input;  /* and the features of the source here, where it was joined with others */
 } AffineTerm;
 
 typedef struct Affine {
@@ -29,7 +30,10 @@ typedef struct Affine {
  * it is anything but an affine sum. */
 bool affine_read(const Node *scan, Value *value, int64_t offset, int64_t length, Affine *sum);
 
-/* Copies the term's matrix, features of the sum first: `features` rows of `inputs` numbers. Of float32. */
+/* The value before it was cast between float32 and a half. */
+Value *affine_bare(Value *value);
+
+/* Copies the term's matrix, features of the sum first: `features` rows of `inputs` numbers. */
 void affine_copy(const AffineTerm *term, float *to, int64_t features, int64_t inputs);
 /* Adds the term, a bias, to `features` numbers. */
 void affine_add(const AffineTerm *term, float *to, int64_t features);

@@ -7,6 +7,7 @@
 #include "onnx/facts/schema.h"
 #include "passes/analysis/affine.h"
 #include "passes/analysis/positions.h"
+#include "passes/fuse/recurrent.h"
 #include "passes/pattern.h"
 
 enum {
@@ -38,18 +39,18 @@ typedef struct Cell {
 
 static Value *without_identity(Value *value) {
   while (value->producer && node_is(value->producer, OP_Identity)) value = node_input(value->producer, 0);
-  return value;
+  return affine_bare(value);
 }
 
 static Node *made_by(const Cell *cell, Value *value, Op op) {
-  Node *node = value->producer;
+  Node *node = affine_bare(value)->producer;
   return node && node->graph == cell->body && node_is(node, op) ? node : NULL;
 }
 
 /* What the operator was applied to; NULL when the value is nothing of that kind. */
 static Value *argument_of(const Cell *cell, Value *value, Op op) {
   Node *node = made_by(cell, value, op);
-  return node ? node_input(node, 0) : NULL;
+  return node ? affine_bare(node_input(node, 0)) : NULL;
 }
 
 /* A product of sigmoid(*gate) and *other, in the given order of its factors. */
@@ -57,7 +58,7 @@ static bool gated(const Cell *cell, Value *value, size_t swapped, Value **gate, 
   Node *product = made_by(cell, value, OP_Mul);
   if (!product) return false;
   *gate = argument_of(cell, node_input(product, swapped), OP_Sigmoid);
-  *other = node_input(product, 1 - swapped);
+  *other = affine_bare(node_input(product, 1 - swapped));
   return *gate != NULL;
 }
 
@@ -116,13 +117,15 @@ static bool is_complement(const Cell *cell, Value *value, const Value *update, V
 static bool is_update(const Cell *cell, Value **update, Value **candidate) {
   Node *sum = made_by(cell, cell->next_hidden, OP_Add);
   for (size_t swapped = 0; sum && swapped < 2; swapped++) {
-    Value *one = node_input(sum, swapped), *other = node_input(sum, 1 - swapped), *difference;
+    Value *one = affine_bare(node_input(sum, swapped)), *other = affine_bare(node_input(sum, 1 - swapped));
+    Value *difference;
     if (gates_value(cell, one, cell->hidden, update) && is_complement(cell, other, *update, candidate)) return true;
     *candidate = argument_of(cell, other, OP_Tanh);
     for (size_t order = 0; *candidate && order < 2; order++) {
       if (!gated(cell, one, order, update, &difference)) continue;
       Node *step = made_by(cell, difference, OP_Sub);
-      if (step && node_input(step, 0) == cell->hidden && node_input(step, 1) == other) return true;
+      if (!step || affine_bare(node_input(step, 1)) != other) continue;
+      if (affine_bare(node_input(step, 0)) == cell->hidden) return true;
     }
   }
   return false;
@@ -184,7 +187,7 @@ static bool find_cell(Cell *cell) {
     cell->hidden = cell->body->inputs.items[hidden];
     cell->next_hidden = body_output(cell, hidden);
     Type type = cell->hidden->type;
-    if (type.dtype != DTYPE_FLOAT32 || type.rank < 1 || type.rank > 2) return false;
+    if ((type.dtype != DTYPE_FLOAT32 && !dtype_is_half(type.dtype)) || type.rank < 1 || type.rank > 2) return false;
     if (!dim_is_constant(type.dims[type.rank - 1])) return false;
     cell->width = type.dims[type.rank - 1].constant;
     forget_gates(cell);
@@ -380,13 +383,23 @@ static Type make_type(const Cell *cell, const Dim *dims, uint32_t rank) {
 
 static Dim batch_of(const Cell *cell) { return cell->hidden->type.rank == 2 ? cell->hidden->type.dims[0] : dim_of(1); }
 
+/* The operator computes in float32, with a cast at each border. */
+static Value *in_type(Cell *cell, Value *value, DType dtype) {
+  if (value->type.dtype == dtype) return value;
+  Type type = type_with(value->type, dtype);
+  Node *cast = emit(cell, REWRITE_EMITTER(cell->rewriter), OP_Cast, &value, 1, type);
+  node_set_int(cast, "to", onnx_dtype(dtype));
+  return cast->outputs[0];
+}
+
 /* The inputs as steps, batch, features. */
 static Value *steps_first(Cell *cell) {
   Type type = cell->inputs->type;
+  Value *inputs = in_type(cell, cell->inputs, DTYPE_FLOAT32);
   const Dim dims[] = {type.dims[cell->batch_first ? 1 : 0], batch_of(cell), type.dims[type.rank - 1]};
-  if (type.rank == 2) return with_axes(cell, cell->inputs, (int64_t[]){1}, 1, make_type(cell, dims, 3), OP_Unsqueeze);
-  if (!cell->batch_first) return cell->inputs;
-  Node *node = emit(cell, REWRITE_EMITTER(cell->rewriter), OP_Transpose, &cell->inputs, 1, make_type(cell, dims, 3));
+  if (type.rank == 2) return with_axes(cell, inputs, (int64_t[]){1}, 1, make_type(cell, dims, 3), OP_Unsqueeze);
+  if (!cell->batch_first) return inputs;
+  Node *node = emit(cell, REWRITE_EMITTER(cell->rewriter), OP_Transpose, &inputs, 1, make_type(cell, dims, 3));
   node_set_ints(node, "perm", (int64_t[]){1, 0, 2}, 3);
   return node->outputs[0];
 }
@@ -402,6 +415,7 @@ static bool is_zero(const Value *value) {
 static Value *start_of(Cell *cell, uint32_t state) {
   Value *value = cell->scan->inputs[state].value;
   if (is_zero(value)) return NULL;
+  value = in_type(cell, value, DTYPE_FLOAT32);
   const Dim dims[] = {dim_of(1), batch_of(cell), dim_of(cell->width)};
   return with_axes(cell, value, (int64_t[]){0, 1}, value->type.rank == 2 ? 1 : 2, make_type(cell, dims, 3),
                    OP_Unsqueeze);
@@ -412,7 +426,8 @@ static bool is_used(const Value *value) { return value && value->uses; }
 /* The scan's result is the operator's without the axis of directions. */
 static void replace_result(Cell *cell, Value *old, Value *result, const int64_t *axes) {
   size_t count = cell->hidden->type.rank == 2 ? 1 : 2;
-  Value *value = with_axes(cell, result, axes, count, old->type, OP_Squeeze);
+  Value *value = with_axes(cell, result, axes, count, type_with(old->type, DTYPE_FLOAT32), OP_Squeeze);
+  value = in_type(cell, value, old->type.dtype);
   rewrite_take_name(value, old);
   value_replace(old, value);
 }
@@ -567,6 +582,7 @@ static void visit(Rewriter *rewriter, Node *node) {
   if (node_is(node, OP_Scan)) fuse_scan(rewriter, node);
   else if (node_is(node, OP_Gather)) pick_state(rewriter, node);
   else if (node_is(node, OP_Slice)) turn_steps(rewriter, node);
+  else if (node_is(node, OP_Concat)) merge_directions(rewriter, node);
   else if (is_recurrent(node) && !is_used(node->outputs[0]) && reads_reversed(node)) turn_around(rewriter, node);
 }
 
