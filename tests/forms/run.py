@@ -30,7 +30,14 @@ from forms import Choices, check  # noqa: E402
 from seeds import seed_of_date, seed_of_tree  # noqa: E402
 
 # Families: how many programs of each belong to the tests of every day, and the share that must be fused at least.
-FAMILIES = {"attention": (24, 0.9), "normalization": (20, 0.8), "activations": (20, 0.9), "recurrent": (16, 0.8)}
+FAMILIES = {
+    "attention": (24, 0.99),
+    "normalization": (20, 0.99),
+    "activations": (20, 0.99),
+    "recurrent": (12, 0.95),
+    "pooling": (12, 0.95),
+    "convolution": (12, 0.95),
+}
 RENEW = 200  # programs after which what JAX has compiled is dropped
 
 

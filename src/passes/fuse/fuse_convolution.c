@@ -272,6 +272,26 @@ static bool fuse_product_affine(Match *match) {
   return fold_into(match, biased ? OP_Gemm : OP_MatMul, &affine, REWRITE_EMITTER(match->rewriter));
 }
 
+/* ---- an image without a batch ---- */
+
+/* What is constant by channel moves above what leaves out the batch of 1, to the convolution. */
+static bool fuse_above_squeeze(Match *match) {
+  const Value *inner = match->values[INNER];
+  const Node *node = inner->producer;
+  Type from = inner->type, type = match_type(match);
+  const int64_t axis = 0;
+  if (!node || (!node_is(node, OP_Conv) && !node_is(node, OP_ConvTranspose)) || inner->uses->next) return false;
+  if (from.rank != type.rank + 1 || !dim_is(from.dims[0], 1) || match->values[OPERAND]->type.rank > type.rank)
+    return false;
+  Type squeezed = {.dtype = from.dtype, .rank = type.rank, .dims = from.dims + 1};
+  if (!type_equal(squeezed, type)) return false;
+  Value *batched = EMIT_BEFORE(match, match->root->op, from, match->values[INNER], match->values[OPERAND])->outputs[0];
+  Value *axes = rewrite_constant_ints(match->rewriter, match->root, &axis, 1, match->root->origin);
+  return EMIT_MATCH(match, OP_Squeeze, batched, axes);
+}
+
+#define WITHOUT_BATCH EITHER(OP(Squeeze, ANY(INNER)), OP(Reshape, ANY(INNER)))
+
 /* clang-format off */
 #define RULES_AFTER(inner, fuse)                       \
     {OP(Sub, inner, CONSTANT(OPERAND)), OP_NONE, fuse}, \
@@ -283,6 +303,10 @@ static const FusionRule rules[] = {
     {OP(Add, CONV, CONSTANT(OPERAND)), OP_NONE, fuse_convolution_affine},
     {OP(Add, CONV_TRANSPOSE, CONSTANT(OPERAND)), OP_NONE, fuse_convolution_affine},
     {OP(Add, GEMM, CONSTANT(OPERAND)), OP_NONE, fuse_product_affine},
+    {OP(Add, WITHOUT_BATCH, CONSTANT(OPERAND)), OP_NONE, fuse_above_squeeze},
+    {OP(Sub, WITHOUT_BATCH, CONSTANT(OPERAND)), OP_NONE, fuse_above_squeeze},
+    {OP(Mul, WITHOUT_BATCH, CONSTANT(OPERAND)), OP_NONE, fuse_above_squeeze},
+    {OP(Div, WITHOUT_BATCH, CONSTANT(OPERAND)), OP_NONE, fuse_above_squeeze},
     RULES_AFTER(CONV, fuse_convolution_affine),
     RULES_AFTER(CONV_TRANSPOSE, fuse_convolution_affine),
     RULES_AFTER(GEMM, fuse_product_affine),
