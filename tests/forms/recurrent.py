@@ -35,17 +35,13 @@ def make(choices: Choices) -> Form:
         fn = _directed(ways, directions, wanted, batch is not None)
     else:
         fn = _LIBRARIES[library](cell, directions, wanted)
-    sizes = [size for size in (batch, length) if size is not None]
-    shape = tuple({"symbol": 4}.get(size, size) for size in sizes) + (FEATURES,)
-    names = tuple(("B" if size is batch else "T") if size == "symbol" else size for size in sizes) + (FEATURES,)
-    if batch == "symbol" and length == "symbol":
-        names = ("B", "T", FEATURES)
+    named = ["B" if batch == "symbol" else batch, "T" if length == "symbol" else length, FEATURES]
+    names = tuple(size for size in named if size is not None)
+    shape = [4 if isinstance(size, str) else size for size in names]
     numbers = choices.normal(shape, dtype)
-    specs = [jax.ShapeDtypeStruct(names, TYPES[dtype])] if "symbol" in sizes else None
+    specs = [jax.ShapeDtypeStruct(names, TYPES[dtype])] if "symbol" in (batch, length) else None
     tolerance = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}[dtype]
-    return Form(
-        fn, [numbers], {OPERATORS[cell]: 1}, specs, absent=("Scan", "Loop"), dtype=dtype, tolerance=tolerance
-    )
+    return Form(fn, [numbers], {OPERATORS[cell]: 1}, specs, absent=("Scan", "Loop"), dtype=dtype, tolerance=tolerance)
 
 
 Cell = Callable[[Any, Array], Any]  # from a state and an input to the next state

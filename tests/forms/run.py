@@ -37,6 +37,7 @@ FAMILIES = {
     "recurrent": (12, 0.95),
     "pooling": (12, 0.95),
     "convolution": (12, 0.95),
+    "rotary": (10, 0.7),
 }
 RENEW = 200  # programs after which what JAX has compiled is dropped
 

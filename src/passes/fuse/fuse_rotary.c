@@ -264,7 +264,7 @@ static Value *as_cache(const Rotation *rotation, Value *angles) {
   const Dim dims[] = {x.dims[0], positions, features};
   if (!rotation->batched || angles->type.rank != 4) {
     uint32_t first = rotation->batched ? 0 : 1;
-    const int64_t numbers[] = {1, positions.constant, features.constant};
+    const int64_t numbers[] = {1, dim_is_constant(positions) ? positions.constant : -1, features.constant};
     Type type = type_make(match->rewriter->context, DTYPE_FLOAT32, dims + first, 3 - first);
     return EMIT_BEFORE(match, OP_Reshape, type, angles, ints(match, numbers + first, 3 - first))->outputs[0];
   }

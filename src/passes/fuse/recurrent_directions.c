@@ -2,6 +2,7 @@
  *
  * All that is read of either must be joined with the same of the other along the features: of [steps, directions,
  * batch, features] a Transpose and a Reshape then make what was joined, and with a batch of 1 a Reshape alone. */
+#include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/fuse/recurrent.h"
 #include "types/moved.h"
@@ -161,11 +162,12 @@ static Value *packed(const Pair *pair, size_t index, Node *before) {
   int64_t *dims = arena_copy(&context->arena, like->dims, like->rank * sizeof *dims);
   char *data = arena_new_array(&context->arena, 2 * like->size, char);
   for (size_t side = 0; side < 2; side++) {
-    if (given[side]) memcpy(data + side * like->size, given[side]->data, like->size);
+    if (given[side]) copy_bytes(data + side * like->size, given[side]->data, like->size);
   }
   dims[0] = 2;
   tensor->dims = dims;
   tensor->data = data;
+  tensor->moved = NULL;
   tensor->size = 2 * like->size;
   if (like->name) tensor->name = str_intern(context, arena_format(&context->arena, "%s_both", like->name));
   return rewrite_constant(pair->rewriter, before, tensor, pair->forward->origin);
