@@ -579,6 +579,7 @@ static void turn_steps(Rewriter *rewriter, Node *node) {
 }
 
 static void visit(Rewriter *rewriter, Node *node) {
+  if (node->is_gone) return; /* with the other results of two directions */
   if (node_is(node, OP_Scan)) fuse_scan(rewriter, node);
   else if (node_is(node, OP_Gather)) pick_state(rewriter, node);
   else if (node_is(node, OP_Slice)) turn_steps(rewriter, node);
