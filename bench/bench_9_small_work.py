@@ -44,7 +44,7 @@ def measure(program: Program) -> float:
         for w, g in zip(wanted, session.run(None, feeds), strict=True)
     )
     jax_time = best_of(lambda: jax.block_until_ready(compiled(*arguments)))
-    runtime = best_of(lambda: session.run(None, feeds), strict=True)
+    runtime = best_of(lambda: session.run(None, feeds))
     print(
         f"{name:>20}: {runtime * 1e3:8.3f} ms in ONNX Runtime, {jax_time * 1e3:7.3f} in JAX, "
         f"{runtime / jax_time:6.1f} times; error {error:.1e}",

@@ -208,7 +208,7 @@ def of_diffrax() -> Iterator[Program]:
             diffrax.ODETerm(lambda t, y, args: -y), diffrax.ControlTerm(lambda t, y, args: 0.1 * t, motion)
         )
         return diffrax.diffeqsolve(
-            terms, diffrax.Euler(), 0.0, 1.0, 0.05, jnp.float32(1), adjoint=diffrax.DirectAdjoint(), throw=False
+            terms, diffrax.Euler(), 0.0, 1.0, 0.0625, jnp.float32(1), adjoint=diffrax.DirectAdjoint(), throw=False
         ).ys
 
     yield "diffrax stiff", robertson, (jnp.array([1.0, 0.0, 0.0]),)
