@@ -91,9 +91,13 @@ static Value *joined(const Loop *loop, Value *stacked, int64_t axis) {
   return reshape_to(l, moved, dims, rank);
 }
 
+/* A body with a loop of its own works on much. */
 static bool is_written_out(const Loop *loop, const Graph *body) {
   if (loop->go_on || !dim_is_constant(loop->count) || loop->count.constant > MOST_STEPS_WRITTEN_OUT) return false;
-  return loop->count.constant > 0 && count_nodes(body) * (size_t)loop->count.constant <= MOST_NODES_WRITTEN_OUT;
+  FOR_EACH_NODE(node, body) {
+    if (node_has(node, HAS_BODY)) return false;
+  }
+  return loop->count.constant > 0 && body->node_count * (size_t)loop->count.constant <= MOST_NODES_WRITTEN_OUT;
 }
 
 /* What was collected in all steps, in the order of the index. */

@@ -55,17 +55,6 @@ static void copy_node(const Node *node, Graph *into, Node *before, Map *copies) 
   copy_attributes(node, copy, copies);
 }
 
-size_t count_nodes(const Graph *graph) {
-  size_t count = graph->node_count;
-  FOR_EACH_NODE(node, graph) {
-    for (size_t i = 0; i < node->attributes.count; i++) {
-      const Attribute *attribute = &node->attributes.items[i];
-      if (attribute->kind == ATTRIBUTE_GRAPH) count += count_nodes(attribute->graph);
-    }
-  }
-  return count;
-}
-
 void release_nodes(Graph *graph) {
   for (size_t i = 0; i < graph->outputs.count; i++) use_set(graph->outputs.items[i], NULL);
   FOR_EACH_NODE(node, graph) {

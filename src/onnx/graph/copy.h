@@ -11,9 +11,6 @@ void copy_nodes(const Graph *from, Graph *into, Node *before, Map *copies);
 /* What stands for a value. */
 Value *copy_of(const Map *copies, Value *value);
 
-/* How many nodes there are, those of subgraphs included. */
-size_t count_nodes(const Graph *graph);
-
 /* Lets go of a graph that was only there to be copied: its nodes use nothing any more. */
 void release_nodes(Graph *graph);
 
