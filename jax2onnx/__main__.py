@@ -223,7 +223,7 @@ def _summary(options: argparse.Namespace, opsets: list[str], seconds: float) -> 
     size = os.path.getsize(options.output)
     lines = text.decode().split("\nnodes\n")[0].splitlines()[1:]
     if opsets:
-        chosen = opsets[-1]
+        chosen = opsets[-1].replace(f"({os.getcwd()}{os.sep}", "(")
         lines = [
             line.replace(chosen.split(",")[0], chosen, 1) if line.startswith("  opset ") else line for line in lines
         ]

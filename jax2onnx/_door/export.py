@@ -33,7 +33,7 @@ from jax2onnx._door.inputs import input_names as names_of_inputs
 from jax2onnx._door.jax_types import InconclusiveDimension, core_types, is_users_file, jax_folders, library_folders
 from jax2onnx._door.modules import Part, UserScope
 from jax2onnx._door.plugins import lower_equation, registered_plugins
-from jax2onnx._door.progress import stage, tell_opset, watched
+from jax2onnx._door.progress import stage, tell_opset, told, watched
 from jax2onnx._door.relations import Relations, with_relations
 from jax2onnx._door.settings import (
     LEVELS,
@@ -164,7 +164,7 @@ def to_onnx(
     touch_referenced_weights: bool = False,
     max_shard_size: int | str | None = None,
     data_alignment: int | None = None,
-    progress: Callable[[int, int], Any] | None = None,
+    progress: Callable[[int, int], Any] | Callable[[str, int, int], Any] | bool | None = None,
 ) -> Any:
     """Export a JAX function or model to ONNX.
 
@@ -223,8 +223,11 @@ def to_onnx(
         max_shard_size: how large a file of tensors may become: bytes, or a text such as ``"5GB"``.
         data_alignment: what the places of large tensors in these files are multiples of. None: 4,096 bytes, and 65,536
             on Windows, which maps files in such steps.
-        progress: called some times a second with the bytes of tensors that are written, and that will be; what it
-            raises ends the export, and leaves nothing.
+        progress: a function, called several times a second with the number of bytes of tensors written so far and in
+            total; a function of three arguments is also given the stage first, and called at the start of each:
+            ``"tracing"``, ``"converting"``, ``"writing"``. An exception that it raises ends the export and leaves
+            existing files unchanged. True shows the progress on a terminal or in a notebook if the export takes more
+            than a second, False never does; None does so in notebooks and at an interactive prompt.
 
     Raises:
         TypeError, ValueError: an argument is not what was expected; the message says what was.
@@ -250,102 +253,103 @@ def to_onnx(
     source = WeightSource(weights, rename, allow_surplus_weights, weights_by_reference, touch_referenced_weights, path)
     _check_data_settings(source, record_path, progress)
     drops = drop_checks(runtime_checks)
-    stage("tracing")
-    with _precision(enable_double_precision):
-        default_dtype = np.float64 if enable_double_precision else np.float32
-        specs = InputSpecs(default_dtype, Relations())
-        args, kwargs = specs.positional(inputs), specs.keyword(input_params)
-        if specs.narrowed:
-            warn_user(
-                f"JAX narrows {', '.join(specs.narrowed)}, and the model takes the narrower "
-                f"{'type' if len(specs.narrowed) == 1 else 'types'}; enable_double_precision=True keeps 64 bits"
-            )
-        if input_names == "auto":
-            input_names = automatic_input_names(fn, args)
-        names = names_of_inputs(args, kwargs, input_names)
+    with told(progress):
+        stage("tracing")
+        with _precision(enable_double_precision):
+            default_dtype = np.float64 if enable_double_precision else np.float32
+            specs = InputSpecs(default_dtype, Relations())
+            args, kwargs = specs.positional(inputs), specs.keyword(input_params)
+            if specs.narrowed:
+                warn_user(
+                    f"JAX narrows {', '.join(specs.narrowed)}, and the model takes the narrower "
+                    f"{'type' if len(specs.narrowed) == 1 else 'types'}; enable_double_precision=True keeps 64 bits"
+                )
+            if input_names == "auto":
+                input_names = automatic_input_names(fn, args)
+            names = names_of_inputs(args, kwargs, input_names)
 
-        def attempt(relations: Relations) -> Any:
-            related = InputSpecs(default_dtype, relations)
-            args, kwargs = related.positional(inputs), related.keyword(input_params)
-            with hints(fn, args):
-                if weights is None:
-                    return trace(fn, args, kwargs, input_params)
-                return trace_abstract(fn, args, kwargs)
+            def attempt(relations: Relations) -> Any:
+                related = InputSpecs(default_dtype, relations)
+                args, kwargs = related.positional(inputs), related.keyword(input_params)
+                with hints(fn, args):
+                    if weights is None:
+                        return trace(fn, args, kwargs, input_params)
+                    return trace_abstract(fn, args, kwargs)
 
+            try:
+                jaxpr, shapes, recording = with_relations(attempt, list(specs.places))
+            except TypeError as error:
+                explain_missing_weights(error, fn)
+                raise
+            except InconclusiveDimension as error:
+                name_symbolic_dimension(error, specs.places)
+                raise
+        outputs = jax.tree.leaves(shapes)
+        if not outputs:
+            raise ValueError("the function returns no arrays; an ONNX model needs at least one output")
+        if output_names == "auto":
+            output_names = automatic_output_names(shapes, names)
+        result_names = _output_names(output_names, len(outputs))
+        _check_unique(names, result_names)
+        flat_inputs = jax.tree.leaves((args, kwargs))
+        plugins = registered_plugins()
+        bound = source.bound(jaxpr, recording)
+        stage("converting")
         try:
-            jaxpr, shapes, recording = with_relations(attempt, list(specs.places))
-        except TypeError as error:
-            explain_missing_weights(error, fn)
-            raise
-        except InconclusiveDimension as error:
-            name_symbolic_dimension(error, specs.places)
-            raise
-    outputs = jax.tree.leaves(shapes)
-    if not outputs:
-        raise ValueError("the function returns no arrays; an ONNX model needs at least one output")
-    if output_names == "auto":
-        output_names = automatic_output_names(shapes, names)
-    result_names = _output_names(output_names, len(outputs))
-    _check_unique(names, result_names)
-    flat_inputs = jax.tree.leaves((args, kwargs))
-    plugins = registered_plugins()
-    bound = source.bound(jaxpr, recording)
-    stage("converting and writing")
-    try:
-        content = _convert(
-            enable_double_precision,
-            path,
-            jaxpr=jaxpr,
-            types={**core_types(), "Part": Part, "UserScope": UserScope},
-            name_parameters=recording.name_parameters,
-            name_modules=recording.name_modules,
-            read_sources=functools.partial(read_sources, bool(embed_source)) if level >= LEVELS["full"] else None,
-            jax_folders=jax_folders(),
-            library_folders=library_folders(),
-            model_name=model_name,
-            opset=opset,
-            input_names=names,
-            output_names=result_names,
-            input_nchw=_layout_flags("inputs_as_nchw", inputs_as_nchw, names, flat_inputs),
-            output_nchw=_layout_flags("outputs_as_nchw", outputs_as_nchw, result_names, outputs),
-            metadata=level,
-            calls=_encoded(calls),
-            record=_encoded(record_path),
-            record_shapes_only=bool(record_shapes_only),
-            external_threshold=external_threshold(),
-            single_file=export_mode == "web",
-            skip_sync=not sync(),
-            fixed_data_name=fixed_data_name(),
-            root=_definition(fn),
-            entry_frames=entry,
-            disabled_passes=disabled_passes(),
-            check_passes=check_passes(),
-            dump_passes=_encoded(dump_passes()),
-            normalization=NORMALIZATION_MODES[normalization_mode],
-            sequential_bits=not jax.config.jax_threefry_partitionable,
-            drop_checks=drops,
-            lowered=lowered_primitives(),
-            expand=expand,
-            custom=tuple(plugins),
-            lower_custom=functools.partial(lower_equation, plugins),
-            path_rules=rules,
-            relative_paths=relative,
-            weights=bound,
-            data_alignment=alignment_of_data(data_alignment),
-            largest_data_file=bytes_of(max_shard_size),
-            progress=watched(progress),
-            on_opset=None if opset else tell_opset,
-        )
-    except _core.UnsupportedError as error:
-        raise with_source(error) from None
+            content = _convert(
+                enable_double_precision,
+                path,
+                jaxpr=jaxpr,
+                types={**core_types(), "Part": Part, "UserScope": UserScope},
+                name_parameters=recording.name_parameters,
+                name_modules=recording.name_modules,
+                read_sources=functools.partial(read_sources, bool(embed_source)) if level >= LEVELS["full"] else None,
+                jax_folders=jax_folders(),
+                library_folders=library_folders(),
+                model_name=model_name,
+                opset=opset,
+                input_names=names,
+                output_names=result_names,
+                input_nchw=_layout_flags("inputs_as_nchw", inputs_as_nchw, names, flat_inputs),
+                output_nchw=_layout_flags("outputs_as_nchw", outputs_as_nchw, result_names, outputs),
+                metadata=level,
+                calls=_encoded(calls),
+                record=_encoded(record_path),
+                record_shapes_only=bool(record_shapes_only),
+                external_threshold=external_threshold(),
+                single_file=export_mode == "web",
+                skip_sync=not sync(),
+                fixed_data_name=fixed_data_name(),
+                root=_definition(fn),
+                entry_frames=entry,
+                disabled_passes=disabled_passes(),
+                check_passes=check_passes(),
+                dump_passes=_encoded(dump_passes()),
+                normalization=NORMALIZATION_MODES[normalization_mode],
+                sequential_bits=not jax.config.jax_threefry_partitionable,
+                drop_checks=drops,
+                lowered=lowered_primitives(),
+                expand=expand,
+                custom=tuple(plugins),
+                lower_custom=functools.partial(lower_equation, plugins),
+                path_rules=rules,
+                relative_paths=relative,
+                weights=bound,
+                data_alignment=alignment_of_data(data_alignment),
+                largest_data_file=bytes_of(max_shard_size),
+                progress=watched(progress),
+                on_opset=None if opset else tell_opset,
+            )
+        except _core.UnsupportedError as error:
+            raise with_source(error) from None
     return _result(return_mode, path, content)
 
 
 def _check_data_settings(source: WeightSource, record: str | None, progress: Any) -> None:
     if record is not None and not source.has_numbers:
         raise ValueError("an export can only be recorded with its weights; this one has none, or refers to them")
-    if progress is not None and not callable(progress):
-        raise TypeError(f"progress must be callable; got {progress!r}")
+    if progress is not None and not isinstance(progress, bool) and not callable(progress):
+        raise TypeError(f"progress must be callable, a bool or None; got {progress!r}")
 
 
 def _convert(double: bool, path: str | None, **arguments: Any) -> bytes | None:

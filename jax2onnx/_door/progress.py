@@ -1,8 +1,10 @@
-"""What an export is busy with, shown on a terminal when it takes longer than a second."""
+"""What an export is doing: told to the caller and the log, and shown on a terminal or in a notebook after a second."""
 
 from __future__ import annotations
 
+import inspect
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,19 +16,48 @@ from jax2onnx import _core
 
 PATIENCE = 1.0  # seconds before anything is shown
 _INTERVAL = 0.2
+_BAR = 20  # letters of a bar
 _ERASE = "\r\x1b[K"
 
 _log = logging.getLogger("jax2onnx")
 _shown: ContextVar[Progress | None] = ContextVar("jax2onnx_progress", default=None)
+_listener: ContextVar[Callable[[str, int, int], Any] | None] = ContextVar("jax2onnx_listener", default=None)
 _opsets: ContextVar[list[str] | None] = ContextVar("jax2onnx_opsets", default=None)
 
 
-class Progress:
-    """One line on a terminal: the stage and the seconds since the start. A thread rewrites it, `close` erases it."""
+class Terminal:
+    """One line of a terminal."""
 
-    def __init__(self, stream: TextIO, patience: float = PATIENCE) -> None:
-        self.stage = "starting"
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+
+    def show(self, line: str) -> None:
+        self._stream.write(f"{_ERASE}{line}")
+        self._stream.flush()
+
+
+class Notebook:
+    """One output of a notebook's cell, which appears with the first line."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def show(self, line: str) -> None:
+        from IPython.display import display
+
+        content = {"text/plain": line}
+        if self._handle is None:
+            self._handle = display(content, raw=True, display_id=True)
+        else:
+            self._handle.update(content, raw=True)
+
+
+class Progress:
+    """One line: the stage and the seconds since the start. A thread rewrites it, `close` erases it."""
+
+    def __init__(self, place: Terminal | Notebook, patience: float = PATIENCE) -> None:
+        self.stage = "starting"
+        self._place = place
         self._patience = patience
         self._start = time.monotonic()
         self._writing: tuple[float, int] | None = None  # since when, and how much was there
@@ -39,11 +70,9 @@ class Progress:
             return
         while True:
             elapsed = time.monotonic() - self._start
-            self._stream.write(f"{_ERASE}{_core.shown(self.stage)} … {elapsed:.1f} s")
-            self._stream.flush()
+            self._place.show(f"{_core.shown(self.stage)} … {elapsed:.1f} s")
             if self._done.wait(_INTERVAL):
-                self._stream.write(_ERASE)
-                self._stream.flush()
+                self._place.show("")
                 return
 
     def close(self) -> None:
@@ -54,7 +83,8 @@ class Progress:
         """How far the file of tensors is."""
         rate = done / max(time.monotonic() - self._since(done), 1e-3)
         left = f", {(total - done) / rate:.0f} s left" if rate else ""
-        self.stage = f"writing {done / 1e9:.1f} of {total / 1e9:.1f} GB, {rate / 1e6:.0f} MB/s{left}"
+        bar = "█" * (done * _BAR // total) if total else ""
+        self.stage = f"writing {bar:░<{_BAR}} {done / 1e9:.1f} of {total / 1e9:.1f} GB, {rate / 1e6:.0f} MB/s{left}"
 
     def _since(self, done: int) -> float:
         if not self._writing or done < self._writing[1]:
@@ -68,7 +98,13 @@ def progress_on(stream: TextIO) -> Iterator[None]:
     if not stream.isatty():
         yield
         return
-    progress = Progress(stream)
+    with _shown_at(Terminal(stream)):
+        yield
+
+
+@contextmanager
+def _shown_at(place: Terminal | Notebook) -> Iterator[None]:
+    progress = Progress(place)
     token = _shown.set(progress)
     try:
         yield
@@ -77,14 +113,63 @@ def progress_on(stream: TextIO) -> Iterator[None]:
         progress.close()
 
 
-def watched(callback: Callable[[int, int], Any] | None) -> Callable[[int, int], Any] | None:
-    """Who is to be told how far the writing is: the caller, the terminal, both, or nobody."""
-    progress = _shown.get()
-    if progress is None:
-        return callback
+def _in_notebook() -> bool:
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
+def _place(progress: bool | None) -> Terminal | Notebook | None:
+    """Where progress is shown; unless asked to, only where somebody is typing: in a notebook or at a prompt."""
+    if progress is False or _shown.get() is not None:
+        return None
+    if _in_notebook():
+        return Notebook()
+    if sys.stderr is not None and sys.stderr.isatty() and (progress or hasattr(sys, "ps1")):
+        return Terminal(sys.stderr)
+    return None
+
+
+def _accepts(function: Callable[..., Any], *arguments: Any) -> bool:
+    try:
+        inspect.signature(function).bind(*arguments)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+@contextmanager
+def told(progress: Callable[..., Any] | bool | None) -> Iterator[None]:
+    """Inside this block stages are told to what ``to_onnx`` was given as ``progress``, if it takes them."""
+    if callable(progress):
+        takes_stages = not _accepts(progress, 0, 0) and _accepts(progress, "", 0, 0)
+        token = _listener.set(progress if takes_stages else None)
+        try:
+            yield
+        finally:
+            _listener.reset(token)
+        return
+    place = _place(progress)
+    if place is None:
+        yield
+        return
+    with _shown_at(place):
+        yield
+
+
+def watched(callback: Callable[..., Any] | bool | None) -> Callable[[int, int], None]:
+    """What the core tells how far the writing is: 0 of 0 at its start."""
+    progress, listener = _shown.get(), _listener.get()
+    if not callable(callback) or listener is not None:
+        callback = None
 
     def tell(done: int, total: int) -> None:
-        progress.written(done, total)
+        if not total:
+            stage("writing")
+            return
+        if progress is not None:
+            progress.written(done, total)
+        if listener is not None:
+            listener("writing", done, total)
         if callback is not None:
             callback(done, total)
 
@@ -94,9 +179,10 @@ def watched(callback: Callable[[int, int], Any] | None) -> Callable[[int, int], 
 def stage(name: str) -> None:
     """Names what happens from here on, on the terminal and in the log; costs nothing when nobody watches."""
     _log.debug("%s", name)
-    progress = _shown.get()
-    if progress is not None:
+    if (progress := _shown.get()) is not None:
         progress.stage = name
+    if (listener := _listener.get()) is not None:
+        listener(name, 0, 0)
 
 
 def tell_opset(opset: int, asked_by: str | None) -> None:

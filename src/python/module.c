@@ -189,6 +189,16 @@ static bool say_opset(const Conversion *c) {
   return done != NULL;
 }
 
+/* The graph is made, and nothing is written yet. */
+static void tell_writing(Conversion *c) {
+  if (c->progress == Py_None) return;
+  PyEval_RestoreThread(c->state);
+  PyObject *answer = PyObject_CallFunction(c->progress, "KK", 0ULL, 0ULL);
+  Py_XDECREF(answer);
+  c->state = PyEval_SaveThread();
+  if (!answer) fail_text(&c->context, ERROR_PYTHON, "");
+}
+
 /* Without it: C only. */
 static void convert_stage(void *argument) {
   Conversion *c = argument;
@@ -197,6 +207,7 @@ static void convert_stage(void *argument) {
   }
   Model *model = convert(c->program, &c->options, &c->problems, &c->notices);
   note_opset(c, model);
+  tell_writing(c);
   if (c->path) model_write_file(model, &c->write, c->path);
   else c->segments = model_encode(model, &c->write, &c->segment_count, &c->size);
   for (size_t i = 0; i < c->segment_count; i++) { /* where running out of memory is an error, not the end */

@@ -106,10 +106,10 @@ static void add_coverage(Report *report, const char *path, const Coverage *cover
   builder_format(
       &report->line, "  depth            %.1f of the program's own frames per node, at most %zu; %.1f in total\n",
       ratio(coverage->own_frames, coverage->traced), coverage->deepest, ratio(coverage->frames, coverage->traced));
-  builder_format(&report->line, "  traces           %.2f a node\n  bytes            ",
+  builder_format(&report->line, "  traces           %.2f per node\n  bytes            ",
                  ratio(coverage->traces, coverage->traced));
   report_size(report, bytes);
-  builder_format(&report->line, ", %.1f a node\n", ratio(bytes, nodes));
+  builder_format(&report->line, ", %.1f per node\n", ratio(bytes, nodes));
 }
 
 /* ---- for programs ---- */

@@ -15,7 +15,7 @@ function section(title, items, kind = "ul") {
 const LISTED = 50;
 function neighbours(values, direction) {
   return values.flatMap((value) => {
-    if (value < 0) return [make("li", "quiet", "(left out)")];
+    if (value < 0) return [make("li", "quiet", "(omitted)")];
     const item = make("li", "", `${valueText(value)} `, make("span", "quiet", typeText(value)));
     const others = direction === "from" ? (producer.has(value) ? [producer.get(value)] : []) : readers.get(value) || [];
     if (direction === "from" && !others.length) item.append(make("span", "quiet", data.values[value][2] ? "  initializer" : "  input"));
@@ -76,7 +76,7 @@ function showDetails() {
     return;
   }
   if (state.node < 0) {
-    details.append(make("p", "quiet", data.nodes.length ? "Choose a node or a line to see where it came from." : "The model has no nodes."));
+    details.append(make("p", "quiet", data.nodes.length ? "Select a node or a line to see where it came from." : "The model has no nodes."));
     return;
   }
   const node = data.nodes[state.node], line = nodeLine[state.node];
@@ -86,12 +86,12 @@ function showDetails() {
     const where = line.file < 0 ? "" : ` in ${text(data.files[line.file][0])}`;
     origin.append("at ", link(`${text(data.places[node[PLACE]][2])}:${line.line}`, () => { showLine(line); byId("lines").focus(); }), make("span", "quiet", where));
   } else {
-    origin.append(make("span", "quiet", "The model does not say where this node came from."));
+    origin.append(make("span", "quiet", "This node has no provenance."));
   }
   if (node[PLUGIN] >= 0) origin.append(make("span", "quiet", `, by ${text(node[PLUGIN])}`));
   if (wholeTime[state.node]) {
     const whole = wholeTime[state.node], own = nodeTime[state.node];
-    origin.append(`, ${duration(whole)}${own < whole ? `, ${duration(own)} of it its own` : ""}`);
+    origin.append(`, ${duration(whole)}${own < whole ? `, ${duration(own)} of it self` : ""}`);
   }
   details.append(title, origin);
   if (comparing) details.append(...changeDetails(state.node));
@@ -105,7 +105,7 @@ function showDetails() {
   if (node[TRACE] >= 0) columns.append(section("Trace, innermost first", traceItems(data.traces[node[TRACE]]), "ol"));
   const values = make("div", "", "", section("Inputs", neighbours(node[INPUTS], "from")), section("Outputs", neighbours(node[OUTPUTS], "to")));
   if (node[FACTS].length) values.append(section("Attributes", node[FACTS].map((fact) => make("li", "", text(fact)))));
-  if (node[CALLS] >= 0) values.append(section("The converter's calls, outermost first", text(node[CALLS]).split("\n").map((call) => make("li", "quiet", call)), "ol"));
+  if (node[CALLS] >= 0) values.append(section("Converter call stack, outermost first", text(node[CALLS]).split("\n").map((call) => make("li", "quiet", call)), "ol"));
   columns.append(values);
   details.append(columns);
 }
@@ -115,7 +115,7 @@ function showChosen() {
   const element = byId("chosen");
   if (state.node >= 0) element.textContent = boxTitle(state.node * 4 + BOX_NODE).replace("\n", " · ");
   else if (state.level >= 0) element.textContent = `${levelPath(state.level)}: ${levelLook(state.level).rows[0]}`;
-  else element.textContent = "Click a box to open it; drag to move, turn the wheel to zoom.";
+  else element.textContent = "Click a box to open it; drag to pan.";
   element.title = element.textContent;
 }
 

@@ -139,7 +139,7 @@ function listNodes() {
   if (lines.length) state.rows.push({ node: -1, graph: -1, depth: 0, title: `${lines.length === MOST_FOUND ? "the first " : ""}${plural(lines.length, "line")} of the source` });
   lines.forEach((found) => state.rows.push({ node: -1, graph: -1, depth: 0, found }));
   byId("none").hidden = state.rows.length > 0 || !passes;
-  byId("none-said").textContent = state.words.length ? `Nothing matches “${byId("search").value.trim()}”.` : "No node passes these filters.";
+  byId("none-said").textContent = state.words.length ? `Nothing matches “${byId("search").value.trim()}”.` : "No nodes match these filters.";
   state.rowOfNode.fill(-1);
   let shown = 0;
   state.rows.forEach(({ node }, at) => {

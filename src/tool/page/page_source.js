@@ -41,7 +41,7 @@ const sourceList = new List(byId("lines"), "option", (index) => {
     row.append(make("span", "note", note));
   }
   const became = line.nodes.length ? `became ${plural(line.nodes.length, "node")}` : "";
-  const called = line.callers ? `called what became ${plural(line.callers, "node")}` : "";
+  const called = line.callers ? `called code that became ${plural(line.callers, "node")}` : "";
   const said = [namesOf(line), became, noteOf(line), called].filter(Boolean).join("; ");
   row.title = said;
   return row;
