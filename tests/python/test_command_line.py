@@ -438,7 +438,7 @@ def test_a_short_export_shows_nothing():
 def test_stages_are_logged(caplog):
     with caplog.at_level("DEBUG", logger="jax2onnx"):
         export("program_under_test:scaled_sine", "--input", "f32[2]")
-    assert [record.message for record in caplog.records if record.name == "jax2onnx"][-3:] == [
+    assert [record.message for record in caplog.records if record.name == "jax2onnx"][-4:] == [
         "tracing",
         "converting",
         "writing",
