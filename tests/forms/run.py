@@ -38,6 +38,9 @@ FAMILIES = {
     "pooling": (12, 0.95),
     "convolution": (12, 0.95),
     "rotary": (10, 0.7),
+    "embeddings": (8, 0.9),
+    "losses": (8, 0.9),
+    "resizing": (8, 0.7),
 }
 RENEW = 200  # programs after which what JAX has compiled is dropped
 

@@ -1,0 +1,73 @@
+"""Images that are enlarged or reduced, by libraries and by hand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.image
+import jax.numpy as jnp
+from forms import TYPES, Choices, Form
+
+Array = Any
+CHANNELS = 3
+
+
+def make(choices: Choices) -> Form:
+    dtype = choices.take("type", "float32", "float32", "float16")
+    order = choices.take("order", "channels last", "channels last", "channels first")
+    method = choices.take("method", "nearest", "bilinear", "bicubic")
+    batch = choices.take("batch", None, 1, 2, "symbol")
+    high, wide = choices.take("from", (4, 6), (8, 8))
+    to = choices.take("to", (8, 12), (16, 16), (4, 4), (5, 9))
+    way = choices.take("written", "jax.image", "jax.image", "repeat", "keras", "broadcast")
+    antialias = choices.take("antialias", False, True) if way == "jax.image" else False
+    last = order == "channels last"
+    if way in ("repeat", "broadcast"):
+        method, to = choices.take("method", "nearest"), choices.take("to", (2 * high, 2 * wide))
+    if way == "keras":
+        to, order, last = choices.take("to", (2 * high, 2 * wide)), choices.take("order", "channels last"), True
+        batch = 2 if batch is None else batch
+        method = choices.take("method", "nearest", "bilinear")
+    lead = () if batch is None else (3 if batch == "symbol" else batch,)
+    shape = (*lead, high, wide, CHANNELS) if last else (*lead, CHANNELS, high, wide)
+    at = len(shape) - (3 if last else 2)
+    fn = _resized(way, method, antialias, at, to)
+    named = ("B" if batch == "symbol" else shape[0], *shape[1:])
+    specs = [jax.ShapeDtypeStruct(named, TYPES[dtype])] if batch == "symbol" else None
+    same = to == (high, wide)
+    tolerance = {"float32": 1e-4, "float16": 2e-2}[dtype]
+    absent = ("MatMul", "Gemm", "Einsum", "Expand", "Tile")
+    if method == "nearest" and way == "jax.image":
+        same = True  # picking rows and columns is a Gather each
+    return Form(
+        fn,
+        [choices.normal(shape, dtype)],
+        {} if same else {"Resize": 1},
+        specs,
+        absent=absent,
+        most=5,
+        dtype=dtype,
+        tolerance=tolerance,
+    )
+
+
+def _resized(way: str, method: str, antialias: bool, at: int, to: tuple[int, int]) -> Callable[[Array], Array]:
+    def fn(x: Array) -> Array:
+        shape = (*x.shape[:at], *to, *x.shape[at + 2 :])
+        if way == "jax.image":
+            return jax.image.resize(x, shape, method, antialias=antialias)
+        if way == "repeat":
+            return jnp.repeat(jnp.repeat(x, 2, axis=at), 2, axis=at + 1)
+        if way == "broadcast":
+            spread = x.reshape(*x.shape[: at + 1], 1, x.shape[at + 1], 1, *x.shape[at + 2 :])
+            sizes = (*x.shape[: at + 1], 2, x.shape[at + 1], 2, *x.shape[at + 2 :])
+            return jnp.broadcast_to(spread, sizes).reshape(shape)
+        os.environ.setdefault("KERAS_BACKEND", "jax")
+        import keras
+
+        return keras.layers.UpSampling2D(2, interpolation=method)(x)
+
+    return fn
