@@ -317,7 +317,7 @@ def test_schur_of_scipy():
     model = check_export(
         lambda x: jnp.sort(jnp.diag(jax.lax.linalg.schur(x, compute_schur_vectors=False)[0])), [matrix], atol=1e-5
     )
-    assert op_types(model).count("Loop") == 3
+    assert op_types(model).count("Loop") == 2  # the reflections of five rows are written out
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3, 3), (1, 1)])
