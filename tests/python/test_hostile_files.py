@@ -338,7 +338,7 @@ def test_what_was_read_and_left_out_is_listed(project):
         assert document["sources_left_out"] == [f"{project}/private/settings.py"]
         out = tool(*words)[0]
         assert "--source-root" in out and "settings.py" in out
-    assert "holds src/model.py" in tool("report", "m.onnx", "-o", "page.html")[0]
+    assert "includes src/model.py" in tool("report", "m.onnx", "-o", "page.html")[0]
     document = json.loads(tool("locate", "m.onnx", "n1", "--json")[0])
     assert document["sources"] == ["./src/model.py"] and document["sources_left_out"] == []
 
