@@ -124,6 +124,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="the ONNX operator set (default: auto, the lowest that fits)",
     )
+    parser.add_argument(
+        "--target", dest="made_for", metavar="NAME", help="the runtime the model is made for; j2o targets has the names"
+    )
     parser.add_argument("--x64", action="store_true", help="trace with 64-bit types")
     parser.add_argument(
         "--nchw-input", metavar="NAME|INDEX", action="append", help="make this NHWC input NCHW in the model"
@@ -305,6 +308,7 @@ def _run(target: Target, call: dict[str, Any], options: argparse.Namespace) -> N
             fn,
             model_name=options.name or target.name,
             opset=options.opset,
+            target=options.made_for,
             enable_double_precision=options.x64,
             record=options.record,
             record_shapes_only=options.record_shapes,

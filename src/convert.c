@@ -7,11 +7,29 @@
 #include "onnx/file/external.h"
 #include "onnx/graph/verify.h"
 #include "provenance/ledger.h"
+#include "target/lacks.h"
 
 static void sign(Model *model) {
   model->ir_version = ir_version_of(model->opset);
   model->producer_name = str_intern(model->context, PRODUCER);
   model->producer_version = str_intern(model->context, j2o_version());
+}
+
+/* The newest opset whose forms a model may have that was asked for none. */
+static int64_t auto_opset(const Target *target) {
+  enum { FUSED_FORMS = 23 /* Attention and its kin */ };
+  if (!target || !target->opset) return AUTO_OPSET;
+  return target->opset < FUSED_FORMS ? target->opset : FUSED_FORMS;
+}
+
+/* What the target cannot run, all of it, with the lines. */
+static void report_lacks(Model *model, UnsupportedList *notices) {
+  FaultList faults = target_lacks(model, model->target);
+  for (size_t i = 0; i < faults.count; i++) {
+    const Node *node = faults.items[i].node;
+    const Site *site = node && node->origin ? node->origin->sites[0] : NULL;
+    array_push(model->context, notices, ((Unsupported){node ? node->op_type : NULL, faults.items[i].text, site}));
+  }
 }
 
 static void write_calls(Program *program, const ConvertOptions *options) {
@@ -51,12 +69,12 @@ Model *convert(Program *program, const ConvertOptions *options, UnsupportedList 
   if (options->calls) write_calls(program, options);
   if (options->keep_ledger) ledger_open(program->provenance);
   legalize_checks(program);
-  program_outline_functions(program);
+  if (!target_has(options->lower.target, QUIRK_FUNCTIONS_ARE_NOT_READ)) program_outline_functions(program);
   program_drop_unused(program);
   legalize_program(program);
   LowerOptions lower = options->lower;
   lower.list_traced = options->passes.check;
-  if (lower.opset == OPSET_AUTO) lower.opset = AUTO_OPSET;
+  if (lower.opset == OPSET_AUTO) lower.opset = auto_opset(lower.target);
   Model *model = lower_program(program, &lower, problems, notices);
   refuse_deep_bodies(model, problems);
   refuse_unsound_text(program, model);
@@ -67,6 +85,7 @@ Model *convert(Program *program, const ConvertOptions *options, UnsupportedList 
   model_name(model);
   require_verified(model, options->passes.check ? VERIFY_ALL : VERIFY_QUICKLY, NULL);
   sign(model);
+  report_lacks(model, notices);
   return model;
 }
 

@@ -18,7 +18,7 @@ static const char *const metadata_names[] = {
 static const char *const normalization_names[] = {
     [NORMALIZATION_DECOMPOSED] = "decomposed", [NORMALIZATION_AUTO] = "auto", [NORMALIZATION_NATIVE] = "native"};
 
-typedef enum OptionKind { OPTION_OPSET, OPTION_SIZE, OPTION_FLAG, OPTION_CHOICE } OptionKind;
+typedef enum OptionKind { OPTION_OPSET, OPTION_TARGET, OPTION_SIZE, OPTION_FLAG, OPTION_CHOICE } OptionKind;
 
 typedef struct OptionRow {
   const char *name;
@@ -32,6 +32,7 @@ typedef struct OptionRow {
 
 static const OptionRow rows[] = {
     {"opset", OPTION_OPSET, offsetof(Record, options.lower.opset)},
+    {"target", OPTION_TARGET, offsetof(Record, options.lower.target)},
     {"metadata", OPTION_CHOICE, offsetof(Record, write.metadata), CHOICES(metadata_names)},
     {"normalization", OPTION_CHOICE, offsetof(Record, options.passes.normalization), CHOICES(normalization_names)},
     {"sequential_bits", OPTION_FLAG, offsetof(Record, options.lower.sequential_bits)},
@@ -52,10 +53,18 @@ static Record record_default(void) {
   return record;
 }
 
+/* The default is the first, and NULL. */
+static int64_t target_index(const Target *target) {
+  int64_t index = 0;
+  while (target && target_at((size_t)index) != target) index++;
+  return index;
+}
+
 static int64_t option_value(const Record *record, const OptionRow *row) {
   const void *place = (const char *)record + row->place;
   switch (row->kind) {
     case OPTION_OPSET: return *(const int64_t *)place;
+    case OPTION_TARGET: return target_index(*(const Target *const *)place);
     case OPTION_SIZE: return (int64_t)*(const size_t *)place;
     case OPTION_FLAG: return *(const bool *)place;
     case OPTION_CHOICE: return *(const int *)place;
@@ -67,6 +76,7 @@ static void set_option(Record *record, const OptionRow *row, int64_t value) {
   void *place = (char *)record + row->place;
   switch (row->kind) {
     case OPTION_OPSET: *(int64_t *)place = value; break;
+    case OPTION_TARGET: *(const Target **)place = target_at((size_t)value); break;
     case OPTION_SIZE: *(size_t *)place = (size_t)value; break;
     case OPTION_FLAG: *(bool *)place = value != 0; break;
     case OPTION_CHOICE: *(int *)place = (int)value; break;
@@ -82,6 +92,7 @@ static void print_option(Builder *out, const Record *record, const OptionRow *ro
   builder_format(out, "%s ", row->name);
   if (row->kind == OPTION_FLAG) builder_add(out, value ? "True" : "False");
   else if (row->kind == OPTION_CHOICE) builder_add(out, row->choices[value]);
+  else if (row->kind == OPTION_TARGET) builder_format(out, "\"%s\"", target_at((size_t)value)->name);
   else if (row->kind == OPTION_OPSET && value == OPSET_AUTO) builder_add(out, "auto");
   else builder_format(out, "%" PRId64, value);
   builder_add(out, "\n");
@@ -195,6 +206,14 @@ static int64_t read_choice(Scanner *scan, const OptionRow *row) {
   scan_fail(scan, start, arena_format(&scan->context->arena, "'%s' cannot be %s", row->name, word));
 }
 
+static int64_t read_target(Scanner *scan) {
+  scan_space(scan);
+  const char *start = scan->at;
+  const Target *target = target_named(scan_quoted(scan, "a target in quotes"));
+  if (!target) scan_fail(scan, start, "there is no such target");
+  return target_index(target);
+}
+
 static int64_t read_flag(Scanner *scan) {
   if (scan_accept_word(scan, "True")) return 1;
   if (!scan_accept_word(scan, "False")) scan_fail_expected(scan, "True or False");
@@ -206,6 +225,7 @@ static void read_option(Scanner *scan, Record *record, const OptionRow *row) {
   const char *start = scan->at;
   int64_t value = row->kind == OPTION_CHOICE                                    ? read_choice(scan, row)
                   : row->kind == OPTION_FLAG                                    ? read_flag(scan)
+                  : row->kind == OPTION_TARGET                                  ? read_target(scan)
                   : row->kind == OPTION_OPSET && scan_accept_word(scan, "auto") ? OPSET_AUTO
                                                                                 : scan_integer(scan);
   if (value < 0) scan_fail(scan, start, "a number below 0");

@@ -50,6 +50,7 @@ from jax2onnx._door.settings import (
     record_file,
     relative_paths,
     sync,
+    target_name,
 )
 from jax2onnx._door.sources import read_sources
 from jax2onnx._door.tracing import trace
@@ -87,6 +88,7 @@ class ExportOptions(TypedDict, total=False):
     record: str | os.PathLike[str] | None
     record_shapes_only: bool
     embed_source: bool
+    target: str | None
 
 
 @overload
@@ -165,6 +167,7 @@ def to_onnx(
     max_shard_size: int | str | None = None,
     data_alignment: int | None = None,
     progress: Callable[[int, int], Any] | Callable[[str, int, int], Any] | bool | None = None,
+    target: str | None = None,
 ) -> Any:
     """Export a JAX function or model to ONNX.
 
@@ -228,6 +231,10 @@ def to_onnx(
             ``"tracing"``, ``"converting"``, ``"writing"``. An exception that it raises ends the export and leaves
             existing files unchanged. True shows the progress on a terminal or in a notebook if the export takes more
             than a second, False never does; None does so in notebooks and at an interactive prompt.
+        target: the runtime that the model is made for: ``"onnxruntime"`` (the newest, the default), a version such as
+            ``"onnxruntime-1.18"``, ``"onnxruntime-web"``, ``"openvino"``, ``"tract"``, ``"iree"``, ``"portable"`` (all
+            of them at once) and others; None follows the environment (JAX2ONNX_TARGET). What it was seen not to run is
+            warned of, with the line.
 
     Raises:
         TypeError, ValueError: an argument is not what was expected; the message says what was.
@@ -240,6 +247,7 @@ def to_onnx(
     if not callable(fn):
         raise TypeError(f"fn must be callable; got {type(fn).__name__}")
     opset = _checked_opset(opset)
+    made_for = target_name(target)
     if not isinstance(model_name, str) or not model_name:
         raise TypeError(f"model_name must be a non-empty string; got {model_name!r}")
     check_name("model_name", model_name)
@@ -308,6 +316,7 @@ def to_onnx(
                 library_folders=library_folders(),
                 model_name=model_name,
                 opset=opset,
+                target=made_for,
                 input_names=names,
                 output_names=result_names,
                 input_nchw=_layout_flags("inputs_as_nchw", inputs_as_nchw, names, flat_inputs),

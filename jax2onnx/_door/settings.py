@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from jax2onnx import _core
+
 LEVELS = {"off": 0, "minimal": 1, "full": 2, "compact": 3}
 _OFF = {"", "0", "false", "no", "off"}
 
@@ -192,6 +194,16 @@ def drop_checks(argument: str | None, environment: Mapping[str, str] = os.enviro
     if said not in ("nan", "drop"):
         raise ValueError(f"{name} must be 'nan' or 'drop'; got {said!r}")
     return said == "drop"
+
+
+def target_name(argument: str | None, environment: Mapping[str, str] = os.environ) -> str:
+    """The runtime that a model is made for."""
+    name, said = "target", argument
+    if said is None:
+        name, said = "JAX2ONNX_TARGET", environment.get("JAX2ONNX_TARGET", "").strip() or _core.TARGETS[0]
+    if said not in _core.TARGETS:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, _core.TARGETS))}; got {said!r}")
+    return said
 
 
 def external_threshold(environment: Mapping[str, str] = os.environ) -> int:

@@ -160,7 +160,9 @@ void unsupported(Lowering *l, const char *format, ...) {
 }
 
 void notice(Lowering *l, const char *reason) {
-  array_push(l->context, l->notices, ((Unsupported){l->equation->primitive, reason, l->site}));
+  Str primitive = l->equation->primitive;
+  const char *text = arena_format(&l->context->arena, "%s is left out of the model: %s", primitive, reason);
+  array_push(l->context, l->notices, ((Unsupported){primitive, text, l->site}));
 }
 
 /* An equation whose result is a constant is one of the lines that the constant stands for. */

@@ -40,6 +40,7 @@ typedef struct Conversion {
   int64_t data_alignment, largest_data_file; /* as they were given */
   bool told_end;
   PyObject *on_opset; /* called with the opset and what asked for it; or None */
+  const char *target; /* its name, or NULL */
   int64_t opset;
   const char *opset_reason;
   PyThreadState *state; /* while the interpreter lock is released; NULL while it is held */
@@ -268,7 +269,7 @@ static bool warn(Conversion *c) {
     const Unsupported *item = &c->notices.items[i];
     const Frame *frame = item->site ? site_user_frame(c->program->provenance, item->site) : NULL;
     Arena *arena = &c->context.arena;
-    const char *text = arena_format(arena, "%s is left out of the model: %s", item->primitive, item->reason);
+    const char *text = item->reason;
     if (frame) text = arena_format(arena, "%s (%s:%d in %s)", text, frame->file, frame->line, frame->function);
     const char *file = frame ? frame->file : "<unknown>";
     if (PyErr_WarnExplicit(PyExc_UserWarning, text, file, frame ? frame->line : 0, NULL, NULL) != 0) return false;
@@ -357,6 +358,7 @@ static const KeywordRow keyword_rows[] = {
     ROW("library_folders", TUPLE, request.library_folders),
     ROW("model_name", TEXT, model_name),
     ROW("opset", NUMBER, options.lower.opset),
+    ROW("target", TEXT, target),
     ROW("input_names", LIST, input_names),
     ROW("output_names", LIST, output_names),
     ROW("input_nchw", OBJECT, input_nchw),
@@ -396,6 +398,9 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
   if (PyTuple_Size(arguments) > 0) return PyErr_Format(PyExc_TypeError, "options must be passed by name");
   if (!read_options(keywords, keyword_rows, sizeof keyword_rows / sizeof *keyword_rows, &c)) return NULL;
   c.request.spans = c.options.keep_ledger = c.metadata == METADATA_FULL || c.metadata == METADATA_COMPACT;
+  if (c.target && !(c.options.lower.target = target_named(c.target))) {
+    return PyErr_Format(PyExc_ValueError, "there is no target '%s'", c.target);
+  }
   c.options.passes.normalization = (NormalizationMode)c.normalization;
   c.write.metadata = (MetadataLevel)c.metadata;
   c.write.external_threshold = c.external_threshold > 0 ? (size_t)c.external_threshold : 0;
@@ -607,6 +612,20 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+/* TARGETS: their names, the default first. */
+static int add_targets(PyObject *module) {
+  Py_ssize_t count = 0;
+  while (target_at((size_t)count)) count++;
+  PyObject *names = PyTuple_New(count);
+  for (Py_ssize_t i = 0; names && i < count; i++) {
+    PyObject *name = PyUnicode_FromString(target_at((size_t)i)->name);
+    if (!name || PyTuple_SetItem(names, i, name) != 0) Py_CLEAR(names);
+  }
+  int failed = names ? PyModule_AddObjectRef(module, "TARGETS", names) : -1;
+  Py_XDECREF(names);
+  return failed;
+}
+
 static int module_exec(PyObject *module) {
   PyObject *error = PyErr_NewExceptionWithDoc(
       "jax2onnx._core.UnsupportedError",
@@ -619,6 +638,7 @@ static int module_exec(PyObject *module) {
   Py_DECREF(error);
   if (add_recorder_type(module) != 0) return -1;
   if (PyModule_AddIntConstant(module, "NEWEST_OPSET", SCHEMA_NEWEST_OPSET) != 0) return -1;
+  if (add_targets(module) != 0) return -1;
   return PyModule_AddStringConstant(module, "VERSION", j2o_version());
 }
 

@@ -1,7 +1,7 @@
 /* Facts about runtimes. */
 #include "target/target.h"
 
-#include <stddef.h>
+#include <string.h>
 
 const QuirkRow quirk_rows[QUIRK_COUNT] = {
 #define QUIRK(name, runtime, first, last, what) {#name, runtime, first, last, what},
@@ -9,14 +9,40 @@ const QuirkRow quirk_rows[QUIRK_COUNT] = {
 #undef QUIRK
 };
 
-static const Target newest = {RUNTIME_ONNX_RUNTIME, NEWEST_VERSION};
+static const Target targets[] = {
+#define TARGET(name, runtime, version, opset, title) {runtime, version, name, title, opset},
+#include "target/runtimes.inc"
+#undef TARGET
+};
+
+const Target *target_named(const char *name) {
+  for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
+    if (strcmp(targets[i].name, name) == 0) return &targets[i];
+  }
+  return NULL;
+}
+
+const Target *target_at(size_t index) { return index < sizeof targets / sizeof *targets ? &targets[index] : NULL; }
 
 bool quirk_applies(const QuirkRow *row, const Target *target) {
-  return target->runtime == row->runtime && (!row->last || target->version <= row->last);
+  if (row->runtime == RUNTIME_ONNX_RUNTIME) {
+    if (target->runtime == RUNTIME_STANDARD) return false;
+    if (row->last) return target->runtime == RUNTIME_ONNX_RUNTIME && target->version <= row->last;
+    return true;
+  }
+  return (target->runtime & row->runtime) != 0;
 }
 
 bool target_has(const Target *target, Quirk quirk) {
-  return quirk_applies(&quirk_rows[quirk], target ? target : &newest);
+  return quirk_applies(&quirk_rows[quirk], target ? target : &targets[0]);
 }
 
-const char *runtime_name(Runtime runtime) { return runtime == RUNTIME_ONNX_RUNTIME ? "ONNX Runtime" : "the standard"; }
+const char *runtime_names(Context *context, Runtime runtimes) {
+  const char *names = "";
+  for (unsigned bit = 1; bit < RUNTIME_PORTABLE; bit <<= 1) {
+    const Target *target = targets;
+    while ((unsigned)target->runtime != bit) target++;
+    if (runtimes & bit) names = arena_format(&context->arena, "%s%s%s", names, *names ? ", " : "", target->title);
+  }
+  return *names ? names : "the standard";
+}

@@ -8,17 +8,41 @@
 #define J2O_TARGET_TARGET_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
-typedef enum Runtime { RUNTIME_STANDARD, RUNTIME_ONNX_RUNTIME } Runtime;
+#include "base/context.h"
+
+/* Bits: a fact may be about several. */
+typedef enum Runtime {
+  RUNTIME_STANDARD = 0, /* whatever does as the standard says */
+  RUNTIME_ONNX_RUNTIME = 1 << 0,
+  RUNTIME_ONNX_RUNTIME_WEB = 1 << 1,
+  RUNTIME_OPENVINO = 1 << 2,
+  RUNTIME_TRACT = 1 << 3,
+  RUNTIME_IREE = 1 << 4,
+  RUNTIME_MNN = 1 << 5,
+  RUNTIME_TINYGRAD = 1 << 6,
+  RUNTIME_REFERENCE = 1 << 7,
+  RUNTIME_PORTABLE = (1 << 8) - 1, /* all of them at once */
+} Runtime;
 
 /* Major * 1000 + minor. */
 #define RUNTIME_VERSION(major, minor) ((major) * 1000 + (minor))
 enum { NEWEST_VERSION = 999999 };
 
 typedef struct Target {
-  Runtime runtime; /* RUNTIME_STANDARD: whatever does as the standard says */
+  Runtime runtime;
   int version;
+  const char *name, *title;
+  int64_t opset; /* the newest that it loads; 0: whatever there is */
 } Target;
+
+/* NULL where there is none of the name. Versions of ONNX Runtime are "onnxruntime-1.18" and the like. */
+const Target *target_named(const char *name);
+
+/* One after the other, the default first; NULL behind the last. */
+const Target *target_at(size_t index);
 
 typedef enum Quirk {
 #define QUIRK(name, ...) QUIRK_##name,
@@ -29,7 +53,7 @@ typedef enum Quirk {
 
 typedef struct QuirkRow {
   const char *name;
-  Runtime runtime;
+  Runtime runtime; /* one of them, or several */
   int first, last; /* versions in which it was seen; last 0: it is still there */
   const char *what;
 } QuirkRow;
@@ -37,12 +61,13 @@ typedef struct QuirkRow {
 extern const QuirkRow quirk_rows[QUIRK_COUNT];
 
 /* A target of NULL is the newest ONNX Runtime. A version before the first one that was looked at is taken to have it.
- */
+ * What is made for another runtime keeps the forms that ONNX Runtime needs: they are as right there. */
 bool target_has(const Target *target, Quirk quirk);
 
 /* One row by itself. */
 bool quirk_applies(const QuirkRow *row, const Target *target);
 
-const char *runtime_name(Runtime runtime);
+/* "tract, IREE": of one or of several. */
+const char *runtime_names(Context *context, Runtime runtimes);
 
 #endif

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "onnx/graph/verify.h"
+#include "target/lacks.h"
 #include "tool/tool.h"
 
 static Str callsite_of(const Node *node) {
@@ -51,9 +52,25 @@ static void check_text(Report *report, const char *path, const Model *model, con
   }
 }
 
+const Target *job_target(Job *job) {
+  const Target *target = target_named(job->target);
+  if (target) return target;
+  Builder names;
+  builder_init(&names, &job->context);
+  for (size_t i = 0; target_at(i); i++) builder_format(&names, "%s%s", i ? ", " : "", target_at(i)->name);
+  fail(&job->context, ERROR_VALUE, "there is no target %s; there are %s", job->target, builder_text(&names));
+}
+
 void run_check(Job *job) {
+  const Target *target = job->target ? job_target(job) : NULL;
   Model *model = job_model(job, 0);
   FaultList faults = model_verify(model, VERIFY_ALL);
+  if (target) {
+    FaultList lacks = target_lacks(model, target);
+    for (size_t i = 0; i < lacks.count && faults.count < MOST_FAULTS; i++) {
+      array_push(&job->context, &faults, lacks.items[i]);
+    }
+  }
   if (job->json) check_json(&job->report, job->path, model, &faults);
   else check_text(&job->report, job->path, model, &faults);
   job->code = faults.count ? EXIT_FILE : EXIT_OK;

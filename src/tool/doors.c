@@ -149,6 +149,7 @@ static void override(Job *job, Record *record) {
   Program *program = record->program;
   LowerOptions *lower = &record->options.lower;
   const Jaxpr *main = program->main;
+  if (job->target) lower->target = job_target(job);
   if (job->door.opset) lower->opset = strcmp(job->door.opset, "auto") ? atoll(job->door.opset) : OPSET_AUTO;
   if (job->door.stacktrace)
     record->write.metadata = (MetadataLevel)named_choice(job, "--stacktrace", job->door.stacktrace, levels, 4);
@@ -177,8 +178,7 @@ static void override(Job *job, Record *record) {
 
 static void report_notices(Report *report, const UnsupportedList *notices, const ProgramData *data) {
   for (size_t i = 0; i < notices->count; i++) {
-    builder_format(&report->line, "%s is left out of the model: %s\n", notices->items[i].primitive,
-                   notices->items[i].reason);
+    builder_format(&report->line, "%s\n", notices->items[i].reason);
   }
   if (!data->placeholders) return;
   builder_format(&report->line,

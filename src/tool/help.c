@@ -107,14 +107,15 @@ static const char targets_help[] =
     "  --json     print a JSON document\n";
 
 static const char check_help[] =
-    "usage: j2o check MODEL.onnx [--json] [--color=auto|always|never]\n"
+    "usage: j2o check MODEL.onnx [--target NAME] [--json] [--color=auto|always|never]\n"
     "\n"
     "Validates the model against the standard: values are defined before they are used, names are unique, every\n"
     "operator has the inputs, attributes and element types of its opset, shapes agree, and bodies and functions match\n"
     "their nodes. Prints each error with its node and, if the model records it, the line of the program. What is not\n"
     "known, such as a symbolic size or an operator of another domain, is not an error. The exit code is 1 if there\n"
     "are errors.\n"
-    "\n" COMMON_HELP;
+    "\n"
+    "  --target   also report what this runtime is known not to run; see j2o targets for the names\n" COMMON_HELP;
 
 static const char blame_help[] =
     "usage: j2o blame MODEL.onnx [FILE.py] [--line PLACE] [--module PATH] [--source FILE.py]...\n"
@@ -282,6 +283,7 @@ static const char convert_help[] =
     "\n"
     "  -o                    the model to write\n"
     "  --opset               the ONNX opset; this and the following options override the record\n"
+    "  --target              the runtime that the model is made for; see j2o targets for the names\n"
     "  --stacktrace          off, minimal, full or compact: how much provenance to record on each node\n"
     "  --normalization       auto, prefer_native or force_decomposed\n"
     "  --name                the name of the graph\n"
@@ -323,7 +325,7 @@ const Command tool_commands[] = {
      1},
     {"report", run_report, report_help,
      OPTION_ORIGINAL | OPTION_SIDECAR | OPTION_OUTPUT | OPTION_PAGE | OPTION_JSON | OPTION_SOURCE | OPTION_LIMIT, 1, 1},
-    {"check", run_check, check_help, OPTION_JSON | OPTION_COLOR, 1, 1},
+    {"check", run_check, check_help, OPTION_TARGET | OPTION_JSON | OPTION_COLOR, 1, 1},
     {"targets", run_targets, targets_help, OPTION_JSON, 0, 0},
     {"text", run_text, text_help, OPTION_DATA, 1, 1},
     {"convert", run_convert, convert_help, OPTION_CONVERT | OPTION_OUTPUT | OPTION_LIMIT, 1, 1},

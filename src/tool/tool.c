@@ -125,6 +125,7 @@ static const Option options[] = {
     {"--no-sync", OPTION_OUTPUT | OPTION_MAY_OUTPUT, false, offsetof(Job, no_sync)},
     {"--limit", OPTION_LIMIT, true, offsetof(Job, limit_text)},
     {"--opset", OPTION_CONVERT, true, offsetof(Job, door.opset)},
+    {"--target", OPTION_CONVERT | OPTION_TARGET, true, offsetof(Job, target)},
     {"--stacktrace", OPTION_CONVERT, true, offsetof(Job, door.stacktrace)},
     {"--normalization", OPTION_CONVERT, true, offsetof(Job, door.normalization)},
     {"--name", OPTION_CONVERT, true, offsetof(Job, name)},

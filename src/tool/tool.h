@@ -8,6 +8,7 @@
 #include "onnx/file/encode.h"
 #include "onnx/file/metadata_keys.h"
 #include "onnx/file/read.h"
+#include "target/target.h"
 #include "tool/report.h"
 #include "tool/source.h"
 
@@ -67,7 +68,7 @@ struct Job {
   size_t limit; /* bytes that --limit allows; 0: the usual */
   const char *limit_text;
   const char *op, *line, *module, *name, *output, *top, *color, *profile, *original, *sidecar, *against,
-      *model_explorer;
+      *model_explorer, *target;
   bool no_sync;
   const char *from; /* of fill, as the names of its options say */
   const char *renames[MAX_SOURCE_FILES];
@@ -135,6 +136,9 @@ Model *job_read(Job *job, const MappedFile *file);
 /* Gives a model the provenance of --original; fails when it was not made of that. graft.c */
 void job_graft(Job *job, Model *model);
 
+/* The target that --target names; fails when there is none. check.c */
+const Target *job_target(Job *job);
+
 /* Writes a file, as -o names it. False: that is standard output, to which nothing else may be said.
  * metadata_commands.c */
 bool job_write(Job *job, const char *path, const Segment *segments, size_t count);
@@ -168,6 +172,7 @@ enum {
   OPTION_MAY_OUTPUT = 1 << 22, /* -o, which may be left out */
   OPTION_CONVERT = 1 << 23,
   OPTION_FILL = 1 << 24,
+  OPTION_TARGET = 1 << 25,
 };
 const char *door_mistake(const DoorOptions *options); /* what is wrong with them, or NULL */
 void run_passes_command(Job *job);

@@ -6,10 +6,16 @@
 static void rows_hold_for_their_runtime_and_versions(void) {
   const Target standard = {.runtime = RUNTIME_STANDARD}, old = {RUNTIME_ONNX_RUNTIME, RUNTIME_VERSION(1, 17)};
   for (int i = 0; i < QUIRK_COUNT; i++) {
+    bool ours = quirk_rows[i].runtime == RUNTIME_ONNX_RUNTIME;
     CHECK(!target_has(&standard, (Quirk)i));
-    CHECK(target_has(&old, (Quirk)i));
-    CHECK(quirk_rows[i].last != 0 || target_has(NULL, (Quirk)i));
+    CHECK(target_has(&old, (Quirk)i) == ours);
+    CHECK(target_has(NULL, (Quirk)i) == (ours && !quirk_rows[i].last));
+    CHECK(target_has(target_named("portable"), (Quirk)i) == !(ours && quirk_rows[i].last));
   }
+  CHECK(target_has(target_named("tract"), QUIRK_PAD_CANNOT_CUT));
+  CHECK(!target_has(target_named("openvino"), QUIRK_PAD_CANNOT_CUT));
+  CHECK(target_has(target_named("openvino"), QUIRK_MAX_POOL_SKIPS_NAN)); /* as right there */
+  CHECK(!target_named("ort"));
   QuirkRow row = {.runtime = RUNTIME_ONNX_RUNTIME, .last = RUNTIME_VERSION(1, 31)};
   CHECK(quirk_applies(&row, &(Target){RUNTIME_ONNX_RUNTIME, RUNTIME_VERSION(1, 31)}));
   CHECK(!quirk_applies(&row, &(Target){RUNTIME_ONNX_RUNTIME, RUNTIME_VERSION(1, 32)}));

@@ -117,6 +117,13 @@ def clip_of_int64_by_halves():
 
 
 @shows
+def cubic_resize_takes_last_axes_alone():
+    resize = node("Resize", "x", "", "", "sizes", mode="cubic", exclude_outside=1)
+    constants = {"sizes": np.array([1, 6, 6, 2])}
+    return refuses(lambda: run([resize], {"x": np.ones((1, 3, 3, 2), np.float32)}, constants=constants, opset=18))
+
+
+@shows
 def dft_loses_digits():
     def error(length):
         x = np.random.default_rng(0).standard_normal((1, length, 1)).astype(np.float32)
@@ -283,7 +290,8 @@ def test_the_installed_runtime_still_has_it(name, capfd):
 
 
 def test_every_row_has_a_case_and_every_case_a_row(capfd):
-    assert sorted(row["name"] for row in rows(capfd)) == sorted(CASES)
+    """Those of other runtimes are measured by make portability."""
+    assert sorted(row["name"] for row in rows(capfd) if row["runtime"] == "ONNX Runtime") == sorted(CASES)
 
 
 def test_the_documentation_has_the_table(capfd):

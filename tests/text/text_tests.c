@@ -10,7 +10,8 @@
  * An input that begins with "program" is lowered, without passes, or only legalised with "stage: legalize"; a graph
  * goes through the named passes, each once, or through all of them when none is named. Below the line stands what is
  * made, "unchanged" for what a stage or the passes leave alone, or "error: " and the message. Settings between the name
- * and the input: stage, pass, without, opset, normalization, input_nchw, output_nchw, sequential_bits, drop_checks.
+ * and the input: stage, pass, without, opset, target, normalization, input_nchw, output_nchw,
+ * sequential_bits, drop_checks.
  *
  * usage: j2o_text_tests [--write] [-k PART OF A NAME] FILE|FOLDER...
  *
@@ -128,6 +129,9 @@ static bool set(Case *c, Text line) {
     c->passes.disabled_count = split_names(c, value, c->names + MAX_NAMES);
   } else if (same(key, "opset")) {
     c->lower.opset = atoll(str_intern_sized(&c->context, value.at, value.length));
+  } else if (same(key, "target")) {
+    c->lower.target = target_named(str_intern_sized(&c->context, value.at, value.length));
+    if (!c->lower.target) return false;
   } else if (same(key, "normalization")) {
     c->passes.normalization = normalization(c, value);
   } else if (same(key, "input_nchw")) {
@@ -178,7 +182,7 @@ static void lower_case(Case *c, Program *program) {
   builder_init(&out, &c->context);
   builder_add(&out, graph);
   for (size_t i = 0; i < notices.count; i++) {
-    builder_format(&out, "# %s is left out: %s\n", notices.items[i].primitive, notices.items[i].reason);
+    builder_format(&out, "# %s\n", notices.items[i].reason);
   }
   c->made = builder_text(&out);
 }

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "lower/complex/complex.h"
 #include "lower/control/scan_axis.h"
+#include "lower/data/padding.h"
 
 /* (re, im) times i. */
 static Value *turned(Lowering *l, Value *pairs) {
@@ -169,11 +170,7 @@ static void lower_reduce_prod(Lowering *l) {
 
 /* A part moved along the axis; the number comes in at the edge that it leaves. */
 static Value *moved(Lowering *l, Value *part, int64_t axis, int64_t distance, double fill) {
-  int64_t pads[2 * MAX_RANK] = {0};
-  uint32_t rank = part->type.rank;
-  pads[axis] = distance;
-  pads[rank + axis] = -distance;
-  return EMIT(l, OP_Pad, part->type, part, constant_ints(l, pads, 2 * (size_t)rank), number_like(l, part, fill));
+  return shift_array(l, part, axis, distance, number_like(l, part, fill));
 }
 
 static void lower_cumprod(Lowering *l) {

@@ -164,6 +164,7 @@ Value **emit_loop_end(Loop *loop, Here here, Value *const *next, size_t next_cou
   }
   Graph *body = subgraph_end(l, loop->outer);
   inputs[0] = dimension_scalar(l, loop->count, DTYPE_INT64);
+  inputs[1] = constant_integer(l, DTYPE_BOOL, 1); /* may be left out, but not every reader knows */
   Node *node = emit_node(l, here, OP_Loop, types, result_count, inputs, next_count + 2);
   node_set_graph(node, "body", body);
   for (size_t i = 0; i < next_count; i++) results[i] = node->outputs[i];

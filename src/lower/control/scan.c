@@ -156,6 +156,7 @@ static void emit_loop(Lowering *l, ScanLoop *loop) {
     last = dimension_scalar(l, dim_subtract(l->context, loop->length, dim_of(1)), DTYPE_INT64);
   }
   inputs[0] = dimension_scalar(l, loop->length, DTYPE_INT64);
+  inputs[1] = constant_integer(l, DTYPE_BOOL, 1); /* may be left out, but not every reader knows */
   Graph *outer = subgraph_begin(l, "loop_body");
   Value *step = graph_input(l->graph, type_scalar(DTYPE_INT64), NULL);
   Value *go_on = graph_input(l->graph, type_scalar(DTYPE_BOOL), NULL);

@@ -125,7 +125,8 @@ static void lower_while(Lowering *l) {
   Value *first = lower_condition(l, &loop, carries), *predicates = NULL;
   bool batched = first->type.rank > 0;
   uint32_t carried = 0;
-  inputs[1] = any_of(l, first); /* inputs[0], the trip count, is left out */
+  inputs[0] = constant_integer(l, DTYPE_INT64, INT64_MAX); /* may be left out, but not every reader knows */
+  inputs[1] = any_of(l, first);
   Graph *outer = subgraph_begin(l, "while_body");
   graph_input(l->graph, type_scalar(DTYPE_INT64), NULL); /* the step's number */
   graph_input(l->graph, type_scalar(DTYPE_BOOL), NULL);

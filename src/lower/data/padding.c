@@ -96,6 +96,24 @@ Value *pad_array(Lowering *l, Value *value, Padding padding, const Dim *result, 
   return cut(l, value, type_make(l->context, value->type.dtype, dims, padding.rank), &padding);
 }
 
+Value *shift_array(Lowering *l, Value *value, int64_t axis, int64_t distance, Value *fill) {
+  int64_t pads[2 * MAX_RANK] = {0};
+  uint32_t rank = value->type.rank;
+  rely_on(l, rank <= MAX_RANK);
+  Type type = value->type;
+  pads[axis] = distance;
+  pads[rank + axis] = -distance;
+  if (target_quirk(l, QUIRK_PAD_CANNOT_CUT)) {
+    Dim dims[MAX_RANK], from = dim_of(distance < 0 ? -distance : 0), to = dim_of(distance < 0 ? INT64_MAX : -distance);
+    copy_bytes(dims, type.dims, rank * sizeof *dims);
+    dims[axis] = dim_subtract(l->context, dims[axis], dim_of(distance < 0 ? -distance : distance));
+    value = slice_at(l, value, type_make(l->context, type.dtype, dims, rank), &from, &to, NULL, &axis, 1);
+    pads[distance < 0 ? axis : rank + axis] = 0;
+  }
+  Value *amounts = constant_ints(l, pads, 2 * (size_t)rank);
+  return fill ? EMIT(l, OP_Pad, type, value, amounts, fill) : EMIT(l, OP_Pad, type, value, amounts);
+}
+
 static void lower_pad(Lowering *l) {
   Value *value = input(l, 0);
   bind(l, 0, pad_array(l, value, read_padding(l, value->type), output_type(l, 0).dims, input(l, 1)));

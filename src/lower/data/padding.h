@@ -13,4 +13,8 @@ typedef struct Padding {
 /* The value padded along every axis. result: its dimensions, or NULL to have them computed. */
 Value *pad_array(Lowering *l, Value *value, Padding padding, const Dim *result, Value *fill);
 
+/* The array moved along an axis by a distance, towards its beginning where that is negative; fill, or
+ * zeros where it is NULL, come in at the edge that it leaves. */
+Value *shift_array(Lowering *l, Value *value, int64_t axis, int64_t distance, Value *fill);
+
 #endif

@@ -13,6 +13,7 @@
 #include <math.h>
 
 #include "lower/control/loops.h"
+#include "lower/data/padding.h"
 #include "lower/linalg/complex_matrices.h"
 #include "lower/linalg/matrices.h"
 
@@ -60,10 +61,7 @@ static Value *modulus(Lowering *l, Parts z) { return z.im ? magnitude(l, z) : EM
 
 /* The rows moved up by one; zeros come in at the end. */
 static Value *moved_up(Lowering *l, Value *rows) {
-  int64_t pads[2 * MAX_RANK] = {0}, rank = rows->type.rank;
-  pads[rank - 2] = -1;
-  pads[2 * rank - 2] = 1;
-  return EMIT(l, OP_Pad, rows->type, rows, constant_ints(l, pads, 2 * (size_t)rank));
+  return shift_array(l, rows, (int64_t)rows->type.rank - 2, -1, NULL);
 }
 
 static Parts parts_at(Lowering *l, Parts rows, Value *index) {

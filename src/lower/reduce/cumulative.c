@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "lower/control/scan_axis.h"
+#include "lower/data/padding.h"
 #include "onnx/facts/schema.h"
 
 /* log(exp(a) + exp(b)). Their difference is not a number when both are the same infinity: then the sum is right. */
@@ -27,20 +28,10 @@ static const Tensor *identity(Lowering *l, Op op, DType dtype) {
   return reduction_identity(l, op == OP_Min ? OP_ReduceMin : OP_ReduceMax, dtype);
 }
 
-/* The array moved along an axis by distance, the identity coming in at the edge it leaves. */
-static Value *moved(Lowering *l, Value *value, int64_t axis, int64_t distance, const Tensor *fill) {
-  int64_t pads[2 * MAX_RANK] = {0};
-  uint32_t rank = value->type.rank;
-  rely_on(l, rank <= MAX_RANK);
-  pads[axis] = distance;
-  pads[rank + axis] = -distance;
-  return EMIT(l, OP_Pad, value->type, value, constant_ints(l, pads, 2 * (size_t)rank), constant(l, fill));
-}
-
 static Value *run_by_doubling(Lowering *l, Op op, Value *value, int64_t axis, bool reverse) {
   const Tensor *fill = identity(l, op, value->type.dtype);
   for (int64_t reach = 1; reach < value->type.dims[axis].constant; reach *= 2) {
-    value = combine(l, op, value, moved(l, value, axis, reverse ? -reach : reach, fill));
+    value = combine(l, op, value, shift_array(l, value, axis, reverse ? -reach : reach, constant(l, fill)));
   }
   return value;
 }

@@ -249,6 +249,9 @@ static void lower_reduce_logical(Lowering *l) {
     bind(l, 0, filled(l, type, tensor_new(l, type.dtype, NULL, 0, &bits, dtype_bytes(type.dtype, 1))));
   } else if (!is_bool) {
     bind(l, 0, reduce_bits(l, op, value, axes, count));
+  } else if (!parity && target_quirk(l, QUIRK_REDUCE_EXTREME_REFUSES_BOOL)) {
+    Value *numbers = reduce_along(l, ROW_HERE(l), op, cast_to(l, value, DTYPE_INT32), axes, count);
+    bind(l, 0, cast_to(l, numbers, DTYPE_BOOL));
   } else if (!parity) {
     bind(l, 0, reduce_along(l, ROW_HERE(l), op, value, axes, count));
   } else {

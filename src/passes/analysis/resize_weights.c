@@ -105,6 +105,12 @@ float resize_scale(int64_t from, int64_t to) {
 }
 
 bool resize_runs_on(const Model *model, ResizeKind kind, uint32_t rank, const bool *changed, bool shrinks) {
+  bool cubic = kind == RESIZE_CUBIC || kind == RESIZE_CUBIC_ANTIALIAS;
+  if (cubic && target_has(model->target, QUIRK_CUBIC_RESIZE_IS_WRONG)) return false;
+  /* On the last axes neither: the runtime itself moves Transposes through a Resize. */
+  if (cubic && target_has(model->target, QUIRK_CUBIC_RESIZE_TAKES_LAST_AXES_ALONE)) return false;
+  if (target_has(model->target, QUIRK_RESIZE_TAKES_LAST_AXES_ALONE) && (rank != 4 || changed[0] || changed[1]))
+    return false;
   if (!target_has(model->target, QUIRK_RESIZE_ALONG_SOME_AXES)) return true;
   if (resize_is_nearest(kind) || rank == 2) return true;
   if (rank < 2 || rank > 5 || (kind != RESIZE_LINEAR && rank != 4)) return false;

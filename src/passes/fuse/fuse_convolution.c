@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/pattern.h"
+#include "target/target.h"
 #include "types/moved.h"
 #include "types/numbers.h"
 
@@ -268,6 +269,8 @@ static bool fuse_product_affine(Match *match) {
   if ((alpha && alpha->real != 1) || (beta && beta->real != 1) || !affine_of(match, &affine)) return false;
   if (affine.scale && !affine.shift && is_uniform(affine.scale, affine.channels)) return false;
   bool biased = affine.shift || node_input(inner, 2);
+  bool single = match_type(match).dtype == DTYPE_FLOAT32;
+  if (biased && !single && target_has(match->rewriter->model->target, QUIRK_GEMM_TAKES_FLOAT32_ALONE)) return false;
   if (biased && !schema_runs(OP_Gemm, NULL, match_opset(match), match_type(match).dtype)) return false;
   return fold_into(match, biased ? OP_Gemm : OP_MatMul, &affine, REWRITE_EMITTER(match->rewriter));
 }

@@ -37,6 +37,8 @@ static bool fuse_gemm(Match *match) {
   Type type = match_type(match);
   if (!is_matrix(left) || !is_matrix(right) || type.rank != 2 || !is_bias(bias->type, type)) return false;
   if (!type_equal(type, match->values[PRODUCT]->type)) return false;
+  bool single = type.dtype == DTYPE_FLOAT32;
+  if (!single && target_has(match->rewriter->model->target, QUIRK_GEMM_TAKES_FLOAT32_ALONE)) return false;
   Value *left_source = untransposed(match, left), *right_source = untransposed(match, right);
   Node *gemm = EMIT_MATCH(match, OP_Gemm, left_source ? left_source : left, right_source ? right_source : right, bias);
   if (left_source) node_set_int(gemm, "transA", 1);

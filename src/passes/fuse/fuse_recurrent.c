@@ -9,6 +9,7 @@
 #include "passes/analysis/positions.h"
 #include "passes/fuse/recurrent.h"
 #include "passes/pattern.h"
+#include "target/target.h"
 
 enum {
   MOST_GATES = 4,
@@ -552,6 +553,7 @@ static bool reads_reversed(const Node *recurrent) {
   int64_t axis;
   const Node *slice = node_input(recurrent, 0)->producer;
   const Attribute *direction = node_attribute(recurrent, "direction");
+  if (!direction && target_has(recurrent->graph->model->target, QUIRK_RECURRENT_IS_WRONG_BACKWARDS)) return false;
   if (direction && strcmp(direction->string, "bidirectional") == 0) return false;
   return reverses_axis(slice, &axis) && axis == 0 && slice->graph == recurrent->graph;
 }
