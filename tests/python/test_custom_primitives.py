@@ -404,7 +404,7 @@ def test_a_plugin_that_refuses():
         (lambda ctx, equation: ctx.emit("Sine", equation.inputs), "no operator 'Sine'"),
         (lambda ctx, equation: ctx.emit("Swish", equation.inputs), "opset 23 of ONNX has no operator 'Swish'"),
         (lambda ctx, equation: ctx.emit("Sin", ["x"]), "an input must be a value"),
-        (lambda ctx, equation: ctx.emit("Sin", equation.inputs, shape=(3,)), r"float32\[3\]; the primitive gives"),
+        (lambda ctx, equation: ctx.emit("Sin", equation.inputs, shape=(3,)), r"float32\[3\]; the primitive returns"),
         (lambda ctx, equation: ctx.emit("Sin", equation.inputs, dtype="int8"), r"output 0 is int8\[2,3\]"),
         (lambda ctx, equation: ctx.emit("Sin", equation.inputs, alpha=object()), "attribute 'alpha' must be"),
         (lambda ctx, equation: ctx.emit("Sin", equation.inputs, alpha=[1, "a"]), "attribute 'alpha' must be"),

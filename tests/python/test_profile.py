@@ -149,7 +149,7 @@ def test_trace(tmp_path, profile):
 def test_text_and_errors(tmp_path, profile):
     path = export(scaled, tmp_path / "scaled.onnx", "full")
     text = profile(path, "--top", "1", "--color=never")
-    assert "ms a run (3 runs)" in text and "\nlines\n" in text and "more (--top)" in text
+    assert "ms per run (3 runs)" in text and "\nlines\n" in text and "more (--top)" in text
     np.savez(tmp_path / "inputs.npz", in_0=np.ones((5, 16), np.float32))
     profile(path, "--inputs", str(tmp_path / "inputs.npz"))
     np.savez(tmp_path / "wrong.npz", in_0=np.ones((5, 17), np.float32))
