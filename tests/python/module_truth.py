@@ -20,6 +20,7 @@ import keras
 import numpy as np
 from flax import nnx
 from jax._src import core, source_info_util
+from jax.experimental.xla_metadata import set_xla_metadata
 
 import jax2onnx._door.modules as modules
 from jax2onnx._door.tracing import trace
@@ -258,7 +259,8 @@ class Comparison:
     def __init__(self, fn: Any, inputs: list[Any]) -> None:
         self.fn = fn
         places = Places(fn)
-        with Truth(places) as truth:
+        # Part of the key under which JAX keeps what it traced: no export takes these programs, whose frames are ours.
+        with Truth(places) as truth, set_xla_metadata(module_truth="1"):
             if isinstance(fn, types.MethodType):  # as it is now
                 fn = getattr(fn.__self__, fn.__name__)
             closed, _, recording = trace(fn, inputs, {}, None)
