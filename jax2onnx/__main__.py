@@ -136,6 +136,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--web", action="store_true", help="keep everything in one file")
     parser.add_argument(
+        "--unroll-scans", action="store_true", help="write a scan over stacked weights as its steps, each with its own"
+    )
+    parser.add_argument(
         "--stacktrace",
         metavar="LEVEL",
         choices=_LEVELS,
@@ -318,6 +321,7 @@ def _run(target: Target, call: dict[str, Any], options: argparse.Namespace) -> N
             paths=options.paths,
             path_prefix_map=options.path_prefix_map and ":".join(options.path_prefix_map),
             embed_source=options.embed_source,
+            unroll_scans=options.unroll_scans,
             **call,
         )
 

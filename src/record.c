@@ -37,6 +37,7 @@ static const OptionRow rows[] = {
     {"normalization", OPTION_CHOICE, offsetof(Record, options.passes.normalization), CHOICES(normalization_names)},
     {"sequential_bits", OPTION_FLAG, offsetof(Record, options.lower.sequential_bits)},
     {"drop_checks", OPTION_FLAG, offsetof(Record, options.lower.drop_checks)},
+    {"unroll_scans", OPTION_FLAG, offsetof(Record, options.lower.unroll_scans)},
     {"external_threshold", OPTION_SIZE, offsetof(Record, write.external_threshold)},
     {"data_alignment", OPTION_SIZE, offsetof(Record, write.data_alignment)},
     {"largest_data_file", OPTION_SIZE, offsetof(Record, write.largest_data_file)},

@@ -53,6 +53,7 @@ from jax2onnx._door.settings import (
     target_name,
 )
 from jax2onnx._door.sources import read_sources
+from jax2onnx._door.together import together
 from jax2onnx._door.tracing import trace
 from jax2onnx._door.weights import Rename
 
@@ -168,6 +169,7 @@ def to_onnx(
     data_alignment: int | None = None,
     progress: Callable[[int, int], Any] | Callable[[str, int, int], Any] | bool | None = None,
     target: str | None = None,
+    unroll_scans: bool = False,
 ) -> Any:
     """Export a JAX function or model to ONNX.
 
@@ -235,6 +237,9 @@ def to_onnx(
             ``"onnxruntime-1.18"``, ``"onnxruntime-web"``, ``"openvino"``, ``"tract"``, ``"iree"``, ``"portable"`` (all
             of them at once) and others; None follows the environment (JAX2ONNX_TARGET). What it was seen not to run is
             warned of, with the line.
+        unroll_scans: write a ``scan`` over stacked weights, as large models keep their layers, as its steps, each with
+            its own part of the weights where it lies: in memory, or in a file that the model refers to. Otherwise it is
+            one ``Scan`` with stacked weights.
 
     Raises:
         TypeError, ValueError: an argument is not what was expected; the message says what was.
@@ -336,6 +341,7 @@ def to_onnx(
                 dump_passes=_encoded(dump_passes()),
                 normalization=NORMALIZATION_MODES[normalization_mode],
                 sequential_bits=not jax.config.jax_threefry_partitionable,
+                unroll_scans=bool(unroll_scans),
                 drop_checks=drops,
                 lowered=lowered_primitives(),
                 expand=expand,
@@ -363,7 +369,11 @@ def _check_data_settings(source: WeightSource, record: str | None, progress: Any
 
 def _convert(double: bool, path: str | None, **arguments: Any) -> bytes | None:
     with _precision(double), _without_collections(), _folder_made(path):  # expansions are traced on the way
-        return _core.convert(path=_encoded(path), **arguments)
+        with together(arguments["jaxpr"], arguments["weights"], path) as company:
+            if company is not None and not company.leads:
+                company.serve()
+                return None
+            return _core.convert(path=_encoded(path), **arguments)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -51,6 +52,13 @@ class Fetched:
         if self._start is not None:
             self._start()
 
+    def place(self, file: bytes, offset: int) -> bool:
+        """Whether other processes put it into the file of that name."""
+        return False
+
+    def settle(self) -> None:
+        """All that was placed is there."""
+
 
 def is_worth_fetching(dtype: Any, nbytes: int) -> bool:
     """Small ones are not; those with several elements in a byte are packed in memory."""
@@ -59,6 +67,8 @@ def is_worth_fetching(dtype: Any, nbytes: int) -> bool:
 
 def from_devices(array: jax.Array) -> Fetched | None:
     """For an array that is not in the host's memory; None for one that is, which is read where it lies."""
+    if not array.is_fully_addressable:
+        return _in_several_processes(array)
     if array.nbytes < SMALLEST or not is_worth_fetching(array.dtype, array.nbytes):
         return None
     devices = array.sharding.device_set
@@ -66,6 +76,52 @@ def from_devices(array: jax.Array) -> Fetched | None:
         return None
     source = _Devices(array)
     return Fetched(array.shape, array.dtype, source.whole, source.pieces, source.start)
+
+
+# How the parts of an array that other processes have are got at, while one model is exported by all of them.
+elsewhere: ContextVar[Callable[[jax.Array], Fetched] | None] = ContextVar("jax2onnx_elsewhere", default=None)
+
+
+def _in_several_processes(array: jax.Array) -> Fetched:
+    if is_whole_in(array, jax.process_index()):
+        source = _Devices(array)
+        return Fetched(array.shape, array.dtype, source.whole, source.pieces, source.start)
+    get = elsewhere.get()
+    if get is None:
+        raise ValueError("an array of which other processes have parts can be a weight of the model, and nothing else")
+    return get(array)
+
+
+Place = tuple[tuple[int, int], ...]
+
+
+def _place(index: tuple[slice, ...], shape: tuple[int, ...]) -> Place:
+    return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
+
+
+def is_whole_in(array: jax.Array, process: int) -> bool:
+    """Whether the devices of a process have all of an array. Every process gets the same answer."""
+    places = array.sharding.devices_indices_map(array.shape)
+    every = {_place(index, array.shape) for index in places.values()}
+    there = {_place(index, array.shape) for device, index in places.items() if device.process_index == process}
+    return every == there
+
+
+def own_parts(array: jax.Array) -> Iterator[tuple[Place, np.ndarray]]:
+    """What this process has of an array and no other one writes, a piece at a time: where it belongs, and the
+    numbers."""
+    for shard in array.addressable_shards:
+        if shard.replica_id != 0:
+            continue
+        place = _place(shard.index, array.shape)
+        first = 0
+        for piece in _Devices(shard.data).pieces():
+            if not place:
+                yield place, piece
+                continue
+            rows = (place[0][0] + first, place[0][0] + first + piece.shape[0])
+            yield (rows, *place[1:]), piece
+            first += piece.shape[0]
 
 
 def _host() -> Any:
@@ -96,8 +152,7 @@ class _Devices:
         self._shape, self._dtype = array.shape, array.dtype
         found: dict[tuple[tuple[int, int], ...], Any] = {}
         for shard in array.addressable_shards:
-            place = tuple(part.indices(size)[:2] for part, size in zip(shard.index, array.shape, strict=True))
-            found.setdefault(place, shard.data)
+            found.setdefault(_place(shard.index, array.shape), shard.data)
         self._shards = list(found.items())
         self._blocks = self._divide(array.nbytes)
         self._first: list[Any] | None = None

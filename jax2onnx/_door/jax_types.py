@@ -17,7 +17,7 @@ import numpy as np
 from jax._src.source_info_util import Scope
 from jax.export import symbolic_shape
 
-from jax2onnx._door.fetching import Fetched, from_devices
+from jax2onnx._door.fetching import Fetched, from_devices, is_worth_fetching
 
 # What JAX raises where a symbolic size is needed as a number; before 0.10 it was found in jax.core.
 _ERRORS = jax.errors if hasattr(jax.errors, "InconclusiveDimensionOperation") else jax.core
@@ -36,7 +36,7 @@ def _contiguous(array: Any) -> np.ndarray | Fetched:
     if isinstance(array, reference_class()):
         return _contiguous(array[...])
     if isinstance(array, jax.Array) and (fetched := from_devices(array)) is not None:
-        return fetched
+        return fetched if is_worth_fetching(array.dtype, array.nbytes) else fetched.whole()
     return np.asarray(array, order="C")
 
 

@@ -255,6 +255,18 @@ def fixed_data_name(environment: Mapping[str, str] = os.environ) -> bool:
     return environment.get("JAX2ONNX_FIXED_DATA_NAME", "").strip().lower() not in _OFF
 
 
+def process_timeout(environment: Mapping[str, str] = os.environ) -> float:
+    """Seconds of silence after which another process counts as dead (JAX2ONNX_PROCESS_TIMEOUT)."""
+    text = environment.get("JAX2ONNX_PROCESS_TIMEOUT", "").strip() or "30"
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise ValueError(f"JAX2ONNX_PROCESS_TIMEOUT must be a number of seconds; got {text!r}")
+    return seconds
+
+
 def disabled_passes(environment: Mapping[str, str] = os.environ) -> list[str]:
     """Passes that shall not run, for finding out which one is to blame."""
     names = environment.get("JAX2ONNX_DISABLE_PASSES", "").split(",")

@@ -401,32 +401,51 @@ class _Orbax(Source):
         def whole() -> np.ndarray:
             return arrived(opened().read())
 
-        def pieces() -> Iterator[np.ndarray]:
-            if not shape:
-                yield whole()
-                return
-            array, coming = opened(), None
-            step = _rows_at_a_time(array, nbytes)
-            ahead = 2 * step * nbytes <= _AHEAD * shape[0]
-            for first in range(0, shape[0], step):
-                here = arrived(coming or array[first : min(first + step, shape[0])].read())
-                coming = None
-                if ahead and first + step < shape[0]:
-                    coming = array[first + step : min(first + 2 * step, shape[0])].read()
-                yield here
-                del here
-
-        return Fetched(shape, dtype, whole, pieces) if is_worth_fetching(dtype, nbytes) else whole()
+        reading = _RowsOfStore(opened, arrived, nbytes)
+        if not is_worth_fetching(dtype, nbytes):
+            return whole()
+        return Fetched(shape, dtype, whole, reading.pieces, reading.start) if shape else Fetched(shape, dtype, whole)
 
 
 _AHEAD = 256 << 20  # bytes that may be in memory for the next piece to be read while one is written
 
 
-def _rows_at_a_time(array: Any, nbytes: int) -> int:
-    """A chunk is always read as a whole, so pieces end where chunks do."""
-    rows = array.shape[0]
-    chunk = min(array.chunk_layout.read_chunk.shape[0] or 1, rows)
-    return max(PIECE * rows // nbytes // chunk, 1) * chunk
+class _RowsOfStore:
+    """Pieces of an array of TensorStore's, the next on its way while one is written."""
+
+    def __init__(self, opened: Callable[[], Any], arrived: Callable[[Any], np.ndarray], nbytes: int) -> None:
+        self._opened, self._arrived, self._nbytes = opened, arrived, nbytes
+        self._coming: tuple[int, Any] | None = None  # the first row, and what is being read
+
+    @functools.cached_property
+    def _step(self) -> int:
+        """A chunk is always read as a whole, so pieces end where chunks do."""
+        array = self._opened()
+        rows = array.shape[0]
+        chunk = min(array.chunk_layout.read_chunk.shape[0] or 1, rows)
+        return max(PIECE * rows // self._nbytes // chunk, 1) * chunk
+
+    def _read(self, first: int) -> Any:
+        array = self._opened()
+        return array[first : min(first + self._step, array.shape[0])].read()
+
+    def _begin(self, first: int) -> None:
+        """What is decoded and what it is decoded from are in memory at once."""
+        rows = self._opened().shape[0]
+        if first < rows and self._coming is None and 2 * self._step * self._nbytes <= _AHEAD * rows:
+            self._coming = (first, self._read(first))
+
+    def start(self) -> None:
+        self._begin(0)
+
+    def pieces(self) -> Iterator[np.ndarray]:
+        for first in range(0, self._opened().shape[0], self._step):
+            coming, self._coming = self._coming, None
+            here = self._arrived(coming[1] if coming and coming[0] == first else self._read(first))
+            del coming
+            self._begin(first + self._step)
+            yield here
+            del here
 
 
 def _is_array_metadata(leaf: Any) -> bool:

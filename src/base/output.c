@@ -178,6 +178,13 @@ void output_write(OutputFile *file, struct iovec *parts, int count) {
   }
 }
 
+void output_skip(OutputFile *file, uint64_t size) {
+  if (size > INT64_MAX || lseek(file->descriptor, (off_t)size, SEEK_CUR) < 0) output_fail(file->output, "write");
+  file->size += size;
+}
+
+const char *output_temporary_name(const OutputFile *file) { return file->temporary; }
+
 /* The new file is for those for whom the old one was. Where its group cannot be kept, the group it has instead may do
  * no more than everybody. */
 static void keep_mode(const OutputFile *file) {

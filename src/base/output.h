@@ -61,6 +61,10 @@ OutputFile *output_main(Output *output);
 OutputFile *output_companion(Output *output);
 void output_write(OutputFile *file, struct iovec *parts, int count); /* the parts are used up */
 
+/* Leaves room for bytes that somebody else writes, who finds the file by its temporary name. */
+void output_skip(OutputFile *file, uint64_t size);
+const char *output_temporary_name(const OutputFile *file);
+
 /* A companion of the file that is replaced, where one has that size and is the same: it need not be written again.
  * NULL: none is. `same` asks output_same piece by piece. */
 OutputFile *output_keep(Output *output, uint64_t size, bool (*same)(OutputFile *file, void *data), void *data);

@@ -69,6 +69,7 @@ typedef struct LowerOptions {
   const Target *target; /* NULL: the newest ONNX Runtime */
   CustomPlugins custom;
   bool sequential_bits;                 /* JAX makes random bits as with jax_threefry_partitionable=False */
+  bool unroll_scans;                    /* those over stacked weights, which become one weight for each step */
   const bool *input_nchw, *output_nchw; /* one per main input/output, or NULL: no input/output is */
   bool drop_checks;                     /* checks at run time are left out; else they give NaN */
   bool list_traced;                     /* the ledger gets a list of all equations, for who checks it */

@@ -1,7 +1,8 @@
 /* Weights of models that have none yet, and arrays whose bytes are asked for when they are written.
  *
  * What is asked for comes as objects of jax2onnx/_door/fetching.py: `whole()` is an array of all of it, `pieces()`
- * gives arrays that follow each other, `start()` says that it will be wanted soon. */
+ * gives arrays that follow each other, `start()` says that it will be wanted soon; `place(file, offset)` may have other
+ * processes write it, which `settle()` waits for. */
 #include <string.h>
 
 #include "python/importer.h"
@@ -102,14 +103,32 @@ static void each_piece(const Fetched *fetched, PieceFunction *visit, void *data)
   check_size(array, total, true);
 }
 
-static void start(const Fetched *fetched) {
+/* What is asked for is done, and there is nothing to answer. */
+static void ask(const Fetched *fetched, int name) {
   FetchedArray *array = fetched->owner;
   bool entered = enter(array->importer);
-  PyObject *nothing = PyObject_CallMethodObjArgs(array->object, array->importer->names[NAME_start], NULL);
+  PyObject *nothing = PyObject_CallMethodObjArgs(array->object, array->importer->names[name], NULL);
   bool failed = !nothing;
   Py_XDECREF(nothing);
   leave(array->importer, entered);
   if (failed) import_fail(array->importer);
+}
+
+static void start(const Fetched *fetched) { ask(fetched, NAME_start); }
+
+static void settle(const Fetched *fetched) { ask(fetched, NAME_settle); }
+
+static bool place(const Fetched *fetched, const char *file, uint64_t offset) {
+  FetchedArray *array = fetched->owner;
+  bool entered = enter(array->importer);
+  PyObject *method = PyObject_GetAttr(array->object, array->importer->names[NAME_place]);
+  PyObject *answer = method ? PyObject_CallFunction(method, "yK", file, (unsigned long long)offset) : NULL;
+  int placed = answer ? PyObject_IsTrue(answer) : -1;
+  Py_XDECREF(answer);
+  Py_XDECREF(method);
+  leave(array->importer, entered);
+  if (placed < 0) import_fail(array->importer);
+  return placed > 0;
 }
 
 static Tensor *tensor_of(Importer *in, Type type) {
@@ -134,7 +153,13 @@ const Tensor *import_fetched(Importer *in, PyObject *object) {
   array->importer = in;
   array->object = Py_NewRef(object);
   array->size = tensor->size;
-  array->fetched = (Fetched){.owner = array, .hold = hold, .let_go = let_go, .each_piece = each_piece, .start = start};
+  array->fetched = (Fetched){.owner = array,
+                             .hold = hold,
+                             .let_go = let_go,
+                             .each_piece = each_piece,
+                             .start = start,
+                             .place = place,
+                             .settle = settle};
   array->next = in->fetched;
   in->fetched = array;
   tensor->fetched = &array->fetched;

@@ -168,7 +168,7 @@ static const Tensor *tensor_from_numpy(Importer *in, PyObject *array, bool copy)
 const Tensor *import_tensor(Importer *in, PyObject *object) {
   size_t mark = in->owned.count;
   PyObject *array = own(in, PyObject_CallFunctionObjArgs(in->ascontiguous, object, NULL));
-  if (Py_TYPE(array) == (PyTypeObject *)in->fetched_class) {
+  if (PyObject_TypeCheck(array, (PyTypeObject *)in->fetched_class)) {
     const Tensor *fetched = import_fetched(in, array);
     disown_to(in, mark);
     return fetched;

@@ -380,6 +380,7 @@ static const KeywordRow keyword_rows[] = {
     ROW("normalization", NUMBER, normalization),
     ROW("sequential_bits", FLAG, options.lower.sequential_bits),
     ROW("drop_checks", FLAG, options.lower.drop_checks),
+    ROW("unroll_scans", FLAG, options.lower.unroll_scans),
     ROW("lowered", OBJECT, request.lowered),
     ROW("expand", OBJECT, request.expand),
     ROW("custom", TUPLE, request.custom),

@@ -5,7 +5,9 @@
 #ifndef J2O_TYPES_FETCHED_H
 #define J2O_TYPES_FETCHED_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef void PieceFunction(const void *bytes, size_t size, void *data);
 
@@ -18,6 +20,10 @@ typedef struct Fetched {
   void (*each_piece)(const struct Fetched *fetched, PieceFunction *visit, void *data);
   /* It is wanted next: the way here can begin while something else is written. */
   void (*start)(const struct Fetched *fetched);
+  /* The bytes are put there by whoever has them: other processes, into the file of that name in the folder of the
+   * model. False: it must be written here. They are all there when it has settled. */
+  bool (*place)(const struct Fetched *fetched, const char *file, uint64_t offset);
+  void (*settle)(const struct Fetched *fetched);
 } Fetched;
 
 #endif

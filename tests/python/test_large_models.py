@@ -212,6 +212,78 @@ def test_a_source_that_fails_while_it_is_written_leaves_nothing(tmp_path, monkey
     assert not list(tmp_path.iterdir())
 
 
+# ---- scans over stacked weights ----
+
+STACKED = {
+    "kernel": (0.2 * RNG.normal(size=(5, 16, 16))).astype(np.float32),
+    "bias": RNG.normal(size=(5, 16)).astype(np.float32),
+}
+
+
+def scanned(weights, reverse):
+    def model(x, extra):
+        def step(carry, layer):
+            weight, more = layer
+            carry = jnp.tanh(carry @ weight["kernel"] + weight["bias"]) + more
+            return carry, carry.sum()
+
+        return jax.lax.scan(step, x, (weights, extra), reverse=reverse)
+
+    return model
+
+
+@pytest.mark.parametrize("source", ["memory", "reference", "touched", "mapping", "device", "later"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_scan_over_stacked_weights_is_unrolled_where_asked_for(tmp_path, reverse, source) -> None:
+    x = RNG.normal(size=(2, 16)).astype(np.float32)
+    extra = RNG.normal(size=5).astype(np.float32)
+    write_safetensors(tmp_path / "w.safetensors", STACKED)
+    stand_ins = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in STACKED.items()}
+    options = {
+        "memory": {},
+        "reference": {"weights": tmp_path / "w.safetensors", "weights_by_reference": True},
+        "touched": {
+            "weights": tmp_path / "w.safetensors",
+            "weights_by_reference": True,
+            "touch_referenced_weights": True,
+        },
+        "mapping": {"weights": STACKED},
+        "device": {"weights": lambda key: jnp.asarray(STACKED[key])},
+        "later": {"weights": "later"},
+    }[source]
+    model = scanned(STACKED if source == "memory" else stand_ins, reverse)
+    path = tmp_path / "model.onnx"
+    to_onnx(model, [x.shape, extra.shape], return_mode="file", output_path=path, unroll_scans=True, **options)
+    got = onnx.load(path, load_external_data=False)
+    assert not [node for node in got.graph.node if node.op_type in ("Scan", "Loop")]
+    names = {tensor.name for tensor in got.graph.initializer}
+    if source == "later":
+        assert set(STACKED) <= names
+        code, _, errors = _core.tool_output(["j2o", "fill", str(path), "--from", str(tmp_path / "w.safetensors")])
+        assert code == 0, errors
+    else:
+        parts = {f"{name}.{index}" for name in STACKED for index in range(5)}
+        assert parts <= names and not names & set(STACKED)
+    if source == "reference":
+        assert {place for name, place in locations(got).items() if name in parts} == {"w.safetensors"}
+        assert set(locations(got)) == parts
+    onnx.checker.check_model(path)
+    expected = scanned(STACKED, reverse)(x, extra)
+    results = onnxruntime.InferenceSession(path).run(None, {"in_0": x, "in_1": extra})
+    for result, wanted in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_scans_over_what_the_model_computes_stay(tmp_path) -> None:
+    def cumulative(x):
+        return jax.lax.scan(lambda carry, row: (carry * 0.5 + row, carry.sum()), x[0], x)
+
+    got = to_onnx(cumulative, [(7, 3)], unroll_scans=True)
+    assert [node.op_type for node in got.graph.node if node.op_type == "Scan"] == ["Scan"]
+    kept = to_onnx(scanned(STACKED, False), [(2, 16), (5,)])
+    assert [node.op_type for node in kept.graph.node] == ["Scan"]
+
+
 # ---- other devices ----
 
 ON_DEVICES = """

@@ -11,7 +11,8 @@
  * goes through the named passes, each once, or through all of them when none is named. Below the line stands what is
  * made, "unchanged" for what a stage or the passes leave alone, or "error: " and the message. Settings between the name
  * and the input: stage, pass, without, opset, target, normalization, input_nchw, output_nchw,
- * sequential_bits, drop_checks.
+ * sequential_bits, drop_checks,
+ * unroll_scans.
  *
  * usage: j2o_text_tests [--write] [-k PART OF A NAME] FILE|FOLDER...
  *
@@ -140,6 +141,8 @@ static bool set(Case *c, Text line) {
   } else if (same(key, "output_nchw")) {
     set_flags(c, value, c->flags[1]);
     c->lower.output_nchw = c->flags[1];
+  } else if (same(key, "unroll_scans")) {
+    c->lower.unroll_scans = same(value, "True");
   } else if (same(key, "sequential_bits")) {
     c->lower.sequential_bits = same(value, "True");
   } else if (same(key, "drop_checks")) {

@@ -3,13 +3,17 @@
  * It becomes ONNX Scan, which hands out the slices of xs and writes the slices of ys in place; ONNX Loop needs a Gather
  * per step and array, and joins the stacked slices at the end. Measured with ONNX Runtime on one core, a body of two
  * MatMul, two Add and a Tanh: 32 steps of width 32 take 76 us as Scan, 99 us as Loop, 77 us unrolled; 512 steps take
- * 1104, 1541 and 1209 us; 512 steps of 8 x 128 take 3968, 4642 and 5326 us. So a scan is never unrolled, whatever JAX's
- * `unroll` says; what every step repeats is hoisted by a pass (passes/clean/loop_hoist.c).
+ * 1104, 1541 and 1209 us; 512 steps of 8 x 128 take 3968, 4642 and 5326 us. So a scan is not unrolled, whatever JAX's
+ * `unroll` says; what every step repeats is hoisted by a pass (passes/clean/loop_hoist.c). Who wants the layers of a
+ * model one by one, for a runtime that has no Scan or a tool that looks at single weights, asks for it: then scans over
+ * stacked weights are unrolled, and each step has its own part of them.
  *
  * Loop is used where Scan cannot be: without xs, and when the length may be zero at run time and the target's Scan
  * needs a step. Length one is inlined, and length zero known at export needs no body at all.
  */
 #include "lower/control/scan_axis.h"
+#include "types/moved.h"
+#include "types/tensor_part.h"
 
 typedef struct ScanLoop {
   const Jaxpr *body; /* constants, carries, slices of xs -> carries, slices of ys */
@@ -187,6 +191,46 @@ static void inline_single(Lowering *l, ScanLoop *loop) {
   }
 }
 
+static bool is_over_weights(const ScanLoop *loop) {
+  for (uint32_t i = loop->const_count + loop->carry_count; i < loop->body->input_count; i++) {
+    if (loop->arguments[i]->tensor && loop->arguments[i]->tensor->name) return true;
+  }
+  return false;
+}
+
+/* What a step gets of an array: a part of a weight is a weight. */
+static Value *part_of(Lowering *l, Value *stacked, int64_t index, Type type) {
+  const Tensor *weight = stacked->tensor;
+  if (weight && !weight->stored && !weight->data) tensor_ready(weight);
+  const Tensor *part = weight ? tensor_part(l->context, weight, index) : NULL;
+  return part ? constant(l, part) : EMIT(l, OP_Gather, type, stacked, constant_integer(l, DTYPE_INT64, index));
+}
+
+static void unroll(Lowering *l, ScanLoop *loop) {
+  static const int64_t leading[] = {0};
+  const Jaxpr *body = loop->body;
+  int64_t length = loop->length.constant;
+  uint32_t first_x = loop->const_count + loop->carry_count;
+  Value **step = arena_copy(&l->context->arena, loop->arguments, body->input_count * sizeof *step);
+  Value **ys = arena_new_array(&l->context->arena, (size_t)length * loop->y_count, Value *); /* of each y all steps */
+  for (int64_t taken = 0; taken < length; taken++) {
+    int64_t index = loop->reverse ? length - 1 - taken : taken;
+    for (uint32_t i = first_x; i < body->input_count; i++) {
+      step[i] = part_of(l, loop->arguments[i], index, body->inputs[i]->type);
+    }
+    lower_call(l, HERE, body, step, loop->results);
+    for (uint32_t i = 0; i < loop->carry_count; i++) step[loop->const_count + i] = loop->results[i];
+    for (uint32_t i = 0; i < loop->y_count; i++) {
+      ys[i * length + index] = unsqueeze_at(l, loop->results[loop->carry_count + i], leading, 1);
+    }
+  }
+  for (uint32_t i = 0; i < loop->carry_count; i++) bind(l, i, step[loop->const_count + i]);
+  for (uint32_t i = 0; i < loop->y_count; i++) {
+    uint32_t output = loop->carry_count + i;
+    bind(l, output, concat_at(l, ys + i * length, (size_t)length, 0, output_type(l, output)));
+  }
+}
+
 static Value *empty_array(Lowering *l, Type type) {
   int64_t dims[MAX_RANK], count;
   if (!type_count(type, &count)) { /* symbolic dimensions besides the length */
@@ -212,6 +256,7 @@ static void lower_scan(Lowering *l) {
   if (!steps) bind_outputs(l, &loop, NULL);
   else if (dim_is(loop.length, 0)) bind_empty(l, &loop);
   else if (dim_is(loop.length, 1)) inline_single(l, &loop);
+  else if (l->options->unroll_scans && dim_is_constant(loop.length) && is_over_weights(&loop)) unroll(l, &loop);
   else if (loop.x_count && scan_can_run(l, loop.length)) emit_scan(l, &loop);
   else emit_loop(l, &loop);
 }

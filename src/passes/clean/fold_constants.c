@@ -72,6 +72,14 @@ static const Tensor *fold_shape(Rewriter *rewriter, const Node *node) {
   return result;
 }
 
+/* Told by the type: weights are not read for a result that is not wanted. */
+static bool is_too_large(const Node *node, size_t largest) {
+  Type type = node->outputs[0]->type;
+  int64_t count;
+  if (type.dtype == DTYPE_NONE || !dtype_bits(type.dtype) || !type_count(type, &count)) return false;
+  return (uint64_t)count > SIZE_MAX / 16 || dtype_bytes(type.dtype, (size_t)count) > largest;
+}
+
 static const Tensor *fold_node(Rewriter *rewriter, const Node *node) {
   const Tensor **inputs = arena_new_array(&rewriter->context->arena, node->input_count, const Tensor *);
   for (uint32_t i = 0; i < node->input_count; i++) {
@@ -85,6 +93,7 @@ static const Tensor *fold_node(Rewriter *rewriter, const Node *node) {
                            .input_count = node->input_count,
                            .opset = rewriter->model->opset,
                            .largest = largest_result(node)};
+  if (is_too_large(node, evaluation.largest)) return NULL;
   const Tensor *result = evaluate_node(&evaluation);
   return result && result->size <= evaluation.largest ? result : NULL;
 }
