@@ -368,12 +368,13 @@ def _check_data_settings(source: WeightSource, record: str | None, progress: Any
 
 
 def _convert(double: bool, path: str | None, **arguments: Any) -> bytes | None:
-    with _precision(double), _without_collections(), _folder_made(path):  # expansions are traced on the way
-        with together(arguments["jaxpr"], arguments["weights"], path) as company:
-            if company is not None and not company.leads:
-                company.serve()
-                return None
-            return _core.convert(path=_encoded(path), **arguments)
+    spread = together(arguments["jaxpr"], arguments["weights"], path)
+    # Expansions are traced on the way.
+    with _precision(double), _without_collections(), _folder_made(path), spread as company:
+        if company is not None and not company.leads:
+            company.serve()
+            return None
+        return _core.convert(path=_encoded(path), **arguments)
 
 
 @contextlib.contextmanager
