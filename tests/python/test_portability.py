@@ -1,0 +1,42 @@
+"""Where the models run: the stored runs (make portability) against what src/target says today."""
+
+import json
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools" / "portability"))
+
+import measure  # noqa: E402
+
+SAMPLE = json.loads(measure.SAMPLE.read_text())
+
+
+def test_the_sample_is_of_these_rows_and_models():
+    today = measure.facts_digest()
+    stale = [key for key, found in SAMPLE["runtimes"].items() if found["digest"] != today]
+    assert not stale, f"the stored runs of {', '.join(stale)} are stale: make portability"
+
+
+def test_the_page_is_what_the_sample_says():
+    assert measure.PAGE.read_text() == measure.page(SAMPLE)
+
+
+def test_every_runtime_was_measured_with_a_version():
+    assert {"onnxruntime", "onnxruntime-1.20", "openvino", "reference", "tract"} <= SAMPLE["runtimes"].keys()
+    assert all(found["version"] for found in SAMPLE["runtimes"].values())
+
+
+def test_the_newest_onnx_runtime_runs_them_all():
+    assert SAMPLE["runtimes"]["onnxruntime"]["default"]["wrong"] == {}
+
+
+def test_no_target_makes_it_worse():
+    for key, found in SAMPLE["runtimes"].items():
+        assert set(found["own"]["wrong"]) <= set(found["default"]["wrong"]), key
+
+
+def test_a_target_is_a_name_that_the_core_knows():
+    from jax2onnx import _core
+
+    assert {runtime.target for runtime in measure.RUNTIMES.values()} <= set(_core.TARGETS)
