@@ -5,9 +5,12 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+_path = list(sys.path)
 sys.path.insert(0, str(ROOT / "tools" / "portability"))
 
 import measure  # noqa: E402
+
+sys.path[:] = _path  # the benchmarks have models of their own
 
 SAMPLE = json.loads(measure.SAMPLE.read_text())
 
