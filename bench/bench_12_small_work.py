@@ -1,4 +1,4 @@
-"""Small work: ONNX Runtime's time beside JAX's own, on one core and in one run (models/small_work.py)."""
+"""Small work: ONNX Runtime's time beside JAX's own, on one core and in one run (small_work.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import exporting  # noqa: E402, F401  (finds the package in this tree)
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import onnxruntime  # type: ignore[import-untyped]  # noqa: E402
-from models.small_work import Program, of_libraries, written_here  # noqa: E402
+from small_work import Program, of_libraries, written_here  # noqa: E402
 
 from jax2onnx import to_onnx  # noqa: E402
 

@@ -75,8 +75,8 @@ static bool find_choice(Choice *choice) {
 }
 
 static bool takes_all_steps(const Node *loop, const Graph *body) {
-  const Value *go_on = behind_identities(body->outputs.items[0]->value);
-  return !node_input(loop, 1) && go_on == body->inputs.items[1];
+  const Value *begins = node_input(loop, 1), *go_on = behind_identities(body->outputs.items[0]->value);
+  return (!begins || is_boolean(begins, true)) && (go_on == body->inputs.items[1] || is_boolean(go_on, true));
 }
 
 /* The predicate as the next step will find it, where it is carried along; else as this step found it. */
