@@ -1,4 +1,4 @@
-"""JAX to ONNX, with the user's line written on every node."""
+"""Export JAX functions and models to ONNX, with the user's line on every node."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
     "to_onnx",
 ]
 
-# Loaded when first used: looking into a model, which `jax2onnx inspect` does, needs no JAX.
+# Loaded on first use: commands that only read a model, such as `jax2onnx inspect`, do not need JAX.
 _LOADED_LATER = {
     "PluginError": "_door.plugins",
     "ProvenanceWarning": "_door.keep",

@@ -1,4 +1,4 @@
-"""The small model of the guide to web deployment."""
+"""The small model used in the guide to web deployment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def build_quickstart_web_model() -> Any:
-    """A classifier of eight numbers in Flax NNX, the same at every call."""
+    """Return a classifier of eight numbers in Flax NNX, the same on every call."""
     from flax import nnx
 
     class Classifier(nnx.Module):

@@ -1,4 +1,4 @@
-"""Assertions about exported graphs, for the tests of a program that is exported.
+"""Assertions about exported graphs, for the tests of programs that are exported.
 
     expect_graph(model, "Sin:2 -> Mul:2", counts={"Add": 0}, absent=["Transpose"])
 
@@ -29,17 +29,17 @@ def expect_graph(
     absent: Iterable[str] = (),
     metadata: Mapping[str, Mapping[str, str | re.Pattern[str]]] | None = None,
 ) -> None:
-    """Assert that ``model`` (a ``ModelProto`` or a file) is as described; the error lists all that is not.
+    """Assert that ``model`` (a ``ModelProto`` or a file) is as described; the error lists every difference.
 
     Args:
-        paths: each must exist: operators along the data flow, ``"Sin:2 -> Mul:2"``. After the colon stands the shape
-            of the operator's output: sizes and names of dimensions joined by ``x`` (``Bx10``) or in brackets
+        paths: operators along the data flow, such as ``"Sin:2 -> Mul:2"``; each path must exist. After the colon comes
+            the shape of the operator's output: sizes and dimension names joined by ``x`` (``Bx10``) or in brackets
             (``[max_length,10]``), ``?`` for any size, ``[]`` for a scalar. ``input`` and ``output`` stand for the
-            graph's own, ``...`` for any way between.
-        counts: how many nodes of each operator there are, everywhere in the model.
-        absent: operators that the model must not have.
-        metadata: for an operator, or ``"*"`` for all, what each of its nodes says under ``callsite``, ``plugin``,
-            ``stacktrace`` or ``jax_traceback``: text to equal, or a compiled pattern to search for.
+            graph's own inputs and outputs, ``...`` for any number of operators in between.
+        counts: the number of nodes of each operator in the whole model.
+        absent: operators that must not be in the model.
+        metadata: for an operator, or ``"*"`` for all, the expected entries of each of its nodes under ``callsite``,
+            ``plugin``, ``stacktrace`` or ``jax_traceback``: text to equal, or a compiled pattern to search for.
     """
     view = _ModelView(model)
     problems = [f"no path {path}{_nearest(view, path)}" for path in paths if not _has_path(view, _parse_path(path))]
@@ -57,7 +57,7 @@ def expect_graph(
 
 
 def graph_text(model: onnx.ModelProto | str | os.PathLike[str]) -> str:
-    """The nodes of a model, one a line, with the shapes of their outputs and where they came from."""
+    """Return the nodes of a model, one per line, with the shapes of their outputs and where they came from."""
     view = _ModelView(model)
     inputs = ", ".join(f"{value.name} {view.shape_text(value.name)}" for value in view.model.graph.input)
     lines = [f"graph {view.model.graph.name}({inputs})"]
@@ -71,7 +71,7 @@ def graph_text(model: onnx.ModelProto | str | os.PathLike[str]) -> str:
 
 
 class _ModelView:
-    """A model's nodes in order, bodies included, with what each value's shape is and who reads it."""
+    """The nodes of a model in order, including bodies, with the shape and the readers of each value."""
 
     def __init__(self, model: onnx.ModelProto | str | os.PathLike[str]) -> None:
         if isinstance(model, (str, os.PathLike)):
@@ -119,7 +119,7 @@ def _size(dim: onnx.TensorShapeProto.Dimension) -> str:
 class _Step:
     operator: str  # an operator's name, "input" or "output"
     shape: tuple[str, ...] | None = None  # None: any
-    skips: bool = field(default=False)  # "..." stood before it
+    skips: bool = field(default=False)  # "..." came before it
 
     def fits(self, view: _ModelView, name: str) -> bool:
         if self.shape is None:
@@ -158,7 +158,7 @@ def _parse_shape(text: str | None) -> tuple[str, ...] | None:
 
 
 def _has_path(view: _ModelView, steps: Sequence[_Step]) -> bool:
-    """Whether the steps can be followed: `at` holds the values that the steps so far can end in."""
+    """Whether the steps can be followed: `at` holds the values in which the steps so far can end."""
     first, *rest = steps
     if first.operator == "input":
         at = {name for name in view.inputs if first.fits(view, name)}

@@ -1,4 +1,4 @@
-"""The public functions at the place where the Python jax2onnx documents them."""
+"""The public functions, importable from where the Python jax2onnx documents them."""
 
 from jax2onnx._compare.sessions import allclose
 from jax2onnx._compare.web import allclose_onnxruntime_web

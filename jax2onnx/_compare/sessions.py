@@ -1,4 +1,4 @@
-"""``allclose``: the exported model in ONNX Runtime against the function in JAX."""
+"""``allclose``: compares the exported model in ONNX Runtime with the function in JAX."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def allclose(
 ) -> tuple[bool, str]:
     """Run ``fn`` in JAX and the model in ONNX Runtime on the same inputs and compare every output.
 
-    The model is a file, a ``ModelProto`` or an ``onnx_ir.Model``. ``inputs`` is whatever ``to_onnx`` takes: arrays and
-    trees of them in the layout that ``fn`` takes, keys, and shapes, for which random numbers are drawn (a named
+    The model is a file, a ``ModelProto`` or an ``onnx_ir.Model``. ``inputs`` is whatever ``to_onnx`` accepts: arrays
+    and trees of arrays in the layout that ``fn`` expects, keys, and shapes, for which random numbers are drawn (a named
     dimension is 2). Returns whether all outputs agree, and a message that names the first one that does not.
     """
     session = open_session(onnx_model_path)
@@ -54,7 +54,7 @@ def allclose(
 
 
 def open_session(model: Any) -> Any:
-    """An ONNX Runtime session of a file, a ``ModelProto`` or an ``onnx_ir.Model``."""
+    """An ONNX Runtime session for a file, a ``ModelProto`` or an ``onnx_ir.Model``."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -71,7 +71,7 @@ def open_session(model: Any) -> Any:
 
 
 def run_session(session: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Run an ONNX Runtime session; bfloat16, which NumPy lacks, goes in and out through OrtValue."""
+    """Run an ONNX Runtime session; bfloat16, which NumPy lacks, is passed in and out as OrtValue."""
     import ml_dtypes
     import onnxruntime
 
@@ -104,7 +104,7 @@ def _to_numpy(value: Any) -> np.ndarray:
 
 
 def complex_as_pairs(array: np.ndarray) -> np.ndarray:
-    """A complex array as models take and give it: real, with a last axis of 2. Others as they are."""
+    """A complex array as models take and return it: real, with a last axis of 2. Other arrays are unchanged."""
     if array.dtype.kind != "c":
         return array
     part = np.float32 if array.dtype.itemsize == 8 else np.float64
@@ -112,7 +112,7 @@ def complex_as_pairs(array: np.ndarray) -> np.ndarray:
 
 
 def pairs_as_complex(array: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """What a model gave for an array of JAX's, in the type of that where it is complex."""
+    """A model's result for an array of JAX, made complex if that array is."""
     if like.dtype.kind != "c" or array.ndim != like.ndim + 1 or array.shape[-1] != 2 or array.dtype.kind != "f":
         return array
     wide = np.complex64 if array.dtype.itemsize == 4 else np.complex128
@@ -127,7 +127,7 @@ def compare_outputs(
     atol: float,
     runners: tuple[str, str] = ("ONNX Runtime", "JAX"),
 ) -> tuple[bool, str]:
-    """``runners``: who gave ``actual``, and who ``expected``."""
+    """``runners`` names what computed ``actual`` and what computed ``expected``."""
     here, there = runners
     if len(expected) != len(actual):
         return False, f"the model has {len(actual)} outputs, the function {len(expected)}"
@@ -159,14 +159,14 @@ _SIZE_OF_NAMED_DIMENSION = 2
 
 
 def _as_model_has_it(leaf: Any) -> np.ndarray:
-    """An argument or result of the function as the model takes and gives it: keys are their words."""
+    """An argument or result of the function as the model takes and returns it: keys as their words."""
     if jax.dtypes.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     return np.asarray(jax.numpy.asarray(leaf))
 
 
 def _concrete(value: Any, index: int, default_dtype: Any) -> Any:
-    """Arrays as they are; shapes and ShapeDtypeStructs become reproducible random numbers, in trees as well."""
+    """Arrays are kept; shapes and ShapeDtypeStructs become reproducible random numbers, in trees as well."""
     return jax.tree.map(lambda leaf: _concrete_leaf(leaf, index, default_dtype), value, is_leaf=is_input_leaf)
 
 

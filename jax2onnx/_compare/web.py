@@ -1,4 +1,4 @@
-"""``allclose_onnxruntime_web``: a model in onnxruntime-web, run by Node.js, against ONNX Runtime."""
+"""``allclose_onnxruntime_web``: compares a model in onnxruntime-web, run by Node.js, with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from jax2onnx._compare.sessions import compare_outputs, open_session, run_session
 
-# Reads a request (the model, and for each input its name, type, shape and file), writes each output beside it.
+# Reads a request (the model, and the name, type, shape and file of each input) and writes each output beside it.
 _SCRIPT = """
 import fs from "node:fs";
 import { createRequire } from "node:module";
@@ -58,8 +58,8 @@ def allclose_onnxruntime_web(
 ) -> tuple[bool, str]:
     """Run the model in onnxruntime-web, in Node.js, and in ONNX Runtime on the same arrays, and compare every output.
 
-    Node.js must be there, and ``onnxruntime-web`` installed (``npm install onnxruntime-web``) where it looks from the
-    current folder. Returns whether all outputs agree, and a message that names the first one that does not.
+    Node.js must be installed, and so must ``onnxruntime-web`` (``npm install onnxruntime-web``), where Node.js finds it
+    from the current folder. Returns whether all outputs agree, and a message that names the first one that does not.
     """
     session = open_session(onnx_model_path)
     arrays = [np.asarray(value) for value in (*inputs, *(input_params or {}).values())]

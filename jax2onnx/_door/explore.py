@@ -21,7 +21,7 @@ _FRAME = (
 
 
 class Exploration:
-    """A model beside the program it came from. A notebook shows it; ``save`` writes the page, ``html`` is its text."""
+    """A model and the program it came from. A notebook displays it; ``save`` writes the page; ``html`` is its text."""
 
     def __init__(self, page: str, name: str, height: int) -> None:
         self.html = page
@@ -50,13 +50,13 @@ def explore(
     """Show a model and the program it came from side by side, in a notebook or as a page.
 
     Args:
-        model: the path of a model, a ``ModelProto``, an ``onnx_ir.Model``, or a model's bytes.
-        sources: files of the program, where they are not where the model says or the model does not say.
-        source_roots: folders in which files that the model names are read; without it that is the working folder
-            alone, since a model may name any file of this machine.
-        profile: a JSON file with times of nodes, as for ``j2o report --profile``.
-        against: the path of another model, to which this one is compared: what changed, by line and node.
-        height: of the view in the notebook, in pixels.
+        model: the path of a model, a ``ModelProto``, an ``onnx_ir.Model``, or the bytes of a model.
+        sources: source files of the program, if they are not where the model says, or if the model does not name them.
+        source_roots: folders in which source files that the model names may be read. By default that is only the
+            working folder, because a model can name any file of this machine.
+        profile: a JSON file with the times of nodes, as for ``j2o report --profile``.
+        against: the path of another model to compare this one with: what changed, by line and by node.
+        height: the height of the view in the notebook, in pixels.
     """
     if isinstance(model, (str, os.PathLike)):
         if not os.path.exists(model):
@@ -82,8 +82,8 @@ def _held_sources_of(content: bytes) -> bytes:
 
 
 def _held_sources(path: str) -> bytes:
-    """Entries for a model's metadata with the source that is in no file, as a notebook's cells, where the model names
-    it. Files are left to the core, which reads only what is allowed."""
+    """Metadata entries with the source texts that the model names and that are in no file, such as notebook cells.
+    Files are left to the core, which reads only what is allowed."""
     cells = {name: entry[2] for name, entry in list(linecache.cache.items()) if len(entry) == 4 and entry[1] is None}
     if not cells:
         return b""

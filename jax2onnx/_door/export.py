@@ -1,4 +1,4 @@
-"""``to_onnx``: arguments in, JAX's tracing, the C core, results out."""
+"""``to_onnx``: takes the arguments, traces with JAX, runs the C core and returns the result."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ if TYPE_CHECKING:
     import onnx_ir
 
 OLDEST_OPSET = 13
-_OLDER_OPSETS = range(9, OLDEST_OPSET)  # asked for by programs of old; the nearest that there is takes their place
+_OLDER_OPSETS = range(9, OLDEST_OPSET)  # requested by older programs; the oldest supported opset is used instead
 _logger = logging.getLogger("jax2onnx")
-_AUTO_OPSET = 0  # as the core knows it
+_AUTO_OPSET = 0  # the core's number for it
 _RETURN_MODES = ("proto", "ir", "file")
 NORMALIZATION_MODES = {"auto": 1, "prefer_native": 2, "force_decomposed": 0}  # as the core numbers them
-_EVERY_ONNX_KNOWS = 23  # the opset of the oldest onnx that this package installs with
+_EVERY_ONNX_KNOWS = 23  # the newest opset of the oldest onnx that this package accepts
 
 
 class ExportOptions(TypedDict, total=False):
@@ -174,76 +174,76 @@ def to_onnx(
     """Export a JAX function or model to ONNX.
 
     Args:
-        fn: any callable: a function, a Flax NNX, bound Linen or Equinox module, a jitted function.
+        fn: any callable: a function, a jitted function, or a Flax NNX, bound Linen or Equinox module.
         inputs: one entry per positional argument: a ``jax.ShapeDtypeStruct``, an array (only its shape and type
-            count), or a shape such as ``("B", 128)``, where a name stands for a size known only at run time.
-        input_params: keyword arguments of ``fn`` that become graph inputs of their own name. A flag that the function
-            branches on in Python stays one: both values are traced, but the model has an ``If``. Where the other value
-            cannot be traced, the model is made for the given one, and a warning says so.
+            matter), or a shape such as ``("B", 128)``, where a name stands for a size known only at run time.
+        input_params: keyword arguments of ``fn`` that become graph inputs of the same names. If the function branches
+            in Python on a flag, both values are traced and the model contains an ``If``. If the other value cannot be
+            traced, the model is made for the given value, with a warning.
         model_name: the name of the graph.
-        opset: the ONNX operator set to use. ``"auto"`` is the lowest from 17 on that holds the model without loss, and
-            none above 21, which ONNX Runtime reads since 1.18; the logger ``jax2onnx`` says which, and what asked for
-            it. A number, 13 or newer, stays what it says (9 to 12 give 13, with a warning).
+        opset: the ONNX operator set to use. ``"auto"`` chooses the lowest one from 17 to 21 that can express the model
+            without loss (ONNX Runtime reads 21 since version 1.18). The logger ``jax2onnx`` reports which one was
+            chosen, and why. A number, 13 or newer, is used as it is; 9 to 12 are raised to 13 with a warning.
         enable_double_precision: trace with 64-bit types; shapes without a type are then float64.
-        record_primitive_calls_file: where to write the traced program, one line per primitive, for debugging.
-        return_mode: ``"proto"`` returns an ``onnx.ModelProto``, ``"ir"`` an ``onnx_ir.Model``, ``"file"`` writes
-            ``output_path`` and returns it. In capitals or not.
-        output_path: the file to write; its folder is made where it is missing. Needed with ``return_mode="file"``; with
-            the others the model is written there and returned.
-        inputs_as_nchw, outputs_as_nchw: which 4-D NHWC inputs and outputs (by index or name) the model shall take
-            and give as NCHW.
-        input_names, output_names: names for the graph's inputs and outputs, in order. ``"auto"``: those of the
-            function's arguments, of keys and of fields. None: ``in_0``, ``in_1``, …, ``out_0``, ….
+        record_primitive_calls_file: a file to write the traced program to, one line per primitive, for debugging.
+        return_mode: ``"proto"`` returns an ``onnx.ModelProto`` and ``"ir"`` an ``onnx_ir.Model``; ``"file"`` writes
+            ``output_path`` and returns it. Case does not matter.
+        output_path: the file to write; its folder is created if it does not exist. Required with
+            ``return_mode="file"``. With the other modes the model is both written there and returned.
+        inputs_as_nchw, outputs_as_nchw: the 4-D NHWC inputs and outputs, by index or name, that the model takes and
+            returns as NCHW.
+        input_names, output_names: names for the graph's inputs and outputs, in order. ``"auto"`` takes them from the
+            function's arguments, keys and fields. None: ``in_0``, ``in_1``, …, ``out_0``, ….
         export_mode: ``"web"`` keeps everything in one file.
-        normalization_mode: whether normalisations become ONNX's own operators: ``"auto"`` where that is no less
-            accurate, ``"prefer_native"`` wherever there is one, ``"force_decomposed"`` never.
-        runtime_checks: what becomes of a check that raises an error while JAX runs, such as ``equinox.error_if``:
-            ``"nan"``, the values that it guards are NaN where it fails, or ``"drop"``, it is left out with a warning.
-            None: what ``JAX2ONNX_RUNTIME_CHECKS`` says, else ``"nan"``.
-        stacktrace_metadata: how much provenance each node carries: ``False``, ``True`` or ``"minimal"``,
-            ``"full"``, ``"compact"`` (as much as full, with every part stored once). None: what
+        normalization_mode: when normalisations become ONNX's own operators: with ``"auto"`` where that is no less
+            accurate, with ``"prefer_native"`` wherever there is such an operator, with ``"force_decomposed"`` never.
+        runtime_checks: how to export a check that raises an error while JAX runs, such as ``equinox.error_if``. With
+            ``"nan"`` the values that it guards become NaN where it fails; with ``"drop"`` it is left out, with a
+            warning. None uses ``JAX2ONNX_RUNTIME_CHECKS``, or ``"nan"`` if that is not set.
+        stacktrace_metadata: how much provenance each node carries: ``False``, ``True`` or ``"minimal"``, ``"full"``,
+            or ``"compact"`` (the same information as full, with every part stored once). None uses
             ``with stacktrace_metadata(...)``, the command line, ``config``, or the environment
-            (``JAX2ONNX_ENABLE_STACKTRACE_METADATA``, ``JAX2ONNX_STACKTRACE_DETAIL``) says.
-        paths: how provenance names files: ``"absolute"``, as Python knows them, or ``"relative"``, from the folder
-            above them that holds a ``pyproject.toml`` or ``.git``. None: what ``JAX2ONNX_PATHS`` says.
-        path_prefix_map: what paths begin with and what is written instead: ``{"/home/me/project": "project"}`` or
-            ``"/home/me/project=project"``. None: what ``JAX2ONNX_PATH_PREFIX_MAP`` says.
-        record: a file that receives everything this export was given, the weights in a second file beside it
-            (``.data``); ``j2o convert`` makes the same model of it, without Python.
-            None: what ``JAX2ONNX_RECORD`` says.
-        record_shapes_only: record the types of weights and large constants, not their numbers.
-        embed_source: keep the text of your source files in a model with ``"full"`` or ``"compact"`` provenance, so that
-            it can be shown where the files are not: a notebook's cells, another machine.
-        weights: where the weights of a model are that has none, with ``jax.ShapeDtypeStruct`` in their places as
-            ``jax.eval_shape``, ``nnx.eval_shape`` and ``eqx.filter_eval_shape`` give it: the path of a safetensors
-            file, of a folder with such files and their index, of an Orbax checkpoint or of an ``.npz``; a mapping or
-            tree of arrays; a function from a path to an array; ``"later"`` leaves them to ``j2o fill``.
-        rename: how weights are called there: a mapping from their paths in the model, in which ``*`` stands for one
-            step, or a function.
-        allow_surplus_weights: whether there may be weights that the model has no place for.
-        weights_by_reference: refer to the data where they lie in the safetensors, in the folder of the model or below,
-            and copy nothing.
-        touch_referenced_weights: whether passes may read such weights. What they transpose, scale or fold is written to
-            a file of the model's own. Else those steps stay in the graph, and no byte of a weight is read.
-        max_shard_size: how large a file of tensors may become: bytes, or a text such as ``"5GB"``.
-        data_alignment: what the places of large tensors in these files are multiples of. None: 4,096 bytes, and 65,536
-            on Windows, which maps files in such steps.
-        progress: a function, called several times a second with the number of bytes of tensors written so far and in
-            total; a function of three arguments is also given the stage first, and called at the start of each:
-            ``"tracing"``, ``"converting"``, ``"writing"``. An exception that it raises ends the export and leaves
-            existing files unchanged. True shows the progress on a terminal or in a notebook if the export takes more
-            than a second, False never does; None does so in notebooks and at an interactive prompt.
-        target: the runtime that the model is made for: ``"onnxruntime"`` (the newest, the default), a version such as
-            ``"onnxruntime-1.18"``, ``"onnxruntime-web"``, ``"openvino"``, ``"tract"``, ``"iree"``, ``"portable"`` (all
-            of them at once) and others; None follows the environment (JAX2ONNX_TARGET). What it was seen not to run is
-            warned of, with the line.
-        unroll_scans: write a ``scan`` over stacked weights, as large models keep their layers, as its steps, each with
-            its own part of the weights where it lies: in memory, or in a file that the model refers to. Otherwise it is
-            one ``Scan`` with stacked weights.
+            (``JAX2ONNX_ENABLE_STACKTRACE_METADATA``, ``JAX2ONNX_STACKTRACE_DETAIL``).
+        paths: how provenance names files: ``"absolute"``, as Python knows them, or ``"relative"`` to the nearest
+            parent folder with a ``pyproject.toml`` or ``.git``. None uses ``JAX2ONNX_PATHS``.
+        path_prefix_map: path prefixes and their replacements: ``{"/home/me/project": "project"}`` or
+            ``"/home/me/project=project"``. None uses ``JAX2ONNX_PATH_PREFIX_MAP``.
+        record: a file that receives everything this export was given, with the weights in a second file beside it
+            (``.data``). ``j2o convert`` makes the same model from it, without Python. None uses ``JAX2ONNX_RECORD``.
+        record_shapes_only: record only the types of weights and large constants, not their numbers.
+        embed_source: store the text of your source files in a model with ``"full"`` or ``"compact"`` provenance, so
+            that it can be shown where the files do not exist: for notebook cells, or on another machine.
+        weights: the source of the weights for a model that has ``jax.ShapeDtypeStruct`` in their place, as returned by
+            ``jax.eval_shape``, ``nnx.eval_shape`` and ``eqx.filter_eval_shape``: the path of a safetensors file, of a
+            folder with such files and their index, of an Orbax checkpoint or of an ``.npz`` file; a mapping or tree of
+            arrays; or a function from a path to an array. ``"later"`` leaves them to ``j2o fill``.
+        rename: the names of the weights in that source: a mapping from their paths in the model, in which ``*`` stands
+            for one step, or a function.
+        allow_surplus_weights: whether the source may contain weights that the model does not have.
+        weights_by_reference: refer to the data in the safetensors files, which must be in the folder of the model or
+            below, and copy nothing.
+        touch_referenced_weights: whether passes may read such weights. What they transpose, scale or fold is then
+            written to a file of the model's own. Otherwise these steps stay in the graph, and no weight is read.
+        max_shard_size: the largest size of a tensor file: a number of bytes, or a text such as ``"5GB"``.
+        data_alignment: the alignment of large tensors in these files, in bytes. None: 4,096, or 65,536 on Windows,
+            which maps files in such steps.
+        progress: a function that is called several times a second with the number of tensor bytes written so far and
+            in total. A function of three arguments also gets the stage as the first one, and is called at the start of
+            each: ``"tracing"``, ``"converting"``, ``"writing"``. An exception that it raises ends the export and
+            leaves existing files unchanged. True shows the progress on a terminal or in a notebook if the export takes
+            more than a second, and False never does. None shows it in notebooks and at an interactive prompt.
+        target: the runtime that the model is made for: ``"onnxruntime"`` (the newest version, the default), a version
+            such as ``"onnxruntime-1.18"``, ``"onnxruntime-web"``, ``"openvino"``, ``"tract"``, ``"iree"``,
+            ``"portable"`` (all of them at once) and others. None uses ``JAX2ONNX_TARGET``. A warning reports what the
+            runtime is known not to run, with the line.
+        unroll_scans: write a ``scan`` over stacked weights, which is how large models keep their layers, as its steps.
+            Each step refers to its own part of the weights where that is stored: in memory, or in a file that the
+            model refers to. Otherwise it becomes one ``Scan`` with stacked weights.
 
     Raises:
-        TypeError, ValueError: an argument is not what was expected; the message says what was.
-        UnsupportedError: the function uses primitives that cannot be exported; it lists them all with their lines.
+        TypeError, ValueError: an argument is not valid; the message says what was expected.
+        UnsupportedError: the function uses primitives that cannot be exported; the error lists all of them with their
+            lines.
     """
     entry = _callers(sys._getframe(1))
     return_mode = _return_mode(return_mode)
@@ -369,7 +369,7 @@ def _check_data_settings(source: WeightSource, record: str | None, progress: Any
 
 def _convert(double: bool, path: str | None, **arguments: Any) -> bytes | None:
     spread = together(arguments["jaxpr"], arguments["weights"], path)
-    # Expansions are traced on the way.
+    # Expansions are traced during the conversion.
     with _precision(double), _without_collections(), _folder_made(path), spread as company:
         if company is not None and not company.leads:
             company.serve()
@@ -379,7 +379,7 @@ def _convert(double: bool, path: str | None, **arguments: Any) -> bytes | None:
 
 @contextlib.contextmanager
 def _without_collections() -> Iterator[None]:
-    """What is made on the way has no cycles, and there is much of it: to look for them would take as long again."""
+    """The objects made in between are many and have no cycles; looking for cycles would double the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -450,7 +450,7 @@ def _path_or_none(argument: str, value: Any) -> str | None:
 
 
 def _encoded(path: str | None) -> bytes | None:
-    """As the operating system has it: a name need not be UTF-8."""
+    """The path in the operating system's encoding: a name need not be UTF-8."""
     return None if path is None else os.fsencode(path)
 
 
@@ -463,7 +463,7 @@ def _checked_path(return_mode: str, output_path: Any) -> str | None:
 
 @contextlib.contextmanager
 def _folder_made(path: str | None) -> Iterator[None]:
-    """The folder of the file is there; those that were made for it go again when nothing is written."""
+    """Create the folder of the file; folders created here are removed again if nothing is written."""
     made = []
     folder = os.path.dirname(path or "") if os.path.basename(path or "") else ""
     while folder and not os.path.lexists(folder):
@@ -474,7 +474,7 @@ def _folder_made(path: str | None) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with contextlib.suppress(OSError):  # another export uses it by now
+        with contextlib.suppress(OSError):  # another export uses it in the meantime
             for folder in made:
                 os.rmdir(folder)
         raise
@@ -524,7 +524,7 @@ class _Nothing:
 
 
 def _callers(frame: types.FrameType | None) -> list[tuple[str, str, int]]:
-    """The user's frames that led here, outermost first; libraries' frames (a test runner's) are left out."""
+    """The user's frames that led here, outermost first, without those of libraries (such as a test runner)."""
     callers = []
     while frame is not None:
         code = frame.f_code
@@ -535,7 +535,7 @@ def _callers(frame: types.FrameType | None) -> list[tuple[str, str, int]]:
 
 
 def _definition(fn: Any) -> tuple[str, str, int]:
-    """Where the traced function is defined: the place of nodes that no equation made."""
+    """Where the traced function is defined, which is the line of nodes that come from no equation."""
     while True:
         if isinstance(fn, functools.partial):
             fn = fn.func

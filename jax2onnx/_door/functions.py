@@ -1,9 +1,9 @@
-"""``onnx_function``: each call of what it decorates becomes one node of an ONNX function of its own.
+"""``onnx_function``: each call of the decorated function becomes one node that calls an ONNX function of its own.
 
-While a program is traced for an export, a call leaves two marks in the jaxpr, one before and one behind what it
-computes; the core makes a function of what stands between them. Nothing is traced apart, so state, random keys and
-parameters behave inside as they do without the decorator, and JAX's transformations see only two primitives that hand
-their values on. Outside an export a decorated function is only called.
+While a program is traced for an export, a call leaves two marks in the jaxpr, one before and one after what it
+computes; the core turns the equations between them into a function. Nothing is traced separately, so state, random keys
+and parameters behave inside as they do without the decorator, and JAX's transformations see only two primitives that
+pass their values through. Outside an export a decorated function is simply called.
 """
 
 from __future__ import annotations
@@ -67,20 +67,20 @@ def onnx_function(
     name: str | None = None,
     type: str | None = None,
 ) -> Any:
-    """Make each call of a function, a method or a module class one node of an ONNX function of its own.
+    """Make each call of a function, a method or a module class one node that calls an ONNX function of its own.
 
     Args:
         target: a function, or a class whose instances are called (a Flax NNX or Linen module, an Equinox module, a
             plain class with ``__call__``). The class stays the same object: only its ``__call__`` is wrapped.
-        unique: whether calls that compute the same share one definition. Parameters are inputs of a function, so
-            layers that differ in nothing but their weights share it as well.
+        unique: whether calls that compute the same thing share one definition. Parameters are inputs of a function, so
+            layers that differ only in their weights share it as well.
         namespace: the domain of the function, ``"custom"`` by default.
-        name: the name of the function and operator of its node; that of the function or class by default.
-        type: another word for ``name``, which it wins over.
+        name: the name of the function and the operator of its node; by default the name of the function or class.
+        type: a synonym of ``name``, which takes precedence over it.
 
     Raises:
-        TypeError: the target cannot be called, or a setting has the wrong type.
-        ValueError: the name or namespace cannot be used, or the target was decorated with another one before.
+        TypeError: the target is not callable, or a setting has the wrong type.
+        ValueError: the name or namespace is not valid, or the target is already decorated with another one.
     """
     given = _checked_text("name", name) if type is None else _checked_text("type", type)
     if _checked_text("namespace", namespace) in _RESERVED:
@@ -119,7 +119,7 @@ def _decorate(target: Any, *, unique: bool, namespace: str | None, name: str | N
     )
     if not isinstance(target, class_of):
         return _wrapped(target, settings)
-    # A class whose base is decorated is a function instead of its base, not around it.
+    # If the base of a class is decorated too, the class becomes a function in place of its base, not around it.
     call = target.__call__
     setattr(target, "__call__", _wrapped(call.__wrapped__ if hasattr(call, _SETTINGS) else call, settings))  # noqa: B010
     return target
@@ -140,7 +140,7 @@ def _check_conflict(target: Any, setting: str, known: str, given: str | None) ->
 
 
 def _default_name(target: Any) -> str:
-    """A function's own name; that of its class for ``__call__``."""
+    """A function's own name, or the name of its class for ``__call__``."""
     while isinstance(target, functools.partial):
         target = target.func
     words = getattr(target, "__qualname__", class_of(target).__qualname__).split(".")
@@ -162,7 +162,7 @@ def _wrapped(function: Any, settings: _Settings) -> Any:
 
 
 class _Callable:
-    """Stands for a callable that is no function, such as a jitted one: everything but the call is its own."""
+    """Wraps a callable that is not a plain function, such as a jitted one; only the call is changed."""
 
     def __init__(self, target: Any, call: Callable[..., Any], settings: _Settings) -> None:
         functools.update_wrapper(self, target, updated=())
@@ -177,12 +177,12 @@ class _Callable:
         return self if instance is None else types.MethodType(self, instance)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__wrapped__":  # asked for before it is set, by copying and unpickling
+        if name == "__wrapped__":  # copying and unpickling ask for it before it is set
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """By name where it has one, as functions are pickled; else as the wrapper of its target."""
+        """Pickled by name if it has one, like functions; otherwise as the wrapper of its target."""
         name = getattr(self, "__qualname__", None)
         return name or (_wrapped, (self.__wrapped__, getattr(self, _SETTINGS)))
 
@@ -198,7 +198,7 @@ def _marked_call(function: Any, settings: _Settings, args: Any, kwargs: Any) -> 
 
 
 def _tracers(arguments: Iterable[tuple[str, Any]]) -> tuple[list[Any], tuple[str, ...]]:
-    """The traced values among the arguments, which give the function's inputs their order, and what they are called."""
+    """The traced values among the arguments, which determine the order of the function's inputs, and their names."""
     import jax
 
     from jax2onnx._door.inputs import path_text
@@ -207,7 +207,7 @@ def _tracers(arguments: Iterable[tuple[str, Any]]) -> tuple[list[Any], tuple[str
     for name, value in arguments:
         try:
             leaves, _ = jax.tree_util.tree_flatten_with_path(value)
-        except (TypeError, ValueError):  # JAX cannot take it apart: its values are found by their use
+        except (TypeError, ValueError):  # JAX cannot flatten it: its values are found by their use
             continue
         for path, leaf in leaves:
             if isinstance(leaf, jax.core.Tracer):
@@ -217,10 +217,10 @@ def _tracers(arguments: Iterable[tuple[str, Any]]) -> tuple[list[Any], tuple[str
 
 
 def _named_arguments(function: Any, is_class: bool, args: Any, kwargs: Any) -> Iterator[tuple[str, Any]]:
-    """The arguments and their names, a method's own object last and without one."""
+    """The arguments and their names; a method's own object comes last, without a name."""
     try:
         named = list(inspect.signature(function).bind(*args, **kwargs).arguments.items())
-    except (TypeError, ValueError):  # no signature, or arguments that do not fit it: the call itself will tell
+    except (TypeError, ValueError):  # no signature, or arguments that do not fit it: the call itself will report it
         named = [("", value) for value in (*args, *kwargs.values())]
     has_self = bool(named) and (is_class or named[0][0] == "self")
     yield from named[has_self:]
@@ -229,7 +229,7 @@ def _named_arguments(function: Any, is_class: bool, args: Any, kwargs: Any) -> I
 
 
 def _is_kept_whole(item: Any) -> bool:
-    """Containers without an identity of their own are made anew around their values; anything else is not touched."""
+    """Containers without an identity of their own are rebuilt around their values; anything else is left alone."""
     frozen = dataclasses.is_dataclass(item) and getattr(getattr(item, "__dataclass_params__", None), "frozen", False)
     return not (item is None or isinstance(item, (tuple, list, dict)) or frozen)
 
@@ -239,7 +239,7 @@ def _with_tracers(result: Any, through: Callable[[list[Any]], list[Any]]) -> Any
 
     try:
         leaves, structure = jax.tree.flatten(result, is_leaf=_is_kept_whole)
-    except (TypeError, ValueError):  # JAX cannot take it apart: what is in it leaves the function all the same
+    except (TypeError, ValueError):  # JAX cannot flatten it: its values leave the function all the same
         through([])
         return result
     places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, jax.core.Tracer)]
@@ -252,7 +252,7 @@ def _with_tracers(result: Any, through: Callable[[list[Any]], list[Any]]) -> Any
 
 @contextlib.contextmanager
 def calls_marked() -> Iterator[None]:
-    """While this holds, calls of decorated functions leave their marks."""
+    """Inside this block, calls of decorated functions leave their marks."""
     if not _any_decorated:  # what JAX traced before stays valid
         yield
         return
@@ -260,7 +260,7 @@ def calls_marked() -> Iterator[None]:
 
     before = _exporting.set(True)
     try:
-        # Part of the key under which JAX keeps what it traced: programs with marks and without are not mixed up.
+        # Part of the key of JAX's trace cache: programs with marks and programs without are not mixed up.
         with set_xla_metadata(jax2onnx="functions"):
             yield
     finally:

@@ -1,4 +1,4 @@
-"""``keep_provenance``: a step that knows nothing of provenance, and the model that comes out of it with its lines."""
+"""``keep_provenance``: keeps the lines on a model that a tool without knowledge of provenance processes."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from jax2onnx import _core
 
 
 class ProvenanceWarning(UserWarning):
-    """A model came out of a step without the provenance of the one that went in; the message says why."""
+    """A model lost the provenance of its original in a step, and it could not be restored; the message says why."""
 
 
 def keep_provenance(original: Any) -> Any:
-    """Keep the lines of the program on a model that a tool makes of another.
+    """Keep the lines of the program on a model that a tool makes from another.
 
-    Either wraps a tool, which then gives what it always gives, with provenance::
+    It can wrap a tool, which then returns the same result as before, with provenance::
 
         model = keep_provenance(onnxslim.slim)(model)
         keep_provenance(quantize_dynamic)("model.onnx", "small.onnx")
 
-    or stands around some steps, and is called with what came out of them::
+    or it can enclose some steps, and is called with their result::
 
         with keep_provenance("model.onnx") as step:
             model, _ = onnxsim.simplify(onnx.load("model.onnx"))
             model = step(model)
 
-    A path that is given to ``step`` is grafted in place, and so is ``"model.onnx"`` itself when it was changed inside
-    the block. Where nothing can be grafted, because the result does not come from the original or the original has no
-    provenance, a ``ProvenanceWarning`` says so and the result stays as the tool made it.
+    A path that is passed to ``step`` is grafted in place, and so is ``"model.onnx"`` itself if it was changed inside
+    the block. If nothing can be grafted, because the result does not come from the original or the original has no
+    provenance, a ``ProvenanceWarning`` is issued and the result stays as the tool made it.
 
     Args:
         original: a tool, or the model before the step: a path, a ``ModelProto``, an ``onnx_ir.Model``, or bytes.
@@ -44,20 +44,20 @@ def keep_provenance(original: Any) -> Any:
 
 
 class Step:
-    """The model before some steps. Call it with what came out of them."""
+    """The model before some steps. Call it with their result."""
 
     def __init__(self, original: Any) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="jax2onnx_")
         self._original = pathlib.Path(self._folder.name, "original.onnx")
         self._path = pathlib.Path(original) if isinstance(original, (str, os.PathLike)) else None
         if self._path is not None:
-            shutil.copyfile(self._path, self._original)  # a tool may write over it
+            shutil.copyfile(self._path, self._original)  # a tool may overwrite it
             self._state = _state(self._path)
         else:
             self._original.write_bytes(model_bytes(original))
 
     def __call__(self, processed: Any) -> Any:
-        """The processed model with provenance, of the kind that was given; a path is grafted in place."""
+        """Return the processed model with provenance, in the form that was given; a path is grafted in place."""
         if isinstance(processed, (str, os.PathLike)):
             self._graft(pathlib.Path(processed), pathlib.Path(processed))
             return processed
@@ -93,7 +93,7 @@ def _wrapped(tool: Callable[..., Any]) -> Callable[..., Any]:
             pathlib.Path(value) for value in given if isinstance(value, (str, os.PathLike)) and _could_be_path(value)
         ]
         with Step(original) as step:
-            step._path = None  # the paths below are looked at one by one
+            step._path = None  # the paths below are handled one by one
             before = {path: _state(path) for path in paths}
             result = tool(*args, **kwargs)
             for path in dict.fromkeys(paths):
@@ -143,7 +143,7 @@ def _is_model(value: Any) -> bool:
 
 
 def model_bytes(model: Any) -> bytes:
-    """A model of any kind as the bytes of its file."""
+    """A model in any form as the bytes of its file."""
     if isinstance(model, (bytes, bytearray, memoryview)):
         return bytes(model)
     if type(model).__module__.startswith("onnx_ir"):
@@ -156,7 +156,7 @@ def model_bytes(model: Any) -> bytes:
 
 
 def _as(example: Any, content: bytes) -> Any:
-    """The content as another of the example's kind."""
+    """The content in the form of the example."""
     if isinstance(example, (bytes, bytearray, memoryview)):
         return content
     import onnx
@@ -170,7 +170,7 @@ def _as(example: Any, content: bytes) -> Any:
 
 
 def _change(model: Any, new: Any) -> None:
-    """Gives the model the metadata of the new one."""
+    """Give the model the metadata of the new one."""
     if hasattr(model, "CopyFrom"):
         model.CopyFrom(new)
         return

@@ -1,7 +1,7 @@
-"""``plugin``: primitives of the user's own, lowered by a Python function.
+"""``plugin``: the user's own primitives, lowered by a Python function.
 
-The function is called once for each equation of its primitive, and says by ``ctx.emit`` which nodes take its place.
-What it emits is recorded here and read by the core; no ONNX object is made in Python.
+The function is called once for each equation of its primitive and calls ``ctx.emit`` for each node that takes its
+place. What it emits is recorded here and read by the core; no ONNX object is made in Python.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _registered: dict[str, Callable[..., Any]] = {}
 
 
 class PluginError(RuntimeError):
-    """A plugin failed; the message says which, on which line of the exported program, and why."""
+    """A plugin failed; the message says which one, on which line of the exported program, and why."""
 
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A value of the graph: an input of the equation, or what ``ctx.emit`` and its like gave."""
+    """A value of the graph: an input of the equation, or a result of ``ctx.emit`` and similar methods."""
 
     dtype: Any
     shape: tuple[Any, ...]
     number: int
     owner: Any  # the context it belongs to
-    constant: np.ndarray | None = None  # its elements, when they are known at export and take at most 64 KiB
+    constant: np.ndarray | None = None  # its elements, if they are known during the export and take at most 64 KiB
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Type:
 
 @dataclass(frozen=True, eq=False)
 class Equation:
-    """What a plugin has to lower: the primitive's name, its inputs, its parameters, and the types of its outputs."""
+    """What a plugin lowers: the name of the primitive, its inputs and parameters, and the types of its outputs."""
 
     primitive: str
     inputs: list[Value]
@@ -95,11 +95,11 @@ class LoweringContext:
 
         Args:
             op_type: the operator.
-            inputs: values; None for an optional input left out; arrays become constants, and so do numbers, with the
+            inputs: values, or None for an omitted optional input. Arrays become constants, and so do numbers, with the
                 element type of the first input that has one.
-            dtype, shape: the output's, by default those of the equation's first output.
+            dtype, shape: those of the output; by default those of the equation's first output.
             outputs: the types of several outputs (anything with a dtype and a shape); a list of values is returned.
-            domain, version: of an operator that is not ONNX's own.
+            domain, version: the domain and version of an operator that is not one of ONNX's own.
             attributes: the node's attributes; keyword arguments with other names are attributes as well.
         """
         self._check_operator(op_type, domain)
@@ -113,7 +113,7 @@ class LoweringContext:
         return results[0] if outputs is None else results
 
     def constant(self, value: Any, dtype: Any = None) -> Value:
-        """A constant; numbers without a dtype have the one that JAX gives them."""
+        """Return a constant; numbers without a dtype get the one that JAX gives them."""
         array = (
             np.asarray(value) if hasattr(value, "dtype") and dtype is None else np.asarray(jnp.asarray(value, dtype))
         )
@@ -121,7 +121,7 @@ class LoweringContext:
         return self._new(array.dtype, array.shape, array)
 
     def shape(self, dimensions: Sequence[Any]) -> Value:
-        """A shape as a value (int64, one element a dimension), as Reshape and Expand take it; sizes may be symbolic."""
+        """Return a shape as a value (int64, one element per dimension), as for Reshape and Expand; may be symbolic."""
         self.steps.append(("shape", tuple(dimensions)))
         return self._new(np.dtype(np.int64), (len(dimensions),))
 
@@ -159,7 +159,7 @@ class LoweringContext:
         return ((_dtype(first.dtype if dtype is None else dtype), tuple(first.shape if shape is None else shape)),)
 
     def results(self, returned: Any) -> tuple[int, ...]:
-        """The numbers of what the plugin returned, which must be the equation's outputs."""
+        """The numbers of the values that the plugin returned, which must be the equation's outputs."""
         expected = self._outputs
         several = isinstance(returned, (list, tuple))
         values = list(returned) if several else [] if returned is None else [returned]
@@ -178,10 +178,10 @@ def plugin(primitive: Any, *, replace: bool = False) -> Callable[[Function], Fun
     """Register the decorated function as the lowering of a primitive, by its name or the primitive itself.
 
     ``lower(ctx, equation)`` emits nodes with ``ctx.emit`` and returns the values of the equation's outputs: one value,
-    or a list. To refuse an equation it raises ``NotImplementedError`` with the reason.
+    or a list. To refuse an equation, it raises ``NotImplementedError`` with the reason.
 
     Raises:
-        ValueError: the primitive has a lowering already, and ``replace`` is not true.
+        ValueError: the primitive already has a lowering, and ``replace`` is not true.
     """
     name = getattr(primitive, "name", primitive)
     if not isinstance(name, str) or not name:
@@ -202,7 +202,7 @@ def plugin(primitive: Any, *, replace: bool = False) -> Callable[[Function], Fun
 
 
 def registered_plugins() -> dict[str, Callable[..., Any]]:
-    """The plugins as they are now."""
+    """The plugins that are registered now."""
     return dict(_registered)
 
 
@@ -214,7 +214,7 @@ def lower_equation(
     constants: list[bytes | None],
     place: tuple[str, str, int] | None,
 ) -> tuple[tuple[Any, ...], tuple[int, ...], str | None]:
-    """Called by the core: what the plugin emits, which of it are the outputs, and why it refuses, if it does."""
+    """Called by the core: what the plugin emits, which values are the outputs, and the reason if it refuses."""
     function = plugins[primitive]
     context = LoweringContext(opset)
     view = context.take(primitive, equation, constants)
@@ -241,7 +241,7 @@ _KINDS = ((bool, "i"), (int, "i"), (np.integer, "i"), (float, "f"), (np.floating
 
 
 def _attribute(name: str, value: Any) -> tuple[str, Any]:
-    """The kind of an attribute, as the core knows it, and its value."""
+    """The core's letter for the kind of an attribute, and its value."""
     if hasattr(value, "__array__") and not isinstance(value, np.generic):
         return "t", np.asarray(value)
     for kind, letter in _KINDS:
@@ -265,14 +265,14 @@ def _frames() -> tuple[tuple[str, str, int], ...]:
     frame = sys._getframe(2)
     while frame is not None and frame.f_code is not lower_equation.__code__:
         code = frame.f_code
-        if not code.co_filename.startswith(_PACKAGE):  # what carries another package's plugins over is not theirs
+        if not code.co_filename.startswith(_PACKAGE):  # frames that adapt another package's plugins are not theirs
             frames.append((code.co_filename, code.co_qualname, frame.f_lineno))
         frame = frame.f_back
     return tuple(reversed(frames))
 
 
 def _is_same(known: Any, function: Any) -> bool:
-    """The same function defined again, as when a module is reloaded or a notebook's cell run twice."""
+    """Whether it is the same function defined again, as when a module is reloaded or a notebook cell is run twice."""
     return all(getattr(known, key, 0) == getattr(function, key, 1) for key in ("__module__", "__qualname__"))
 
 

@@ -1,4 +1,4 @@
-"""What an export is told besides its arguments: ``config``, the context manager, the command line, the environment."""
+"""Settings of an export besides its arguments: ``config``, the context manager, the command line, the environment."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from jax2onnx import _core
 LEVELS = {"off": 0, "minimal": 1, "full": 2, "compact": 3}
 _OFF = {"", "0", "false", "no", "off"}
 
-# What the innermost `with stacktrace_metadata(...)` says, and what the command line says; None: nothing.
+# The levels set by the innermost `with stacktrace_metadata(...)` and by the command line; None: not set.
 _block: ContextVar[int | None] = ContextVar("jax2onnx_stacktrace_metadata", default=None)
 _command_line: ContextVar[int | None] = ContextVar("jax2onnx_command_line", default=None)
-# The command line's words about passes: names to leave out, and a folder for dumps. They add to the environment's.
+# Pass settings of the command line: names to leave out, and a folder for dumps. They add to the environment's.
 _passes: ContextVar[tuple[tuple[str, ...], str | None]] = ContextVar("jax2onnx_passes", default=((), None))
 _no_sync: ContextVar[bool] = ContextVar("jax2onnx_no_sync", default=False)
 
 
 class Config:
-    """Settings of this process, for every export that is not told otherwise."""
+    """Defaults for every export of this process."""
 
     __slots__ = ("_fixed_data_name", "_stacktrace_metadata", "_sync")
 
@@ -34,7 +34,7 @@ class Config:
 
     @property
     def stacktrace_metadata(self) -> bool | str | None:
-        """How much provenance each node carries; None follows the environment."""
+        """How much provenance each node carries; None uses the environment."""
         return self._stacktrace_metadata
 
     @stacktrace_metadata.setter
@@ -45,7 +45,7 @@ class Config:
 
     @property
     def sync(self) -> bool | None:
-        """Whether an export waits until the disk has what it wrote; None follows the environment (JAX2ONNX_SYNC)."""
+        """Whether an export waits until its files are on the disk; None uses the environment (JAX2ONNX_SYNC)."""
         return self._sync
 
     @sync.setter
@@ -54,9 +54,9 @@ class Config:
 
     @property
     def fixed_data_name(self) -> bool | None:
-        """Whether a model's second file is always called ``model.onnx.data``; None follows the environment
-        (JAX2ONNX_FIXED_DATA_NAME). It gives up the one commit: an export that is killed between the two renames leaves
-        the old model with new tensors, and another file of that name is lost."""
+        """Whether a model's second file is always named ``model.onnx.data``; None uses the environment
+        (JAX2ONNX_FIXED_DATA_NAME). The two files are then no longer replaced in one step: an export that is killed
+        between the two renames leaves the old model with new tensors, and another file of that name is lost."""
         return self._fixed_data_name
 
     @fixed_data_name.setter
@@ -82,7 +82,7 @@ config = Config()
 
 @contextmanager
 def stacktrace_metadata(level: bool | str) -> Iterator[None]:
-    """Exports inside this block write this much: ``False``, ``True`` or ``"minimal"``, ``"full"``, ``"compact"``."""
+    """Set the provenance of exports in this block: ``False``, ``True`` or ``"minimal"``, ``"full"``, ``"compact"``."""
     token = _block.set(level_number(level))
     try:
         yield
@@ -92,7 +92,7 @@ def stacktrace_metadata(level: bool | str) -> Iterator[None]:
 
 @contextmanager
 def command_line_level(level: str | None) -> Iterator[None]:
-    """The command line's flag: weaker than the program's own words, stronger than ``config``."""
+    """Apply the command line's flag: it overrides ``config`` and is overridden by the program itself."""
     token = _command_line.set(None if level is None else level_number(level))
     try:
         yield
@@ -102,7 +102,7 @@ def command_line_level(level: str | None) -> Iterator[None]:
 
 @contextmanager
 def command_line_passes(disabled: Sequence[str], dump_folder: str | None) -> Iterator[None]:
-    """The command line's flags: passes to leave out, and the folder that receives the graph after each other one."""
+    """Apply the command line's flags: passes to leave out, and the folder for the graph after each of the others."""
     token = _passes.set((tuple(disabled), dump_folder))
     try:
         yield
@@ -112,7 +112,7 @@ def command_line_passes(disabled: Sequence[str], dump_folder: str | None) -> Ite
 
 @contextmanager
 def command_line_sync(on: bool) -> Iterator[None]:
-    """The command line's ``--no-sync``; without it, ``config`` and the environment decide."""
+    """Apply the command line's ``--no-sync``; without it, ``config`` and the environment decide."""
     token = _no_sync.set(not on)
     try:
         yield
@@ -121,7 +121,7 @@ def command_line_sync(on: bool) -> Iterator[None]:
 
 
 def metadata_level(argument: bool | str | None, environment: Mapping[str, str] = os.environ) -> int:
-    """The number of the level to write, one of LEVELS. The first of the five places that speaks decides."""
+    """The number of the level to write, one of LEVELS. The first of the five places that sets it decides."""
     if argument is not None:
         return level_number(argument)
     for said in (_block.get(), _command_line.get()):
@@ -155,7 +155,7 @@ def _level_from_environment(environment: Mapping[str, str]) -> int:
 
 
 def path_rules(text: str) -> list[tuple[str, str]]:
-    """``OLD=NEW``, or several with colons between, as pairs."""
+    """``OLD=NEW``, or several separated by colons, as pairs."""
     rules = []
     for rule in filter(None, text.split(":")):
         old, equals, new = rule.partition("=")
@@ -168,7 +168,7 @@ def path_rules(text: str) -> list[tuple[str, str]]:
 def path_prefix_rules(
     argument: str | Mapping[str, str] | None, environment: Mapping[str, str] = os.environ
 ) -> list[tuple[str, str]]:
-    """What paths begin with and what is written in the model instead."""
+    """The path prefixes and what is written in the model instead of them."""
     if isinstance(argument, str):
         return path_rules(argument)
     if argument is not None:
@@ -177,7 +177,7 @@ def path_prefix_rules(
 
 
 def relative_paths(argument: str | None, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether files are named from the root of their project."""
+    """Whether files are named relative to the root of their project."""
     name, said = "paths", argument
     if said is None:
         name, said = "JAX2ONNX_PATHS", environment.get("JAX2ONNX_PATHS", "").strip().lower() or "absolute"
@@ -187,7 +187,7 @@ def relative_paths(argument: str | None, environment: Mapping[str, str] = os.env
 
 
 def drop_checks(argument: str | None, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether checks at run time are left out of the model; else they give NaN."""
+    """Whether runtime checks are left out of the model; otherwise they give NaN."""
     name, said = "runtime_checks", argument
     if said is None:
         name, said = "JAX2ONNX_RUNTIME_CHECKS", environment.get("JAX2ONNX_RUNTIME_CHECKS", "").strip().lower() or "nan"
@@ -207,7 +207,7 @@ def target_name(argument: str | None, environment: Mapping[str, str] = os.enviro
 
 
 def external_threshold(environment: Mapping[str, str] = os.environ) -> int:
-    """Tensors of at least this many bytes go to a second file; 0: only when the model would pass 2 GiB."""
+    """Tensors of at least this many bytes go to a second file; 0: only if the model would exceed 2 GiB."""
     text = environment.get("JAX2ONNX_EXTERNAL_DATA_THRESHOLD", "").strip() or "0"
     if not text.isdigit():
         raise ValueError(f"JAX2ONNX_EXTERNAL_DATA_THRESHOLD must be a number of bytes; got {text!r}")
@@ -230,7 +230,7 @@ def bytes_of(size: int | str | None) -> int:
 
 
 def alignment_of_data(alignment: int | None) -> int:
-    """What the places of large tensors in a data file are multiples of."""
+    """The alignment of large tensors in a data file, in bytes."""
     if alignment is None:
         return 65536 if os.name == "nt" else 4096
     known = isinstance(alignment, int) and not isinstance(alignment, bool)
@@ -240,7 +240,7 @@ def alignment_of_data(alignment: int | None) -> int:
 
 
 def sync(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether an export waits until the disk has the files, so that they survive a crash of the machine."""
+    """Whether an export waits until its files are on the disk, so that they survive a crash of the machine."""
     if _no_sync.get():
         return False
     if config.sync is not None:
@@ -249,14 +249,14 @@ def sync(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def fixed_data_name(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the second file is always called ``model.onnx.data``, whatever bears that name."""
+    """Whether the second file is always named ``model.onnx.data``, even if another file has that name."""
     if config.fixed_data_name is not None:
         return config.fixed_data_name
     return environment.get("JAX2ONNX_FIXED_DATA_NAME", "").strip().lower() not in _OFF
 
 
 def process_timeout(environment: Mapping[str, str] = os.environ) -> float:
-    """Seconds of silence after which another process counts as dead (JAX2ONNX_PROCESS_TIMEOUT)."""
+    """Seconds without a sign of life after which another process counts as dead (JAX2ONNX_PROCESS_TIMEOUT)."""
     text = environment.get("JAX2ONNX_PROCESS_TIMEOUT", "").strip() or "30"
     try:
         seconds = float(text)
@@ -268,13 +268,13 @@ def process_timeout(environment: Mapping[str, str] = os.environ) -> float:
 
 
 def disabled_passes(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Passes that shall not run, for finding out which one is to blame."""
+    """Passes to leave out, to find out which one is at fault."""
     names = environment.get("JAX2ONNX_DISABLE_PASSES", "").split(",")
     return [name.strip() for name in (*names, *_passes.get()[0]) if name.strip()]
 
 
 def check_passes(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether every pass is checked to have kept all provenance and left a sound graph."""
+    """Whether to check after every pass that all provenance was kept and that the graph is sound."""
     return environment.get("JAX2ONNX_CHECK_PASSES", "").strip().lower() not in _OFF
 
 
@@ -284,7 +284,7 @@ def dump_passes(environment: Mapping[str, str] = os.environ) -> str | None:
     if folder:
         os.makedirs(folder, exist_ok=True)
         for earlier in pathlib.Path(folder).glob("[0-9][0-9]_*.onnx.txt"):
-            earlier.unlink()  # the steps of another export would be read as this one's
+            earlier.unlink()  # the steps of another export would be mistaken for this one's
     return folder or None
 
 

@@ -1,1 +1,1 @@
-"""Names that plugins written for the Python jax2onnx import."""
+"""Names that plugins for the Python jax2onnx import."""

@@ -3,8 +3,8 @@
     check = expect_graph(["Gemm:Bx256 -> Relu:Bx256"], must_absent=["Not"])
     assert check(model)
 
-Between two operators of a pattern the operators that only carry a value along may stand. ``jax2onnx.testing`` has the
-form of this package, which lists all that is not as expected.
+Operators that only pass a value on may occur between two operators of a pattern. ``jax2onnx.testing`` has this
+package's own form, which lists every difference.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def expect_graph(
     symbols: Mapping[str, int | None] | None = None,
     explain_on_fail: bool = True,
 ) -> Callable[[Any], bool]:
-    """A function that says whether a model is as described, and prints the graph where it is not.
+    """Return a function that tells whether a model is as described, and prints the graph if it is not.
 
     Each of ``specs`` is a path such as ``"Transpose -> Conv:Bx8x28x28"``, or a pair of that and a dict of ``attrs``,
     ``counts``, ``graph``, ``inputs``, ``must_absent`` and ``symbols``, or such a dict with the key ``path``.
@@ -85,7 +85,7 @@ def _spec(spec: Any) -> tuple[str, dict[str, Any]]:
 
 
 class _View:
-    """The nodes of one graph or function, who reads what, and the shapes that are known."""
+    """The nodes of one graph or function, the readers of each value, and the known shapes."""
 
     def __init__(self, graph: Any, name: str, initializers: Iterable[onnx.TensorProto]) -> None:
         self.name, self.nodes, self.graph = name, list(graph.node), graph

@@ -1,9 +1,9 @@
-"""``register_primitive`` and ``PrimitiveLeafPlugin``, for plugins that were written for the Python jax2onnx.
+"""``register_primitive`` and ``PrimitiveLeafPlugin``, for plugins written for the Python jax2onnx.
 
-What such a plugin emits through ``ctx.builder`` becomes the nodes of a plugin of ours (``jax2onnx.plugin``), with
-provenance like all others. The types of values in between, which ours must know, come from ONNX's own type
-inference. What the builder of that package can do beyond ONNX's operators and constants, ours cannot: the error says
-what was asked for, and how a plugin is written here.
+What such a plugin emits through ``ctx.builder`` becomes the nodes of one of our plugins (``jax2onnx.plugin``), with
+provenance like all others. The types of intermediate values, which our plugins must know, come from ONNX's own type
+inference. Our builder supports only ONNX's operators and constants. For anything else that the builder of the other
+package can do, the error says what was requested and how to write a plugin here.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class PrimitiveLeafPlugin:
 
 
 def register_primitive(*, jaxpr_primitive: str | None = None, **described: Any) -> Callable[[type], type]:
-    """Register the decorated class as the lowering of a primitive, before the one that the package has.
+    """Register the decorated class as the lowering of a primitive; it takes precedence over the package's own.
 
-    ``testcases``, ``onnx``, ``component`` and the other keywords describe a plugin there; nothing here reads them.
+    ``testcases``, ``onnx``, ``component`` and the other keywords describe a plugin there; they are ignored here.
     """
     if not isinstance(jaxpr_primitive, str) or not jaxpr_primitive:
         raise TypeError(f"register_primitive needs jaxpr_primitive, the name of a primitive; got {jaxpr_primitive!r}")
@@ -58,7 +58,7 @@ def register_primitive(*, jaxpr_primitive: str | None = None, **described: Any) 
 
 
 class _Symbol:
-    """A value as such plugins see it: it has a name, and a type and a shape that they may set."""
+    """A value as such plugins see it, with a name, and with a type and a shape that they may set."""
 
     def __init__(self, name: str, dtype: Any, shape: tuple[Any, ...], value: Value | None) -> None:
         self.name, self.value = name, value
@@ -67,7 +67,7 @@ class _Symbol:
 
 
 class _Context:
-    """What ``lower`` is given as ``ctx``."""
+    """The ``ctx`` that ``lower`` receives."""
 
     def __init__(self, context: LoweringContext, equation: Equation) -> None:
         self._context, self._equation = context, equation
@@ -104,7 +104,7 @@ class _Context:
         return values
 
     def type_of_name(self, name: str) -> Type | None:
-        """Of an output of the equation, where a node's output has the name that was given out for it."""
+        """The type of an output of the equation, if a node's output has the name that was assigned to it."""
         for symbol in self._symbols.values():
             if symbol.name == name and symbol.value is None:
                 return Type(symbol.dtype, symbol.shape)
@@ -170,7 +170,7 @@ class _Builder:
 def _inferred(
     operator: str, domain: str, opset: int, values: Sequence[Value | None], count: int, attributes: dict[str, Any]
 ) -> list[Type] | None:
-    """What ONNX's type inference says about the outputs of one node; None when it does not know them whole."""
+    """The types of one node's outputs from ONNX's type inference; None if they are not completely known."""
     helper = onnx.helper
     inputs = ["" if value is None else f"i{index}" for index, value in enumerate(values)]
     outputs = [f"o{index}" for index in range(count)]
