@@ -1,5 +1,5 @@
-"""The command ``jax2onnx``: ``export`` is here; what looks at models on disk is in the C core, and in modules of their
-own the commands that need JAX or ONNX Runtime."""
+"""The command ``jax2onnx``. ``export`` is here; commands that read models on disk are in the C core, and commands that
+need JAX or ONNX Runtime are in modules of their own."""
 
 from __future__ import annotations
 
@@ -91,14 +91,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _meant(command: str) -> str | None:
-    """The command of Python's that was probably meant; j2o knows its own."""
+    """The Python command that was probably meant; j2o suggests its own."""
     if command.startswith("-") or command == "man" or _core.tool_output(["j2o", "help", command])[0] == OK:
         return None
     return next(iter(difflib.get_close_matches(command, ("export", *_COMMANDS), n=1, cutoff=0.75)), None)
 
 
 def _completed_options() -> list[str]:
-    """For each command of Python's its name and its options."""
+    """The name and the options of each Python command."""
     parsers = {"export": _parser(), **{name: command_parser(name, "", "") for name in _COMMANDS}}
     return [" ".join([name, *sorted(parser._option_string_actions)]) for name, parser in parsers.items()]
 
@@ -222,8 +222,8 @@ def _export(arguments: list[str]) -> int:
 
 
 def _summary(options: argparse.Namespace, opsets: list[str], seconds: float) -> list[str]:
-    """What was made: the part of j2o inspect before the nodes, with what asked for the opset, then what it took."""
-    if not os.path.isfile(options.output):  # a device or a pipe cannot be read again
+    """The result: the head of j2o inspect with the reason for the opset, then the size and the time."""
+    if not os.path.isfile(options.output):  # a device or a pipe cannot be read back
         return []
     _, text, _ = _core.tool_output(["j2o", "inspect", "--color=never", "--", options.output])
     size = os.path.getsize(options.output)
@@ -237,7 +237,7 @@ def _summary(options: argparse.Namespace, opsets: list[str], seconds: float) -> 
 
 
 def _after_export(options: argparse.Namespace) -> int:
-    """--report and --verify."""
+    """Handle --report and --verify."""
     if options.report:
         page = os.path.splitext(options.output)[0] + ".html"
         code, _, errors = _core.tool_output(["j2o", "report", "-o", page, "--", options.output])
@@ -253,7 +253,7 @@ def _after_export(options: argparse.Namespace) -> int:
 
 
 def _with_levels(arguments: list[str]) -> list[str]:
-    """--stacktrace with its level: the next word where that is one, else minimal. argparse would take any next word."""
+    """Give --stacktrace its level: the next word if it is one, else minimal. argparse would take any next word."""
     words = []
     for index, word in enumerate(arguments):
         follows = arguments[index + 1 : index + 2]
@@ -269,7 +269,7 @@ def _opset_number(text: str) -> int | str:
 
 
 def _call_arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """What the options say, as arguments of ``to_onnx``; shapes stay text until JAX is loaded."""
+    """The options as arguments of ``to_onnx``; shapes stay text until JAX is loaded."""
     inputs = [parse_input(text) for text in options.input]
     params = [parse_input(text) for text in options.param]
     for (name, _, _), text in zip(params, options.param, strict=True):
@@ -327,7 +327,7 @@ def _run(target: Target, call: dict[str, Any], options: argparse.Namespace) -> N
 
 
 def _described(error: Exception) -> str:
-    """The error, and the user's line that raised it when it came out of the user's code."""
+    """The error, and the user's line that raised it if it came from the user's code."""
     from jax2onnx._door.errors import UnsupportedError
     from jax2onnx._door.jax_types import is_users_file
 

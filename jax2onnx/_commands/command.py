@@ -1,4 +1,4 @@
-"""What the commands that are written in Python have in common: options, errors, exit codes, colours."""
+"""What the commands written in Python have in common: options, errors, exit codes, colours."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _COLORS = {"name": "1", "place": "36", "faint": "2", "bad": "31", "good": "32"}
 
 
 class Output:
-    """Where a command prints: colours on a terminal only, or one JSON document. What comes from a file passes through
-    ``paint`` or ``shown``, so that a terminal obeys nothing in it."""
+    """Where a command prints: text, with colours only on a terminal, or one JSON document. Text from a file goes
+    through ``paint`` or ``shown``, so that nothing in it can control a terminal."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR")
@@ -36,7 +36,7 @@ class Output:
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors repeat words of the command line, which may be names of files."""
+    """Errors repeat words of the command line, which may be file names."""
 
     def error(self, message: str) -> NoReturn:
         super().error(shown(message, keep_lines=True))
@@ -76,7 +76,7 @@ def allowed_sources(options: argparse.Namespace) -> Sources:
 
 
 def model_origins(options: argparse.Namespace) -> ModelOrigins:
-    """Of the model on the command line; says which source files are not those that were exported."""
+    """The origins of the model on the command line; reports source files that have changed since the export."""
     sources = allowed_sources(options)
     origins = read_origins(options.model, sources, options.original, options.sidecar)
     for name in sources.changed:
@@ -107,7 +107,7 @@ def run_command(
     except (Failure, ModelError) as error:
         return complain(str(error), FAILED)
     except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  what is left unprinted has no reader
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  nobody reads the rest of the output
         return OK
     except KeyboardInterrupt:
         return complain("interrupted", FAILED)

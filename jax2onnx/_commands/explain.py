@@ -1,4 +1,4 @@
-"""``jax2onnx explain``: from what a runtime printed to the user's lines."""
+"""``jax2onnx explain``: from a runtime's message to the user's lines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ or the model cannot be read or has no provenance, 2 the command line is wrong
 
 
 def try_model(path: str, inputs: str | None) -> str | None:
-    """What the checker or ONNX Runtime says against the model; None: nothing."""
+    """The error of the checker or ONNX Runtime about the model, or None."""
     import onnx
 
     from jax2onnx._compare.feeds import model_feeds, runtime
@@ -51,7 +51,7 @@ def try_model(path: str, inputs: str | None) -> str | None:
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         return f"onnx.checker: {error}"
     settings = onnxruntime.SessionOptions()
-    settings.log_severity_level = 4  # the exception says it again
+    settings.log_severity_level = 4  # the exception repeats it
     try:
         session = onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
         feeds = model_feeds(session.get_inputs(), inputs)
@@ -108,20 +108,20 @@ def _work(options: argparse.Namespace, output: Output) -> int:
 
 
 def _kernels(message: str, options: argparse.Namespace) -> list[Found]:
-    """What the message names of the nodes that ONNX Runtime makes when it loads the model: fused kernels have names of
-    its own. They are found in the model that it saves, as ``j2o graft`` finds them."""
+    """The nodes named in the message that ONNX Runtime makes when it loads the model: fused kernels have names of its
+    own. They are looked up in the model that it saves, in the same way as in ``j2o graft``."""
     with tempfile.TemporaryDirectory() as folder:
         optimised = optimised_model(options.model, folder)
         if optimised is None:
             return []
         try:
             return find_nodes(message, read_origins(optimised, allowed_sources(options), options.model))
-        except ModelError:  # the model itself says nothing of its origins
+        except ModelError:  # the model itself has no provenance
             return []
 
 
 def optimised_model(path: str, folder: str) -> str | None:
-    """What ONNX Runtime makes of a model, where it is installed and can."""
+    """The model after ONNX Runtime's optimisations, if it is installed and can load the model."""
     try:
         import onnxruntime
     except ImportError:
@@ -131,7 +131,7 @@ def optimised_model(path: str, folder: str) -> str | None:
     settings.optimized_model_filepath = os.path.join(folder, "optimised.onnx")
     try:
         onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
-    except Exception:  # its exceptions have no common class; a model that it refuses has no kernels
+    except Exception:  # its exceptions have no common class; a rejected model has no kernels
         return None
     return settings.optimized_model_filepath
 
@@ -165,8 +165,8 @@ def _print(output: Output, message: str | None, found: list[Found]) -> None:
 
 
 def print_trace(output: Output, node: NodeOrigin, place: Frame | None = None) -> None:
-    """The user's line with its text, then the user's lines that called it. ``place``, where more than the model is
-    known."""
+    """Print the user's line with its text, then the user's lines that called it. Pass ``place`` if more is known than
+    the model says."""
     place = place or node.place
     if place is None:
         print("  this node has no provenance")

@@ -1,4 +1,4 @@
-"""Pictures of where time went: a flame graph (SVG, nothing loaded from elsewhere), a trace for Chrome and Perfetto."""
+"""Where time was spent: a flame graph (self-contained SVG) and a trace for Chrome and Perfetto."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ text { font: 11px ui-monospace, monospace; fill: #222; pointer-events: none }
 
 @dataclass
 class Flame:
-    """Time by stack of names; what is inside lies above."""
+    """Time by stack of names, with callees above their callers."""
 
     name: str
     time: float = 0.0
@@ -37,7 +37,7 @@ class Flame:
 
 
 def flame_svg(root: Flame, title: str) -> str:
-    """The stacks grow upwards; the width of a box is its share of the time."""
+    """Stacks grow upwards; the width of a box is its share of the time."""
     rows = root.height
     height = rows * ROW + 2 * MARGIN + 24
     boxes: list[str] = []
@@ -69,14 +69,14 @@ def flame_svg(root: Flame, title: str) -> str:
 
 
 def _color(name: str) -> str:
-    """Warm, and the same for the same name in every picture."""
+    """A warm colour that is the same for a name in every picture."""
     number = zlib.crc32(name.encode())
     return f"hsl({number % 50 + 8},{70 + number // 64 % 20}%,{62 + number // 4096 % 14}%)"
 
 
 @dataclass
 class Slice:
-    """A stretch of time with the names it belongs to, outermost first."""
+    """A span of time with the names it belongs to, outermost first."""
 
     stack: Sequence[str]
     start: float  # microseconds
@@ -85,7 +85,7 @@ class Slice:
 
 
 def trace_events(slices: Iterable[Slice], title: str) -> dict[str, Any]:
-    """Chrome's trace format. Neighbours with the same callers share one slice for each of them."""
+    """Chrome's trace format. Neighbours with the same callers share one slice for each caller."""
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": 1, "tid": 1, "name": "process_name", "args": {"name": title}},
         {"ph": "M", "pid": 1, "tid": 1, "name": "thread_name", "args": {"name": "ONNX Runtime, by source line"}},

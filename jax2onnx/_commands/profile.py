@@ -1,7 +1,8 @@
-"""``jax2onnx profile``: the time that ONNX Runtime takes, by the user's lines, functions and operators.
+"""``jax2onnx profile``: the time spent in ONNX Runtime, by the user's lines, functions and operators.
 
-ONNX Runtime fuses nodes before it runs them. What it runs is read back from the optimised model that it writes, and
-matched with the file as any processed model is (``j2o graft``): a kernel's time is shared by the nodes it was made of.
+ONNX Runtime fuses nodes before it runs them. The nodes that it runs are read back from the optimised model that it
+writes, and matched with the file like any processed model (``j2o graft``): the time of a kernel is divided among the
+nodes it was made of.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from jax2onnx._door.origins import NO_ORIGINS, Frame, ModelOrigins, NodeOrigin, 
 from jax2onnx._door.progress import progress_on, stage
 from jax2onnx._door.settings import sync
 
-RUNTIME = "runtime"  # what ONNX Runtime added of its own
+RUNTIME = "runtime"  # what ONNX Runtime itself added
 _KERNEL = "_kernel_time"
 KINDS = ("line", "function", "module", "operator")
 
@@ -61,11 +62,11 @@ class Kernel:
     op: str
     start: float  # microseconds
     time: float
-    own: float = 0.0  # without the kernels inside
+    own: float = 0.0  # without the kernels inside it
     parts: list[NodeOrigin] = field(default_factory=list)
 
     def shares(self, kind: str) -> list[tuple[Any, float]]:
-        """What the kernel's time is for, in parts of 1: its nodes have equal parts, and so have the lines of a node."""
+        """The shares of the kernel's time, in parts of 1: equal for its nodes, and equal for the lines of a node."""
         if kind == "operator":
             return [(self.op, 1.0)]
         keys = [_keys(part, part.own_lines, kind) for part in self.parts] or [[None]]
@@ -89,10 +90,10 @@ def _keys(part: NodeOrigin, frames: list[Frame], kind: str) -> list[Any]:
 
 @dataclass
 class Row:
-    """Time of a line, function or operator."""
+    """The time of a line, function or operator."""
 
     time: float = 0.0  # its own
-    inclusive: float = 0.0  # also of what it called
+    inclusive: float = 0.0  # including what it called
     calls: float = 0.0
     operators: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
@@ -100,11 +101,11 @@ class Row:
 @dataclass
 class Profile:
     runs: int
-    time: float  # of a run, microseconds
+    time: float  # of one run, in microseconds
     kernels: list[Kernel]
 
     def rows(self, kind: str) -> list[tuple[Any, Row]]:
-        """By ``"line"``, ``"function"``, ``"module"`` or ``"operator"``, the slowest first; times are of one run."""
+        """Rows by ``"line"``, ``"function"``, ``"module"`` or ``"operator"``, slowest first; times are per run."""
         rows: dict[Any, Row] = defaultdict(Row)
         for kernel in self.kernels:
             shares = kernel.shares(kind)
@@ -118,7 +119,7 @@ class Profile:
         return sorted(rows.items(), key=lambda item: (-item[1].time, -item[1].inclusive, str(item[0])))
 
     def only(self, names: set[str]) -> Profile:
-        """Of these nodes alone."""
+        """The profile of only these nodes."""
         kernels = []
         for kernel in self.kernels:
             parts = [part for part in kernel.parts if part.name in names]
@@ -127,7 +128,7 @@ class Profile:
         return replace(self, kernels=kernels)
 
     def node_times(self) -> dict[str, float]:
-        """Of one run, by the names of the file's nodes; a node with bodies has the time of what they run in its own."""
+        """Times per run, by the names of the file's nodes; a node with bodies includes the time of its bodies."""
         times: dict[str, float] = defaultdict(float)
         for kernel in self.kernels:
             for part in kernel.parts:
@@ -151,7 +152,7 @@ def profile_model(path: str, origins: ModelOrigins, inputs: str | None, runs: in
         settings.profile_file_prefix = os.path.join(folder, "profile")
         settings.optimized_model_filepath = os.path.join(folder, "optimised.onnx")
         settings.log_severity_level = 4
-        # Weights beside the optimised model: it may be larger than a file of this kind can be.
+        # Weights go beside the optimised model, which might exceed the size limit of a model file.
         settings.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
         settings.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
         stage("loading the model")
@@ -218,14 +219,14 @@ class _Parts:
                 self._nameless[kernel["op_type"]].append(parts)
 
     def of(self, name: str, op: str) -> list[NodeOrigin]:
-        """Kernels of nodes without a name must be asked for in the order in which they ran first."""
+        """Kernels of nodes without a name must be looked up in the order in which they first ran."""
         if (name, op) not in self._known:
             waiting = self._nameless[op]
             self._known[name, op] = waiting.pop(0) if waiting else self._named(name)
         return self._known[name, op]
 
     def _named(self, kernel: str) -> list[NodeOrigin]:
-        """Of a kernel that the saved model does not have: the nodes in its name."""
+        """For a kernel that is not in the saved model: the nodes in its name."""
         from jax2onnx._compare.messages import find_nodes
 
         return [found.node for found in find_nodes(kernel, self._model) if found.kind == "node"]
@@ -252,7 +253,7 @@ def flame_of(profile: Profile) -> Flame:
 
 
 def slices_of(profile: Profile) -> list[Slice]:
-    """Every kernel that has no other inside; loops are there as the callers of what they run."""
+    """Every kernel without other kernels inside; loops appear as the callers of what they run."""
     slices = []
     for kernel in profile.kernels:
         if kernel.own < kernel.time:
@@ -306,7 +307,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _write_page(options: argparse.Namespace, profile: Profile) -> None:
-    """The page of ``j2o report``, with the times."""
+    """Write the page of ``j2o report`` with the times."""
     sources = [word for file in options.source for word in ("--source", file)]
     sources += [word for folder in options.source_root for word in ("--source-root", folder)]
     if options.original:

@@ -35,7 +35,7 @@ class Target:
         return self.steps[-1].removesuffix("()")
 
     def load(self) -> Any:
-        """Import the module and follow the steps. Exceptions of the user's own code pass through."""
+        """Import the module and follow the steps. Exceptions of the user's own code propagate."""
         value: Any = _load_file(self.module) if self.module.endswith(".py") else _load_module(self.module)
         path = self.module
         for step in self.steps:
@@ -67,7 +67,7 @@ def _load_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # A module missing inside the user's module is the user's error, and is told as such.
+        # A module that the user's module fails to import is the user's error, and is reported as such.
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise UsageError(f"there is no module {name!r} (searched from {os.getcwd()})") from None
         raise
@@ -94,7 +94,7 @@ def _similar(name: str, value: Any) -> str:
 
 
 def parse_input(text: str) -> tuple[str | None, tuple[int | str, ...], str]:
-    """``x:i32[B,128]`` as (name or None, shape, NumPy's name of the type)."""
+    """``x:i32[B,128]`` as (name or None, shape, NumPy's name for the type)."""
     match = _INPUT.fullmatch(text.strip())
     dtype = match and _dtype_name(match["dtype"])
     if not match or not dtype:

@@ -1,4 +1,4 @@
-"""``jax2onnx verify``: a function in JAX, its model in ONNX Runtime, and the first line where they differ."""
+"""``jax2onnx verify``: runs a function in JAX and its model in ONNX Runtime, and finds the first line that differs."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _work(options: argparse.Namespace, output: Output) -> int:
 
 
 class _Input:
-    """An input as a session of ONNX Runtime gives it, of a model that perhaps no session can be made of."""
+    """An input in the form of ONNX Runtime's sessions, for a model that may not load in a session."""
 
     def __init__(self, value: Any) -> None:
         import onnx

@@ -1,1 +1,1 @@
-"""JAX against a runtime: what ran, what differs, and where."""
+"""Comparison of JAX with a runtime: what ran, what differs, and where."""

@@ -1,4 +1,4 @@
-"""Where two sets of values part: tolerance, statistics, and what differs between a file's nodes and fresh ones."""
+"""How two sets of values differ: tolerance, statistics, and changes between a file's nodes and fresh ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Tolerance:
         return not self.wrong(left, right).any()
 
     def wrong(self, actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
-        """Which elements part; a NaN agrees with a NaN only, an infinity with the same one only."""
+        """Which elements differ; a NaN agrees only with a NaN, an infinity only with the same infinity."""
         if expected.dtype.kind in "biu":
             return actual != expected
         wide = np.complex128 if expected.dtype.kind == "c" else np.float64
@@ -47,7 +47,7 @@ def statistics(array: np.ndarray) -> dict[str, Any]:
 
 
 def describe(array: np.ndarray) -> str:
-    """Statistics in a line: ``float32[2,4]  min -1.2  mean 0.1  max 3``."""
+    """Statistics on one line: ``float32[2,4]  min -1.2  mean 0.1  max 3``."""
     facts = statistics(array)
     text = f"{facts.pop('dtype')}[{','.join(map(str, facts.pop('shape')))}]"
     for name in ("min", "mean", "max", "true", "nan", "inf"):
@@ -74,7 +74,7 @@ def node_changes(
     constants: dict[str, onnx.TensorProto],
     expected_constants: dict[str, onnx.TensorProto],
 ) -> list[str]:
-    """What is written otherwise in the file than a fresh export writes it, bodies apart."""
+    """How a node of the file differs from that of a fresh export, not counting bodies."""
     if actual.op_type != expected.op_type:
         return [f"the operator is {actual.op_type} in the file, {expected.op_type} in a fresh export"]
     changes = []

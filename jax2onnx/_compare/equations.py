@@ -1,4 +1,4 @@
-"""A JAX program equation by equation: each with its value and its joined trace, bodies of loops on demand."""
+"""A JAX program run equation by equation, each with its value and its joined trace; loop bodies on demand."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Equation:
 
 
 def run_program(closed: Any, arguments: Sequence[Any]) -> tuple[list[Equation], list[Any]]:
-    """Every equation in order, those of inlined calls in the place of the call; and the results."""
+    """Every equation in order, with those of inlined calls in place of the call, and the results."""
     equations: list[Equation] = []
     results = _run(closed.jaxpr, closed.consts, arguments, (), equations)
     return equations, results
 
 
 def run_for_results(closed: Any, arguments: Sequence[Any]) -> list[Any]:
-    """The results alone; values are let go of when nothing reads them any more."""
+    """Only the results; values are released once nothing reads them any more."""
     return _run(closed.jaxpr, closed.consts, arguments, (), None)
 
 
@@ -60,7 +60,7 @@ def _scan(equation: Equation) -> Iterator[list[Equation]]:
 
 
 def _scan_counts(params: dict[str, Any]) -> tuple[int, int]:
-    """How many constants and carries. Up to JAX 0.10 as numbers, later as a tree (constants, carries, xs)."""
+    """The numbers of constants and carries. Up to JAX 0.10 they are numbers, later a tree (constants, carries, xs)."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
     consts, carried, _ = (len(part) for part in params["ft_in"].unpack())
@@ -93,7 +93,7 @@ def _run(
     outer: tuple[Frame, ...],
     equations: list[Equation] | None,
 ) -> list[Any]:
-    """The results; ``equations`` receives every equation."""
+    """Return the results; ``equations`` receives every equation."""
     last_read = {atom: eqn for eqn in jaxpr.eqns for atom in eqn.invars if not isinstance(atom, jax_core.Literal)}
     for atom in jaxpr.outvars:
         if not isinstance(atom, jax_core.Literal):
@@ -124,14 +124,14 @@ def _run(
 
 def _bind(eqn: Any, inputs: list[Any]) -> Any:
     params = eqn.primitive.get_bind_params(eqn.params)
-    # Until JAX 0.9 the functions among the parameters came apart from the rest.
+    # Up to JAX 0.9 the functions among the parameters were separate from the rest.
     functions, params = params if isinstance(params, tuple) else ((), params)
     with eqn.ctx.manager:
         return eqn.primitive.bind(*functions, *inputs, **params)
 
 
 def _inlined(eqn: Any) -> tuple[Any, Sequence[Any]] | None:
-    """The program of a call (jit, custom_jvp_call, checkpoint, …): one that takes and gives just what the call does."""
+    """The program of a call (jit, custom_jvp_call, checkpoint, …), with the same inputs and outputs as the call."""
     if eqn.primitive.name in ("scan", "while", "cond"):
         return None
     for value in eqn.params.values():

@@ -1,4 +1,4 @@
-"""Numbers to run a model on: the user's, from an .npz file, or random ones that are the same every time."""
+"""Inputs for running a model: the user's, from an .npz file, or random numbers that are the same every time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from jax2onnx._compare.sessions import complex_as_pairs
 from jax2onnx._door.failure import Failure
 
-_UNKNOWN_SIZE = 3  # for a dimension without a number, where the user gives no inputs
+_UNKNOWN_SIZE = 3  # for a dimension without a number, if the user gives no inputs
 _TYPES = {
     "tensor(float)": "float32",
     "tensor(double)": "float64",
@@ -31,7 +31,7 @@ def runtime() -> Any:
 
 
 def element_type(session_type: str) -> np.dtype:
-    """NumPy's type for what ONNX Runtime calls ``tensor(int64)``."""
+    """The NumPy type for an ONNX Runtime type such as ``tensor(int64)``."""
     name = _TYPES.get(session_type) or re.sub(r"tensor\((.*)\)", r"\1", session_type)
     if name == "bfloat16":
         import ml_dtypes
@@ -50,7 +50,7 @@ def model_feeds(
 ) -> dict[str, np.ndarray]:
     """A value for each input of a session (``session.get_inputs()``).
 
-    Complex arrays of the user's become real ones with a last axis of 2, as models take them, or stay as they are.
+    The user's complex arrays become real ones with a last axis of 2, as models take them, or are kept.
     """
     given = load_arrays(path) if path else {}
     if given:
@@ -67,7 +67,7 @@ def load_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
 
 def _assigned(inputs: list[Any], given: Mapping[str, np.ndarray], keep_complex: bool) -> dict[str, np.ndarray]:
-    """By name, or in order where the file was written without names (``np.savez(path, a, b)``)."""
+    """By name, or in order if the file was written without names (``np.savez(path, a, b)``)."""
     feeds = {}
     for index, item in enumerate(inputs):
         array = given.get(item.name, given.get(f"arr_{index}"))

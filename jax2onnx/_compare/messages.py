@@ -1,8 +1,8 @@
 """Which nodes of a model a runtime's message names.
 
-Runtimes speak of nodes and values by name. Every name of the model is looked for in the message, longest first, so
-that ``Add_1`` is not found inside ``Add_12``; what a runtime adds to a name (``Add_1/fused``, ``node_of_add_1``) does
-no harm. Where no name is found, a node's number or operator may be.
+Runtimes refer to nodes and values by name. The message is searched for every name of the model, longest first, so that
+``Add_1`` is not found inside ``Add_12``; additions of the runtime to a name (``Add_1/fused``, ``node_of_add_1``) do no
+harm. If no name is found, the message may contain a node's number or operator.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from jax2onnx._door.origins import ModelOrigins, NodeOrigin
 
-# A name that could be an ordinary word counts only where the message marks it as a name.
+# A name that could be an ordinary word counts only if the message marks it as a name.
 _ORDINARY = re.compile(r"[A-Za-z]{1,}|\d+|.{1,2}")
 _MARKED = r"(?:['\"`(\[{{]|\b(?:[Nn]ame|node|input|output|value|tensor):? ?){}(?:['\"`)\]}}.,;:]|\s|$)"
 _NODE_NUMBER = re.compile(r"(?:[Nn]ode number|[Nn]ode index|node #)\s*:?\s*(\d+)(?: \[(\w+))?")
@@ -26,22 +26,22 @@ _OPERATOR = re.compile(
 class Found:
     """A node that the message is about."""
 
-    text: str  # what stands in the message
+    text: str  # the text in the message
     kind: str  # "node", "value", "input", "number", "operator"
-    at: int  # where it stands
+    at: int  # its position in the message
     node: NodeOrigin
 
 
 def find_nodes(message: str, model: ModelOrigins) -> list[Found]:
-    """The nodes that a message names: those named as nodes first, inner before outer, in the order of the message."""
+    """The nodes that a message names: first those named as nodes, inner before outer, in the order of the message."""
     message = model.without_inlining(message)
     found = _by_name(message, model) or _by_number(message, model) or _by_operator(message, model)
-    # A node with a body is named on the way to the node inside that failed.
+    # A message about a node in a body also names the node that holds the body.
     holders = {parent for item in found if item.kind == "node" for parent in item.node.parents}
     rank = {"node": 0, "number": 0, "value": 2, "input": 3, "operator": 4}
     found.sort(key=lambda item: (rank[item.kind] + (item.node.name in holders), item.at))
     if any(item.kind in ("node", "number") for item in found):
-        found = [item for item in found if item.kind != "input"]  # its name may stand anywhere, as in the user's code
+        found = [item for item in found if item.kind != "input"]  # its name may occur anywhere, as in user code
     chosen: dict[int, Found] = {}
     for item in found:
         chosen.setdefault(id(item.node), item)
@@ -85,7 +85,7 @@ def _meant(
 
 
 def _by_number(message: str, model: ModelOrigins) -> list[Found]:
-    """TensorRT counts the nodes of the graph, bodies apart."""
+    """TensorRT numbers the nodes of the graph, not counting those of bodies."""
     top = [node for node in model.nodes if not node.parents]
     found = []
     for match in _NODE_NUMBER.finditer(message):

@@ -1,6 +1,6 @@
-"""A model in ONNX Runtime with every value in sight: those of the graph in one run, those of bodies step by step.
+"""A model in ONNX Runtime with every value visible: those of the graph in one run, those of bodies step by step.
 
-ONNX Runtime's own optimisations are off: each node is computed as the file says.
+ONNX Runtime's own optimisations are off: each node is computed as in the file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jax2onnx._compare.sessions import run_session
 
 @dataclass
 class Scope:
-    """The values that nodes of a graph can read, and one execution of it."""
+    """The values that the nodes of a graph can read, in one execution of it."""
 
     graph: onnx.GraphProto
     constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Scope:
 
 
 class Observer:
-    """``memory``: bytes that the values of the graph may take; where they need more, they are computed in parts."""
+    """``memory``: bytes that the values of the graph may take; if they need more, they are computed in parts."""
 
     def __init__(self, model: onnx.ModelProto, memory: int | None = None) -> None:
         self._model, self._memory = model, memory
@@ -43,13 +43,13 @@ class Observer:
         scope = Scope(graph, {tensor.name: tensor for tensor in graph.initializer})
         if self._memory is not None:
             scope.values = _Windows(self._model, feeds, self._memory)
-            for value in graph.output:  # a model that does not run shall fail here
+            for value in graph.output:  # a model that does not run fails here
                 scope.get(value.name)
             return scope
         return self._prepare(graph, Scope(graph))(feeds, scope)
 
     def steps(self, node: onnx.NodeProto, outer: Scope) -> Iterator[Scope]:
-        """Each execution of a node's body, in order; nothing for a node that has none, or one of another kind."""
+        """Each execution of a node's body, in order; nothing for a node without a body of a known kind."""
         walk = {"Scan": self._scan, "Loop": self._loop, "If": self._branch}.get(node.op_type)
         if walk and node.domain in ("", "ai.onnx"):
             attributes = {item.name: helper.get_attribute_value(item) for item in node.attribute}
@@ -100,13 +100,13 @@ class Observer:
 
 
 class _Windows(MutableMapping[str, np.ndarray]):
-    """The values of a graph, a stretch of nodes at a time: whoever asks in order has each computed once."""
+    """The values of a graph, one range of nodes at a time: read in order, each is computed once."""
 
     def __init__(self, model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], memory: int) -> None:
         self._model, self._feeds, self._memory = model, dict(feeds), memory
         self._index = {name: at for at, node in enumerate(model.graph.node) for name in node.output if name}
         self._held: dict[str, np.ndarray] = {}
-        self._length = 1  # nodes in a stretch; what the last one took decides about the next
+        self._length = 1  # nodes in a range; the memory of the last range decides the length of the next
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name in self._feeds:
@@ -119,7 +119,7 @@ class _Windows(MutableMapping[str, np.ndarray]):
         graph = self._model.graph
         nodes = graph.node[first : first + self._length]
         wanted = [name for node in nodes for name in node.output if name]
-        # Only what is needed for these is run.
+        # Only the nodes that these need are run.
         needed, kept = set(wanted), []
         for node in reversed(graph.node[: first + self._length]):
             if needed & set(node.output):
@@ -150,7 +150,7 @@ class _Windows(MutableMapping[str, np.ndarray]):
 
 
 class _Prepared:
-    """A graph on its own, compiled once: what it reads from around it are the values of the scope."""
+    """A graph on its own, compiled once; values that it reads from outside come from the scope."""
 
     def __init__(
         self, model: onnx.ModelProto, graph: onnx.GraphProto, outer: Scope, outputs: list[str] | None = None
@@ -183,8 +183,8 @@ class _Prepared:
         onnxruntime = runtime()
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.intra_op_num_threads = 1  # the same sums in the same order, every time
-        options.log_severity_level = 4  # the exceptions say it again
+        options.intra_op_num_threads = 1  # sums in the same order every time
+        options.log_severity_level = 4  # the exceptions repeat it
         return onnxruntime.InferenceSession(
             self._model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
@@ -196,7 +196,7 @@ def _inner(body: onnx.GraphProto, outer: Scope) -> Scope:
 
 
 def _read_by(graph: onnx.GraphProto) -> set[str]:
-    """Names that a graph's nodes, or the bodies inside, read; those that they make themselves among them."""
+    """The names that a graph's nodes and their bodies read, including those that they define themselves."""
     names = {value.name for value in graph.output}
     for node in graph.node:
         names.update(_reads(node))

@@ -1,9 +1,9 @@
-"""``Verifier``: the first place where a model and the JAX function it came from part.
+"""``Verifier``: finds the first place where a model and the JAX function it came from differ.
 
-Three things are compared: the file, a fresh export of the function (the same nodes, if nothing was changed), both in
-ONNX Runtime with every value in sight, and JAX equation by equation. A node of the file that computes something else
-than the fresh one is at fault; when both agree and JAX does not, the first equation whose value no node has is. Nodes
-and equations belong together when they have the same joined trace.
+Three things are compared: the file and a fresh export of the function (the same nodes, if nothing was changed), both in
+ONNX Runtime with every value visible, and JAX equation by equation. A node of the file that computes something other
+than the node of the fresh export is at fault. If both agree with each other but not with JAX, the first equation whose
+value no node has is at fault. Nodes and equations belong together if they have the same joined trace.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from jax2onnx._door.progress import stage
 from jax2onnx._door.tracing import trace
 
 FRESH, JAX = "a fresh export in ONNX Runtime", "JAX"
-_MOST_CHANGED = 0.1  # of a fresh export's nodes may stand otherwise in the file, else the file is of another program
+_MOST_CHANGED = 0.1  # share of the nodes that may differ from a fresh export; beyond it, the program is another one
 
 
 @dataclass
 class Verdict:
-    """Whether the model does what the function does, and if not, where they part."""
+    """Whether the model computes what the function computes and, if not, where they differ."""
 
     agrees: bool
     message: str
-    node: NodeOrigin | None = None  # at fault
+    node: NodeOrigin | None = None  # the node at fault
     place: Frame | None = None
-    steps: list[tuple[str, int]] = field(default_factory=list)  # in which steps of which loops, outermost first
+    steps: list[tuple[str, int]] = field(default_factory=list)  # the loops and their steps, outermost first
     changes: list[str] = field(default_factory=list)
     actual: np.ndarray | None = None
     expected: np.ndarray | None = None
-    source: str = JAX  # where `expected` is from
+    source: str = JAX  # where `expected` comes from
 
     def as_json(self) -> dict[str, Any]:
         document: dict[str, Any] = {"agrees": self.agrees, "message": self.message}
@@ -76,7 +76,7 @@ def _opset(model: onnx.ModelProto) -> int:
 
 
 class Verifier:
-    """A function and inputs to run it on; ``check`` takes any number of models of it."""
+    """A function and the inputs to run it on; ``check`` accepts any number of its models."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Verifier:
         return closed, jax.tree.leaves((arguments, params))
 
     def check(self, model: onnx.ModelProto, origins: ModelOrigins | None = None) -> Verdict:
-        """Run the model and compare. ``origins``, where the caller has read them already."""
+        """Run the model and compare. Pass ``origins`` if they have been read already."""
         with jax.enable_x64(self._x64 or bool(jax.config.jax_enable_x64)):
             return self._check(model, origins)
 
@@ -140,10 +140,10 @@ class Verifier:
         arrays = map(complex_as_pairs, (*self._inputs, *self._params.values()))
         return dict(zip(_input_names(model), arrays, strict=True))
 
-    # ---- the file against a fresh export ----
+    # ---- comparison with a fresh export ----
 
     def _reference(self, model: onnx.ModelProto) -> tuple[onnx.ModelProto, Scope] | None:
-        """A fresh export like the file's and its values; None when there is none, or it is of another shape."""
+        """A fresh export like that of the file, and its values; None if there is none or its structure differs."""
         if not self._export:
             return None
         key = _interface(model)
@@ -178,13 +178,13 @@ class Verifier:
             if _opset(fresh) != _opset(model):
                 fresh = export(opset=_opset(model))
             return fresh, Observer(fresh, self._memory).run(self._feeds(fresh))
-        except Exception:  # what the function is now cannot be exported so, or run: JAX alone must do
+        except Exception:  # the function can no longer be exported like this, or run: compare with JAX only
             return None
 
     def _against_reference(
         self, model: onnx.ModelProto, scope: Scope, fresh: onnx.ModelProto, expected: Scope
     ) -> _Parting | None:
-        """The first node whose value is not exactly the fresh one's, if any value parts beyond tolerance."""
+        """The first node whose value is not exactly that of the fresh export, if any value exceeds the tolerance."""
         pairs = _pairs(scope, expected)
         if all(self._tolerance.agrees(actual, wanted) for *_, actual, wanted in pairs):
             return None
@@ -210,7 +210,7 @@ class Verifier:
         verdict.place = verdict.node.place if verdict.node else None
         return verdict
 
-    # ---- against JAX ----
+    # ---- comparison with JAX ----
 
     def _against_jax(self, model: onnx.ModelProto, scope: Scope, origins: ModelOrigins) -> Verdict:
         results = self._results
@@ -232,7 +232,7 @@ class Verifier:
         return Verdict(False, message, node, node.place if node else None, actual=actual, expected=expected)
 
     def _optimised(self, model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> Verdict | None:
-        """A fault of ONNX Runtime's optimisations, which were off until here."""
+        """Look for a fault of ONNX Runtime's optimisations, which were off until here."""
         settings = runtime().SessionOptions()
         settings.log_severity_level = 4
         try:
@@ -287,7 +287,7 @@ def _interface(model: onnx.ModelProto) -> str:
 
 
 def _shapes_of(graph: onnx.GraphProto) -> set[tuple[str, ...]]:
-    """Every node with its connections, bodies included."""
+    """Every node with its connections, including bodies."""
     shapes = set()
     for node in graph.node:
         shapes.add((node.name, node.op_type, *node.input, "->", *node.output))
@@ -312,12 +312,12 @@ def _spec(value: onnx.ValueInfoProto, is_complex: bool) -> NamedShape:
 
 
 def _forms(value: np.ndarray) -> list[np.ndarray]:
-    """What a model may hold of a value of JAX's: of a complex one the pairs, or a part."""
+    """The forms in which a model may hold a value of JAX: for a complex value the pairs, or one part."""
     return [complex_as_pairs(value), value.real, value.imag] if value.dtype.kind == "c" else [value]
 
 
 def _pairs(scope: Scope, expected: Scope) -> list[tuple[onnx.NodeProto, onnx.NodeProto, np.ndarray, np.ndarray]]:
-    """Values that nodes of the same name make, in the order of the fresh export."""
+    """The values of nodes with the same name, in the order of the fresh export."""
     ours = {node.name: node for node in scope.graph.node}
     pairs = []
     for fresh in expected.graph.node:
@@ -343,7 +343,7 @@ def _first_parting(observer: Observer, fresh_observer: Observer, scope: Scope, e
 
 
 def _first_change(model: onnx.ModelProto, fresh: onnx.ModelProto) -> tuple[str, list[str]] | None:
-    """The first node that is written otherwise than in a fresh export."""
+    """The first node that differs from the node in a fresh export."""
 
     def walk(graph: onnx.GraphProto, other: onnx.GraphProto, left: dict, right: dict) -> tuple[str, list[str]] | None:
         left = left | {tensor.name: tensor for tensor in graph.initializer}
@@ -376,7 +376,7 @@ class _Matcher:
         self._has_traces = any(node.traces for node in origins.nodes)
 
     def first(self, equations: list[Equation], scope: Scope, any_shape: bool = False) -> _Parting | None:
-        """``any_shape``: also blame nodes whose value has another shape, as most that prepare a result have."""
+        """``any_shape``: also blame nodes whose value has another shape, like most nodes that prepare a result."""
         nodes = self._by_origin(scope)
         keys = [self._equation_key(equation) for equation in equations]
         last = {key: index for index, key in enumerate(keys)}
@@ -396,7 +396,7 @@ class _Matcher:
             origin = self._origins.by_name.get(node.name)
             if origin is None:
                 continue
-            # Of a node that several were fused into, only the primary trace tells whose value it has.
+            # For a fused node, only the primary trace tells which equation's value it has.
             if self._has_traces:
                 nodes.setdefault(_key(origin.trace), []).append(node)
             elif origin.place:
@@ -432,7 +432,7 @@ class _Matcher:
     def _parting_of_complex(
         self, equation: Equation, value: np.ndarray, candidates: list[onnx.NodeProto], scope: Scope, any_shape: bool
     ) -> _Parting | None:
-        """The model has the pairs, or both parts; a part whose elements are all alike may be no array there."""
+        """The model has the pairs, or both parts; a part whose elements are all equal may not be an array there."""
         pairs, *parts = _forms(value)
         if any(self._tolerance.agrees(array, pairs) for array in scope.values.values()):
             return None
@@ -459,7 +459,7 @@ def _alike(array: np.ndarray, value: np.ndarray, sizes_only: bool = False) -> bo
 
 
 def report_lines(verdict: Verdict, tolerance: Tolerance) -> list[str]:
-    """The numbers of a verdict, a line each."""
+    """The numbers of a verdict, one per line."""
     lines = [f"in step {step} of {loop}, counted from 0" for loop, step in verdict.steps]
     lines += verdict.changes
     if verdict.actual is not None and verdict.expected is not None:

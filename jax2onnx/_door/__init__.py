@@ -1,1 +1,1 @@
-"""The door to the core: arguments in, JAX's tracing, results out."""
+"""The Python front end of the core: arguments, JAX's tracing, results."""

@@ -1,5 +1,5 @@
-"""Models without weights: ``jax.ShapeDtypeStruct`` stands where an array would, as ``jax.eval_shape`` and its kin give
-them. For the trace such a model is put together again with traced values in these places; the model itself is never
+"""Models without weights, with ``jax.ShapeDtypeStruct`` in place of arrays, as returned by ``jax.eval_shape`` and
+similar functions. For the trace, such a model is rebuilt with traced values in these places; the model itself is never
 changed."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def abstract_leaves(fn: Any) -> list[jax.ShapeDtypeStruct]:
 
     def note(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         found.append(leaf)
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)  # another one: what holds it is put together in both walks
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)  # a new one, so that its holder is rebuilt in both walks
 
     _Filling(note).rebuilt(fn)
     return found
@@ -39,11 +39,11 @@ def filled(fn: Any, values: list[Any]) -> Any:
 
 
 class _Filling:
-    """One walk over what a callable holds. What holds no missing weight stays the same object."""
+    """One walk over what a callable holds. Objects without missing weights stay the same."""
 
     def __init__(self, value_for: Callable[[jax.ShapeDtypeStruct], Any]) -> None:
         self._value_for = value_for
-        self._done: dict[int, tuple[Any, Any]] = {}  # by identity, with the object: it must not be freed meanwhile
+        self._done: dict[int, tuple[Any, Any]] = {}  # by identity, with the object, which must not be freed meanwhile
         self._depth = 0
 
     def rebuilt(self, item: Any) -> Any:
@@ -58,7 +58,7 @@ class _Filling:
             return known[1]
         if item is None or self._depth > _DEEPEST:
             return item
-        self._done[id(item)] = (item, item)  # met again inside itself, it is the same
+        self._done[id(item)] = (item, item)  # if it contains itself, it stays the same there
         self._depth += 1
         result = self._rebuilt(item)
         self._depth -= 1
@@ -84,7 +84,7 @@ class _Filling:
         )
         if len(leaves) != 1 or leaves[0] is not item:
             return self._tree(item, leaves, structure)
-        wrapped = getattr(item, "__wrapped__", None)  # a jitted function: the program is the same without
+        wrapped = getattr(item, "__wrapped__", None)  # a jitted function: the program is the same without jit
         if callable(wrapped):
             new = self.rebuilt(wrapped)
             return item if new is wrapped else new
@@ -103,7 +103,7 @@ class _Filling:
         return functools.partial(*new[:count], **dict(zip(item.keywords, new[count:], strict=True)))
 
     def _nnx_module(self, item: Any) -> Any:
-        """By the library's own means, which keep what is shared shared."""
+        """Rebuilt with the library's own functions, which keep shared parts shared."""
         from flax import nnx
 
         definition, state = nnx.split(item)
@@ -163,7 +163,7 @@ def _same(new: list[Any], old: list[Any]) -> bool:
 
 
 def _is_whole(item: Any) -> bool:
-    """Taken apart by itself, not as a part of a tree."""
+    """Whether it is rebuilt on its own, not as part of a tree."""
     return isinstance(item, (jax.ShapeDtypeStruct, functools.partial)) or _is_nnx_module(item)
 
 

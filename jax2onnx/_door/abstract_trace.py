@@ -1,4 +1,4 @@
-"""The trace of a model without weights, which are the first inputs of its program, and the binding of the two."""
+"""The trace of a model without weights, whose weights are the first inputs of its program, and their binding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jax2onnx._door.weights import LATER, Missing, Reference, Rename, bound_weig
 
 
 class AbstractRecording:
-    """The parts of such a model. Weights that are inputs have their part in what is called the model."""
+    """The parts of such a model. Weights that are inputs also count in finding the path to the model."""
 
     def __init__(self, recording: Recording, weights: tuple[Any, ...]) -> None:
         self._recording = recording
@@ -52,13 +52,13 @@ def trace_abstract(fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Traced:
 
 
 def explain_missing_weights(error: TypeError, fn: Any) -> None:
-    """Extend what JAX says when a model without weights is traced as if it had some."""
+    """Extend JAX's message if a model without weights is traced as if it had them."""
     if "ShapeDtypeStruct" in str(error) and abstract_leaves(fn):
         error.add_note('The model has no weights: pass weights=SOURCE, or weights="later" to add them later.')
 
 
 class WeightSource(NamedTuple):
-    """What the caller said about the weights of a model that has none."""
+    """The caller's settings for the weights of a model that has none."""
 
     source: Any
     rename: Rename
@@ -72,7 +72,7 @@ class WeightSource(NamedTuple):
         return not self.by_reference and not (isinstance(self.source, str) and self.source == LATER)
 
     def bound(self, jaxpr: Any, recording: Any) -> list[tuple[str, Any]] | None:
-        """For each of the program's first inputs its name and where it is; None for a model that has its weights."""
+        """For each of the program's first inputs, its name and its source; None for a model that has its weights."""
         if self.source is None:
             return None
         used = used_inputs(jaxpr.jaxpr, len(recording.weights))

@@ -40,7 +40,7 @@ def with_source(error: _core.UnsupportedError) -> UnsupportedError:
 
 
 def warn_user(message: str) -> None:
-    """A warning on the line of the user's that called us."""
+    """Issue a warning for the user's line that called us."""
     depth, frame = 1, sys._getframe(1)
     while frame.f_back is not None and not is_users_file(frame.f_code.co_filename):
         depth, frame = depth + 1, frame.f_back
@@ -50,7 +50,7 @@ def warn_user(message: str) -> None:
 def name_symbolic_dimension(error: Exception, places: Mapping[str, str]) -> None:
     """Extend JAX's message: which dimension of which input has no constant size, and on which of the user's lines.
 
-    ``places`` says for each dimension name where it stands in the inputs.
+    ``places`` says for each dimension name where it occurs in the inputs.
     """
     message = str(error)
     named = [name for name in places if re.search(rf"\b{re.escape(name)}\b", message)]
@@ -66,7 +66,7 @@ def name_symbolic_dimension(error: Exception, places: Mapping[str, str]) -> None
 
 
 def _users_frame(traceback: types.TracebackType | None) -> tuple[str, int, str] | None:
-    """The innermost frame of the user's inside the traced function, else None."""
+    """The user's innermost frame inside the traced function, or None."""
     found = None
     while traceback is not None:
         code = traceback.tb_frame.f_code

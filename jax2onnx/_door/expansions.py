@@ -1,8 +1,8 @@
-"""Primitives that JAX itself defines by a function of other primitives: that function, traced, in their place.
+"""Primitives that JAX itself defines as a function of other primitives: the traced function takes their place.
 
-Which primitives these are is JAX's knowledge, not ours: their lowering rules were made by ``lower_fun``, which keeps
-the function, or they are objects that say themselves what they are made of (JAX's "high" primitives, such as
-``jnp.nonzero`` from JAX 0.12 on). Whatever cannot be found this way stays without an expansion, and the core says so.
+JAX knows which primitives these are; there is no list here. Either their lowering rules were made by ``lower_fun``,
+which keeps the function, or they are objects that expand themselves (JAX's "high" primitives, such as ``jnp.nonzero``
+from JAX 0.12 on). Anything that cannot be found in this way has no expansion, and the core reports it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jax2onnx._door.pure import made_pure
 
 @cache
 def lowered_primitives() -> frozenset[str]:
-    """The primitives that the core knows, and that need no expansion."""
+    """The primitives that the core knows and that need no expansion."""
     known = {name for name, (kind, _) in _core.plugins().items() if kind != "refused"}
     return frozenset(known - set(_OF_KEYS))
 
@@ -37,7 +37,7 @@ def expand(equation: Any) -> Any:
         return None
     try:
         return made_pure(jax.make_jaxpr(partial(function, **equation.params))(*avals))
-    except NotImplementedError:  # a kernel that JAX itself cannot run elsewhere than on its device
+    except NotImplementedError:  # a kernel that JAX itself can run only on its device
         return None
 
 
@@ -49,7 +49,7 @@ def _split(algorithm: Any, *, shape: tuple[int, ...]) -> Callable[..., Any]:
     return lambda key: algorithm.split(key, shape)
 
 
-# What to do with one key, by primitive; each is done to all keys of an array.
+# What to do with one key, by primitive; it is applied to all keys of an array.
 _OF_KEYS: dict[str, Callable[..., Callable[..., Any]]] = {
     "random_bits": _bits,
     "random_split": _split,
@@ -59,7 +59,7 @@ _OF_KEYS: dict[str, Callable[..., Callable[..., Any]]] = {
 
 
 def _expand_keys(equation: Any) -> Any:
-    """Keys of algorithms that the core does not know, as the algorithm itself says; their words are a last axis."""
+    """Keys of algorithms that the core does not know, expanded by the algorithm itself; their words are a last axis."""
     seeding = equation.primitive.name == "random_seed"
     keys = (equation.outvars if seeding else equation.invars)[0].aval
     impl = keys.dtype._impl
@@ -76,18 +76,18 @@ def _expand_keys(equation: Any) -> Any:
 
 
 def _interpreted(*operands: Any, interpret: Any, **params: Any) -> Any:
-    """A kernel of Pallas as JAX itself runs it where there is no device for it: a loop over the grid."""
+    """A Pallas kernel as JAX itself runs it if there is no device for it: a loop over the grid."""
     from jax._src.pallas.hlo_interpreter import pallas_call_hlo_interpret
 
     return pallas_call_hlo_interpret(*operands, **params)
 
 
-# Primitives that JAX defines by a function which their lowering rules do not show.
+# Primitives that JAX defines as a function that their lowering rules do not reveal.
 _DEFINED: dict[str, Callable[..., Any]] = {"pallas_call": _interpreted}
 
 
 def defining_function(primitive: Any) -> Callable[..., Any] | None:
-    """The function that JAX lowers in place of the primitive, where it does so on every platform."""
+    """The function that JAX lowers in place of the primitive, if it does so on every platform."""
     try:
         from jax._src.interpreters import mlir
 

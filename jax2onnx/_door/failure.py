@@ -1,5 +1,5 @@
-"""What ends a command with a message and no traceback."""
+"""The exception that ends a command with a message and without a traceback."""
 
 
 class Failure(Exception):
-    """A command cannot do its work; the message says why."""
+    """A command cannot continue; the message says why."""

@@ -1,7 +1,7 @@
-"""Arrays whose bytes are asked for when the model is written, a piece at a time, and of which nothing is kept.
+"""Arrays whose bytes are fetched one piece at a time when the model is written, and not kept.
 
-JAX keeps a copy of an array that was brought to the host for as long as the array lives, so arrays of other devices are
-brought as new arrays, which go when they are written.
+JAX keeps a copy of an array that was fetched to the host for as long as the array lives. Arrays on other devices are
+therefore fetched as new arrays, which are freed once they are written.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 import jax
 import numpy as np
 
-SMALLEST = 1 << 20  # bytes: less is brought at once
-# Bytes of an array that are in the host's memory at a time, and as many on their way. Memory of this size is used again
-# for the next piece; what is larger is asked of the system each time, which takes longer than the copy.
+SMALLEST = 1 << 20  # bytes: anything smaller is fetched at once
+# Bytes of an array that are in the host's memory at a time; as many are in transit. Memory of this size is reused for
+# the next piece; larger pieces are requested from the system each time, which takes longer than the copy.
 PIECE = 16 << 20
 
 
 class Fetched:
-    """The core asks: for all of it, for pieces that follow each other, or that it may be on its way soon."""
+    """What the core calls: for the whole array, for consecutive pieces, or to have it fetched ahead of time."""
 
     __slots__ = ("_pieces", "_start", "_whole", "dtype", "nbytes", "shape")
 
@@ -53,20 +53,20 @@ class Fetched:
             self._start()
 
     def place(self, file: bytes, offset: int) -> bool:
-        """Whether other processes put it into the file of that name."""
+        """Whether other processes write it to the file of that name."""
         return False
 
     def settle(self) -> None:
-        """All that was placed is there."""
+        """Wait until everything that was placed is written."""
 
 
 def is_worth_fetching(dtype: Any, nbytes: int) -> bool:
-    """Small ones are not; those with several elements in a byte are packed in memory."""
+    """Small arrays are not; arrays with several elements per byte are packed in memory."""
     return nbytes >= SMALLEST and np.dtype(dtype).name not in ("int4", "uint4", "int2", "uint2")
 
 
 def from_devices(array: jax.Array) -> Fetched | None:
-    """For an array that is not in the host's memory; None for one that is, which is read where it lies."""
+    """For an array that is not in the host's memory; None for one that is, which is read in place."""
     if not array.is_fully_addressable:
         return _in_several_processes(array)
     if array.nbytes < SMALLEST or not is_worth_fetching(array.dtype, array.nbytes):
@@ -78,7 +78,7 @@ def from_devices(array: jax.Array) -> Fetched | None:
     return Fetched(array.shape, array.dtype, source.whole, source.pieces, source.start)
 
 
-# How the parts of an array that other processes have are got at, while one model is exported by all of them.
+# How to get the parts of an array that other processes hold, while all of them export one model.
 elsewhere: ContextVar[Callable[[jax.Array], Fetched] | None] = ContextVar("jax2onnx_elsewhere", default=None)
 
 
@@ -100,7 +100,7 @@ def _place(index: tuple[slice, ...], shape: tuple[int, ...]) -> Place:
 
 
 def is_whole_in(array: jax.Array, process: int) -> bool:
-    """Whether the devices of a process have all of an array. Every process gets the same answer."""
+    """Whether the devices of a process hold all of an array. Every process gets the same answer."""
     places = array.sharding.devices_indices_map(array.shape)
     every = {_place(index, array.shape) for index in places.values()}
     there = {_place(index, array.shape) for device, index in places.items() if device.process_index == process}
@@ -108,7 +108,7 @@ def is_whole_in(array: jax.Array, process: int) -> bool:
 
 
 def own_parts(array: jax.Array) -> Iterator[tuple[Place, np.ndarray]]:
-    """What this process has of an array and no other one writes, a piece at a time: where it belongs, and the
+    """The parts of an array that this process holds and no other one writes, one piece at a time: the place and the
     numbers."""
     for shard in array.addressable_shards:
         if shard.replica_id != 0:
@@ -129,13 +129,13 @@ def _host() -> Any:
 
 
 def _is_in_host_memory(shard: jax.Array) -> bool:
-    """The processor may be several devices, with one memory."""
+    """The processor may be several devices that share one memory."""
     return all(device.platform == "cpu" for device in shard.devices())
 
 
 def _on_its_way(data: jax.Array) -> jax.Array:
-    """A new array that is on its way to the host. Memory that the device itself can write to is by far the fastest
-    way: 26 GB/s from an H200, where other memory takes 0.7 to 7."""
+    """A new array that is in transit to the host. Memory that the device itself can write to is by far the fastest: 26
+    GB/s from an H200, compared with 0.7 to 7 for other memory."""
     (device,) = data.devices()
     if any(memory.kind == _PINNED for memory in device.addressable_memories()):
         return jax.device_put(data, jax.sharding.SingleDeviceSharding(device, memory_kind=_PINNED))
@@ -146,7 +146,7 @@ _PINNED = "pinned_host"
 
 
 class _Devices:
-    """Pieces of an array from the devices they lie on: blocks of rows, each put together of the shards that hold it."""
+    """Pieces of an array on its devices: blocks of rows, each assembled from the shards that hold it."""
 
     def __init__(self, array: jax.Array) -> None:
         self._shape, self._dtype = array.shape, array.dtype
@@ -158,7 +158,7 @@ class _Devices:
         self._first: list[Any] | None = None
 
     def _divide(self, nbytes: int) -> list[tuple[int, int]]:
-        """Rows that make a piece: no more than fit, and none across the border of two shards."""
+        """The rows of each piece: no more than fit, and never across the border of two shards."""
         if not self._shape:
             return [(0, 1)]
         rows = self._shape[0]
@@ -192,7 +192,7 @@ class _Devices:
         return result
 
     def _bring(self, block: tuple[int, int]) -> list[tuple[tuple[tuple[int, int], ...], Any]]:
-        """What the shards hold of a block, on its way to the host: this does not wait."""
+        """Start fetching what the shards hold of a block to the host, without waiting."""
         parts = []
         for place, data in self._shards:
             if self._shape:

@@ -1,7 +1,7 @@
-"""The two primitives that stand before and behind a function's equations in a jaxpr.
+"""The two primitives that stand before and after a function's equations in a jaxpr.
 
-``onnx_function_begin`` takes the arguments and gives a token; ``onnx_function_end`` takes the token and the results and
-hands the results on. The token ties the two together, so that neither is dropped without the other.
+``onnx_function_begin`` takes the arguments and returns a token; ``onnx_function_end`` takes the token and the results
+and returns the results. The token ties the two together, so that neither is dropped without the other.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ mlir.register_lowering(_begin, mlir.lower_fun(_begin_value, multiple_results=Fal
 mlir.register_lowering(_end, mlir.lower_fun(_end_values, multiple_results=True))
 
 
-# Derivatives: the function computes what it did; its results' tangents are its own affair, not the marks'.
+# Derivatives: the function computes what it did before; the marks pass the tangents of its results through.
 
 
 def _begin_jvp(primals: Any, tangents: Any, **settings: Any) -> Any:
@@ -62,7 +62,7 @@ ad.primitive_jvps[_begin] = _begin_jvp
 ad.primitive_jvps[_end] = _end_jvp
 
 
-# Batches: the function of the batched values.
+# Batches: the same function of the batched values.
 
 
 def _begin_batched(values: Any, axes: Any, **settings: Any) -> Any:

@@ -1,6 +1,6 @@
-"""What probably caused an error that JAX, Flax or Equinox raised while the function was traced, and how to mend it.
+"""The likely cause of an error that JAX, Flax or Equinox raised while the function was traced, and the fix.
 
-The error stays as it is: a hint is a note on it (``add_note``), which Python prints below the message.
+The error itself is unchanged: a hint is a note on it (``add_note``), which Python prints below the message.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FIX_IT = "fix it before the export: to_onnx(functools.partial(fn, flag=True), .
 
 @dataclass(frozen=True)
 class _Hint:
-    """For an error of this class, or of one that derives from it, whose message holds the words."""
+    """A hint for errors of this class or a subclass whose message contains the words."""
 
     error: str
     words: str
@@ -46,7 +46,7 @@ _PYTHON_NUMBER = (
     "jax.lax.fori_loop."
 )
 
-# The first that fits is taken.
+# The first one that fits is used.
 _HINTS = (
     _Hint("CallCompactUnboundModuleError", "", _LINEN_BIND),
     _Hint("AttributeError", "only accessible from inside 'init' or 'apply'", _LINEN_BIND),
@@ -102,7 +102,7 @@ _HINTS = (
 
 @contextmanager
 def hints(fn: Callable[..., Any], inputs: Sequence[Any]) -> Iterator[None]:
-    """Errors that leave this block have a hint where the cause is known."""
+    """Errors that leave this block get a hint if the cause is known."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The user's inputs as abstract values, with a name each."""
+"""The user's inputs as abstract values, each with a name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class InputSpecs:
         return {name: self._tree(value, f"input_params[{name!r}]") for name, value in params.items()}
 
     def _tree(self, spec: Any, where: str) -> Any:
-        """Every leaf of a tree as an abstract value; containers keep their kind, and None stays, as in JAX."""
+        """Every leaf of a tree as an abstract value; containers keep their type and None is kept, as in JAX."""
         leaves, structure = jax.tree_util.tree_flatten_with_path(spec, is_leaf=is_input_leaf)
         return structure.unflatten(self._leaf(leaf, where + jax.tree_util.keystr(path)) for path, leaf in leaves)
 
@@ -87,11 +87,11 @@ class InputSpecs:
             if size < 0:
                 raise ValueError(f"{where}: a dimension cannot be negative; got {size}")
             return int(size)
-        return size  # already a symbolic dimension of JAX's
+        return size  # already one of JAX's symbolic dimensions
 
 
 class NamedShape:
-    """A shape that may hold names, with a type, as the command line gives it."""
+    """A shape with a type, as given on the command line; sizes may be names."""
 
     def __init__(self, shape: tuple[int | str, ...], dtype: str) -> None:
         self.shape = shape
@@ -99,7 +99,7 @@ class NamedShape:
 
 
 def is_input_leaf(spec: Any) -> bool:
-    """What stands for one array: a value with a shape and a type, or a shape alone."""
+    """Whether this stands for one array: a value with a shape and a type, or only a shape."""
     return _has_shape(spec) or _is_shape(spec)
 
 
@@ -108,7 +108,7 @@ def _has_shape(spec: Any) -> bool:
 
 
 def _is_shape(spec: Any) -> bool:
-    """A tuple or list of sizes. An empty tuple is the shape of a scalar."""
+    """Whether this is a tuple or list of sizes. An empty tuple is the shape of a scalar."""
     if not isinstance(spec, (tuple, list)) or hasattr(spec, "_fields"):
         return False
     return all(size is None or isinstance(size, (int, float, str, np.integer)) or _is_symbolic(size) for size in spec)
@@ -132,7 +132,7 @@ def path_text(path: Sequence[Any]) -> str:
 
 
 def input_names(args: list[Any], kwargs: dict[str, Any], given: Sequence[str] | None) -> list[str]:
-    """One name per flat input: those given, then ``in_<number>``; keyword inputs have their own name."""
+    """One name per flat input: those given, then ``in_<number>``; keyword inputs keep their own names."""
     positional = len(jax.tree.leaves(args))
     names = [f"in_{index}" for index in range(positional)]
     names += [path_text(path) for path, _ in jax.tree_util.tree_flatten_with_path(kwargs)[0]]
@@ -144,7 +144,7 @@ def input_names(args: list[Any], kwargs: dict[str, Any], given: Sequence[str] | 
 
 
 def argument_names(fn: Any, count: int) -> list[str]:
-    """What the function calls its first positional arguments; ``in_<number>`` where it does not say."""
+    """The names of the function's first positional arguments; ``in_<number>`` if they are unknown."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
@@ -155,7 +155,7 @@ def argument_names(fn: Any, count: int) -> list[str]:
 
 
 def automatic_input_names(fn: Any, args: list[Any]) -> list[str]:
-    """A name for each flat positional input: the argument's, with keys and fields behind a dot."""
+    """A name for each flat positional input: that of the argument, with keys and fields after a dot."""
     names = []
     for name, value in zip(argument_names(fn, len(args)), args, strict=True):
         for path, _ in jax.tree_util.tree_flatten_with_path(value)[0]:
@@ -164,7 +164,7 @@ def automatic_input_names(fn: Any, args: list[Any]) -> list[str]:
 
 
 def automatic_output_names(shapes: Any, taken: Sequence[str]) -> list[str]:
-    """A name for each flat output: its keys and fields; ``out_<number>`` where it has a position alone."""
+    """A name for each flat output: its keys and fields, or ``out_<number>`` if it has only a position."""
     names: list[str] = []
     for index, (path, _) in enumerate(jax.tree_util.tree_flatten_with_path(shapes)[0]):
         by_position = all(hasattr(key, "idx") for key in path)
@@ -176,7 +176,7 @@ def automatic_output_names(shapes: Any, taken: Sequence[str]) -> list[str]:
 
 
 def checked_names(given: Any, argument: str, least: int, most: int) -> list[str]:
-    """Names as the caller gave them, or an error that says what was expected."""
+    """The names that the caller gave; raises an error that says what was expected."""
     if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(name, str) for name in given):
         raise TypeError(f"{argument} must be a sequence of strings; got {given!r}")
     if not least <= len(given) <= most:
@@ -190,7 +190,7 @@ def checked_names(given: Any, argument: str, least: int, most: int) -> list[str]
 
 
 def check_name(argument: str, name: str) -> None:
-    """A name in a model is UTF-8, and many readers take it to end at a NUL."""
+    """Check a name: names in a model are UTF-8, and many readers end them at a NUL."""
     try:
         valid = b"\0" not in name.encode()
     except UnicodeEncodeError:

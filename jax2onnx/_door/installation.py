@@ -1,5 +1,5 @@
-"""Another package on the index is imported as ``jax2onnx`` too: whichever of the two was installed last has written
-over files of the other. Neither pip nor Python says so; this does."""
+"""Another package on the index is also imported as ``jax2onnx``: whichever of the two was installed last has
+overwritten files of the other. Neither pip nor Python reports this, so this module does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def other_package(folder: str) -> str | None:
     """The version of the other package that is installed in the folder, or None."""
     try:
         names = os.listdir(folder)
-    except OSError:  # a zip archive has no other package in it
+    except OSError:  # a zip archive contains no other package
         return None
     for name in names:
         if name.startswith("jax2onnx-") and name.endswith(".dist-info"):
@@ -36,7 +36,7 @@ def warn_of_other_package(package_folder: str) -> None:
 
 
 def damage() -> str | None:
-    """What happened to this installation when the module ``jax2onnx`` is not ours, or None."""
+    """What happened to this installation if the module ``jax2onnx`` is not ours, or None."""
     package = sys.modules["jax2onnx"]
     if "_LOADED_LATER" in vars(package):
         return None

@@ -1,4 +1,4 @@
-"""What the C core must recognise of JAX and NumPy, and where their source files lie."""
+"""The types of JAX and NumPy that the C core must recognise, and the folders of their source files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jax.export import symbolic_shape
 
 from jax2onnx._door.fetching import Fetched, from_devices, is_worth_fetching
 
-# What JAX raises where a symbolic size is needed as a number; before 0.10 it was found in jax.core.
+# What JAX raises when a symbolic size is needed as a number; before 0.10 it was in jax.core.
 _ERRORS = jax.errors if hasattr(jax.errors, "InconclusiveDimensionOperation") else jax.core
 InconclusiveDimension: type[Exception] = _ERRORS.InconclusiveDimensionOperation
 
@@ -28,7 +28,7 @@ def _contiguous(array: Any) -> np.ndarray | Fetched:
     if not isinstance(getattr(array, "dtype", None), np.dtype) and jax.dtypes.issubdtype(
         array.dtype, jax.dtypes.prng_key
     ):
-        # A key of threefry2x32's is one uint64 to the core.
+        # A threefry2x32 key is one uint64 in the core.
         words = np.asarray(jax.random.key_data(array), order="C")
         return words.view(np.uint64)[..., 0] if array.dtype.name == "key<fry>" else words
     if isinstance(array, Fetched):
@@ -45,20 +45,20 @@ def _as_dtype(value: Any, name: str) -> np.ndarray:
 
 
 def _typed_array_class() -> type:
-    """What JAX wraps literal values in; where it has no such class, one that nothing is an instance of."""
+    """The class in which JAX wraps literal values; if it has none, a class without instances."""
     literals = sys.modules.get("jax._src.literals")
     return getattr(literals, "TypedNdArray", type("NoSuchClass", (), {}))
 
 
 @cache
 def reference_class() -> type:
-    """What jax.new_ref makes; where JAX has no such class, one that nothing is an instance of."""
+    """The class of what jax.new_ref makes; if JAX has none, a class without instances."""
     return getattr(sys.modules["jax._src.core"], "Ref", type("NoSuchClass", (), {}))
 
 
 @cache
 def core_types() -> dict[str, Any]:
-    """The classes and conversions that the importer needs, by the names it knows them by."""
+    """The classes and conversions that the importer needs, by the importer's names for them."""
     return {
         "Literal": jax_core.Literal,
         "Jaxpr": jax_core.Jaxpr,
@@ -82,18 +82,18 @@ def _folder(module: Any) -> str:
 
 @cache
 def jax_folders() -> tuple[str, ...]:
-    """Frames under these are JAX's or this package's: never the user's."""
+    """Frames under these folders belong to JAX or to this package, never to the user."""
     return (_folder(jax), _folder(jaxlib), os.path.dirname(_folder(sys.modules[__name__])))
 
 
 @cache
 def library_folders() -> tuple[str, ...]:
-    """Frames under these belong to the standard library or to an installed package."""
+    """Frames under these folders belong to the standard library or to an installed package."""
     paths = sysconfig.get_paths()
     folders = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")}
     folders.update(site.getsitepackages() if hasattr(site, "getsitepackages") else ())
     folders.add(site.getusersitepackages())
-    # A virtual environment runs the standard library of the interpreter it was made from.
+    # A virtual environment uses the standard library of the interpreter it was made from.
     folders.add(os.path.dirname(os.path.abspath(os.__file__)))
     return tuple(sorted(os.path.abspath(folder) for folder in folders))
 

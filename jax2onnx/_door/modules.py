@@ -1,13 +1,13 @@
 """Which module of a model was running when an equation was recorded.
 
 JAX asks its current context for the name stack of every equation it records. While a model is traced for an export,
-that context is one of ours: it looks at the Python frames of the traced function for the innermost method of a part of
-the model, and puts a mark for that part on the name stack, beside the scopes that users name. Nothing of a library is
-changed, and the jaxpr is what it would be without.
+that context is one of ours: it searches the Python frames of the traced function for the innermost method of a part of
+the model, and puts a mark for that part on the name stack, beside the scopes that users name. No library is modified,
+and the jaxpr is the same as without the marks.
 
-A trace that is nested in another (``jit``, ``scan``, …) is looked at only as far as it goes, as JAX does with
-tracebacks: JAX keeps such programs, and may use them again for another part. There a part is often a copy that JAX or a
-library put together from its leaves; whose copy it is shows in the frames around.
+Of a trace that is nested in another (``jit``, ``scan``, …), only its own frames are searched, as JAX does with
+tracebacks: JAX caches such programs and may reuse them for another part. A part in such a trace is often a copy that
+JAX or a library has rebuilt from its leaves; the surrounding frames show which part it is a copy of.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from jax2onnx._door.parameters import (
     way_to_the_model,
 )
 
-_MODULE_BASES = frozenset(("Module", "Layer", "Model"))  # what libraries call the class of their modules
+_MODULE_BASES = frozenset(("Module", "Layer", "Model"))  # names that libraries give to the class of their modules
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__))
-_MOST_FRAMES, _MOST_OBJECTS, _MOST_HELD = 200, 4000, 16  # looked at to find whose copy an object is
+_MOST_FRAMES, _MOST_OBJECTS, _MOST_HELD = 200, 4000, 16  # visited to find the original of a copy
 
 
 class Part:
-    """A part of a model on JAX's name stack. It does not hold the part itself: JAX keeps what it traced."""
+    """A part of a model on JAX's name stack. It does not hold the part itself, because JAX caches what it traced."""
 
     __slots__ = ("classes", "own", "path", "reference", "text")
 
@@ -57,8 +57,8 @@ class Part:
         bases = itertools.takewhile(lambda base: base.__name__ not in _MODULE_BASES, type(item).__mro__[1:-1])
         self.classes = tuple(base.__qualname__ for base in (type(item), *bases))
         self.path = path
-        self.own = own_module_path(item)  # what the part itself calls its place in the model
-        self.text: str | None = None  # the name it got in the export that it was made for
+        self.own = own_module_path(item)  # the path that the part itself reports
+        self.text: str | None = None  # its name in the export for which it was made
         try:
             self.reference: Any = weakref.ref(item)
         except TypeError:
@@ -72,7 +72,7 @@ class Part:
 
 
 class UserScope(NamedTuple):
-    """A scope of the user's (``jax.named_scope``) on JAX's name stack, and the part that was running when it began."""
+    """A scope of the user (``jax.named_scope``) on JAX's name stack, and the part that was running when it began."""
 
     name: str
     part: Part | None
@@ -84,7 +84,7 @@ class UserScope(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def is_module_class(kind: type) -> bool:
-    """Whether objects of this class are modules: the user's own classes, and what libraries call modules or layers."""
+    """Whether objects of this class are modules: the user's classes, and what libraries call modules or layers."""
     if issubclass(kind, (jax.Array, np.ndarray, type, types.FunctionType, types.MethodType, functools.partial)):
         return False
     if is_variable_class(kind):
@@ -97,7 +97,7 @@ def is_module_class(kind: type) -> bool:
         ):
             return True
         if base.__name__ in _MODULE_BASES:
-            return not kind.__name__.startswith("_")  # what a library wraps around a function is not a part
+            return not kind.__name__.startswith("_")  # a library's wrapper around a function is not a part
     return False
 
 
@@ -106,13 +106,13 @@ def module_is_main(module: types.ModuleType) -> bool:
 
 
 def _is_method(code: types.CodeType) -> bool:
-    """Whether the first argument may be the object whose method this is."""
+    """Whether this may be a method, with its object as the first argument."""
     if not code.co_argcount or code.co_filename.startswith(tuple(folder + os.sep for folder in jax_folders())):
         return False
     if code.co_filename.startswith(_STANDARD_LIBRARY + os.sep) and "site-packages" not in code.co_filename:
         return False
     holder, _, _ = code.co_qualname.rpartition(".")
-    return bool(holder) and not holder.endswith("<locals>")  # it stands in a class
+    return bool(holder) and not holder.endswith("<locals>")  # it is defined in a class
 
 
 class _Context(SourceInfo):
@@ -145,7 +145,7 @@ class _Context(SourceInfo):
 
 
 def _tracing_frame(frame: types.FrameType | None) -> types.FrameType | None:
-    """The function that begins a trace: outside the context managers that it enters."""
+    """The function that begins a trace, outside the context managers that it enters."""
     hidden = (source_info_util.__file__, contextlib.__file__)
     while frame is not None and frame.f_code.co_filename in hidden:
         frame = frame.f_back
@@ -153,7 +153,7 @@ def _tracing_frame(frame: types.FrameType | None) -> types.FrameType | None:
 
 
 def _opened_by_user(frame: types.FrameType | None) -> bool:
-    """Whether the code that began a scope is the user's, not a library's: ``jnp.einsum`` names its computations too."""
+    """Whether user code opened a scope, not a library: ``jnp.einsum`` names its computations too."""
     hidden = (source_info_util.__file__, contextlib.__file__, _scope_file())
     while frame is not None and frame.f_code.co_filename in hidden:
         frame = frame.f_back
@@ -172,16 +172,16 @@ class Recording:
         self.fn = fn
         self.shared: Steps | None = None  # the steps from the function to the model
         self.parts: dict[int, Part | None] = {}
-        self.kept: list[Any] = []  # so that their addresses stay theirs
+        self.kept: list[Any] = []  # so that their addresses are not reused
         self.by_class: dict[type, list[tuple[Any, Part]]] = {}
-        self.owners: dict[type, dict[Hashable, Part]] = {}  # of the arrays of parts of a class, found on demand
+        self.owners: dict[type, dict[Hashable, Part]] = {}  # of the arrays held by parts of a class, found on demand
         for item, path in find_parts(fn, is_module_class, None):
             part = self.parts[id(item)] = Part(item, path)
             self.by_class.setdefault(type(item), []).append((item, part))
         self._recorder = _core.Recorder(self.parts, _is_method, is_module_class, self._find)
         self.running = self._recorder.running
         self._last: tuple[Any, Any, Any] = (None, None, None)
-        self._outside: types.FrameType | None = None  # that of the tracing
+        self._outside: types.FrameType | None = None  # the frame of the tracing
 
     def extended(self, name_stack: NameStack, part: Part | None) -> NameStack:
         before, running, result = self._last
@@ -194,7 +194,7 @@ class Recording:
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
-        """While this holds, equations know the part that was running."""
+        """Inside this block, equations record the part that was running."""
         from jax.experimental.xla_metadata import set_xla_metadata
 
         local = source_info_util._source_info_context
@@ -202,7 +202,7 @@ class Recording:
         self._outside = sys._getframe(2)
         local.context = _Context(before.traceback, before.name_stack, self, self._outside)
         try:
-            # Part of the key under which JAX keeps what it traced: programs without parts are not taken for these.
+            # Part of the key of JAX's trace cache: programs without parts are not mistaken for these.
             with set_xla_metadata(jax2onnx_modules="1"):
                 yield
         finally:
@@ -211,18 +211,18 @@ class Recording:
             self._recorder.forget()
 
     def originals(self) -> Iterator[Any]:
-        """The parts of the model as they are before it is traced."""
+        """The parts of the model before it is traced."""
         return (item for known in self.by_class.values() for item, _ in known)
 
     def again(self) -> Recording:
-        """For another trace of the same model. JAX may have kept programs of this one, with copies of parts."""
+        """For another trace of the same model. JAX may have cached programs of this one, with copies of parts."""
         other = Recording(self.fn)
         other.kept = self.kept
         for address, part in self.parts.items():
             other.parts.setdefault(address, part)
         return other
 
-    # Parts that were made on the way
+    # Parts that are made during the trace
 
     def _find(self, item: Any) -> None:
         if id(item) in self.parts:
@@ -239,7 +239,7 @@ class Recording:
             self._find_in_frames(item)
 
     def _adopt(self, root: Any, path: Path) -> list[tuple[Any, Part]]:
-        """What hangs on a copy has the names that it has on the original."""
+        """The parts of a copy get the names that they have in the original."""
         adopted = []
         for item, inner in find_parts(root, is_module_class, path):
             if self.parts.get(id(item)) is None:
@@ -249,8 +249,8 @@ class Recording:
         return adopted
 
     def _find_in_frames(self, item: Any) -> None:
-        """The nearest frame that holds the original, or its arrays, or a copy that the item is a piece of, tells. A
-        model that was put together inside the function is a model of its own."""
+        """The nearest frame that holds the original, or its arrays, or a copy that the item is a piece of, decides. A
+        model that was built inside the function is a separate model."""
         holder, model_runs = item, False
         frames = list(_frames_around(self._outside))
         self._find_single_copies(frames)
@@ -272,18 +272,18 @@ class Recording:
                 self._adopt(item, original.path)
                 return
         if not model_runs and type(item) not in self.by_class:
-            for part in self._adopt(holder, None):  # copies of these are made too
+            for part in self._adopt(holder, None):  # these are copied too
                 self.by_class.setdefault(type(part[0]), []).append(part)
 
     def _find_single_copies(self, frames: list[types.FrameType]) -> None:
-        """A copy of the whole model holds the copies that frames further in have got from it."""
+        """A copy of the whole model holds the copies that inner frames have taken from it."""
         for frame in frames:
             for value in list(frame.f_locals.values()):
                 if len(self.by_class.get(type(value), ())) == 1:
                     self._find(value)
 
     def _modules_of(self, frame: types.FrameType) -> Iterator[Any]:
-        """The modules among a frame's variables, and near inside what holds them; not those of a part that is known."""
+        """The modules among a frame's variables and just inside them, except those of a known part."""
         values = list(frame.f_locals.values())
         yield from (value for value in values if is_module_class(type(value)))
         for value in values:
@@ -318,15 +318,15 @@ class Recording:
     # Names
 
     def name_parameters(self, arrays: list[Any]) -> list[str | None]:
-        """For each array its path in the model; None when it is not a part of it."""
+        """For each array its path in the model; None if it is not part of it."""
         names, shared = name_parameters(self.fn, arrays)
         if any(names):
             self.shared = shared
         return names
 
     def name_modules(self, parts: list[Part]) -> list[tuple[str, str, tuple[str, ...]] | None]:
-        """For each part that was running its path in the model, its class and that one's bases; None when it is of
-        another model. Then the same for the parts that these are in."""
+        """For each part that was running, its path in the model, its class and the bases of that class; None if it
+        belongs to another model. Then the same for the parts that contain these."""
         own = [part for part in self.parts.values() if part is not None]
         present = [self._present(part) for part in parts]
         if self.shared is None:
@@ -346,26 +346,26 @@ class Recording:
         return part.own if part.own is not None else module_path(part.path, self.shared or ())
 
     def _present(self, part: Part) -> Part | None:
-        """The part of this export: JAX may have kept the program of an earlier one."""
+        """The corresponding part of this export: JAX may have cached the program of an earlier one."""
         item = part.reference() if part.reference is not None else None
         return self.parts.get(id(item)) if item is not None else None
 
 
 def _at_its_place(part: Part, places: dict[str | None, Part]) -> Part | None:
-    """A part that is gone, in a program that JAX kept: of this model, unless that has something else at its place."""
+    """A part that no longer exists, in a cached program: it is this model's unless another class has its place."""
     now = places.get(part.text)
     return part if now is None else now if now.classes == part.classes else None
 
 
 def _holders(path: str) -> Iterator[str]:
-    """The paths of what a part is in, the model's own included."""
+    """The paths of everything that contains a part, including the model itself."""
     while path:
         path = path.rpartition(".")[0]
         yield path
 
 
 def _frames_around(outside: types.FrameType | None) -> Iterator[types.FrameType]:
-    """Of the traced function and what it calls, the innermost first."""
+    """The frames of the traced function and what it calls, innermost first."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back
@@ -377,7 +377,7 @@ def _frames_around(outside: types.FrameType | None) -> Iterator[types.FrameType]
 
 
 def _held(value: Any) -> Iterable[Any]:
-    """What a container, a function or the wrapper of one holds, as far as it is short."""
+    """What a container, a function or the wrapper of a function holds, if it is short."""
     if isinstance(value, (jax.Array, np.ndarray, jax.core.Tracer, str, type, types.ModuleType)):
         return ()
     if isinstance(value, tuple):
@@ -399,7 +399,7 @@ def _leaves(value: Any) -> list[Any]:
         return []
     try:
         return jax.tree.leaves(value)[:_MOST_OBJECTS]
-    except (TypeError, ValueError):  # JAX cannot take it apart
+    except (TypeError, ValueError):  # JAX cannot flatten it
         return []
 
 

@@ -1,4 +1,4 @@
-"""The nodes of a model file and the user's lines they came from, read by the C core: no tensor is loaded."""
+"""The nodes of a model file and the user's lines they came from. The C core reads them; no tensor is loaded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_ORIGINS = (
 )
 
 
-HELD = "pkg.jax2onnx.source:"  # in front of the name of a source file whose text the model holds
+HELD = "pkg.jax2onnx.source:"  # prefix of the name of a source file whose text the model holds
 
 
 class ModelError(Exception):
@@ -28,24 +28,24 @@ class ModelError(Exception):
 
 
 class Sources:
-    """The text of the files that a model names. A model may name anything: read is what lies in the working folder or
-    in a folder of ``roots``, and the files that were ``given``; the C core decides (src/tool/source.h)."""
+    """The text of the files that a model names. A model may name anything, so only files in the working folder or in a
+    folder of ``roots`` are read, and the files that were ``given``; the C core decides (src/tool/source.h)."""
 
     def __init__(self, given: Iterable[str] = (), roots: Iterable[str] = ()) -> None:
         self._given, self._roots = list(given), list(roots)
         self._names: dict[str, None] = {}
         self._texts: dict[str, list[str]] | None = None
         self._held: dict[str, list[str]] = {}
-        self.changed: list[str] = []  # files that are not what was exported
+        self.changed: list[str] = []  # files that have changed since the export
 
     @property
     def options(self) -> list[str]:
-        """For the core's commands."""
+        """The options for the core's commands."""
         given = [word for name in self._given for word in ("--source", name)]
         return given + [word for name in self._roots for word in ("--source-root", name)]
 
     def hold(self, metadata: Iterable[dict[str, str]]) -> None:
-        """Texts that the model itself holds."""
+        """Add the texts that the model itself holds."""
         entries = {entry["key"]: entry["value"] or "" for entry in metadata}
         self._held |= {
             key.removeprefix(HELD): text.split("\n") for key, text in entries.items() if key.startswith(HELD)
@@ -70,7 +70,7 @@ class Frame:
     file: str | None  # None: the model does not say, as with minimal provenance
     line: int
     function: str
-    sources: Sources | None = field(default=None, compare=False, repr=False)  # None: of a program of this process
+    sources: Sources | None = field(default=None, compare=False, repr=False)  # None: a program of this process
     is_library: bool = field(default=False, compare=False, repr=False)
 
     @property
@@ -91,15 +91,15 @@ class Frame:
 
 @dataclass
 class NodeOrigin:
-    """A node as far as its origin is asked for."""
+    """A node and where it came from."""
 
     name: str  # its own, or that of its first output
     op: str
     inputs: list[str]
     outputs: list[str]
     place: Frame | None  # the user's line; None: the model does not say
-    traces: list[list[Frame]]  # innermost first, libraries included; of merged nodes several, the primary one first
-    lines: list[tuple[Frame, str]]  # every line it belongs to and how (own, fused, within, through), the closest first
+    traces: list[list[Frame]]  # innermost first, with libraries; several for merged nodes, the primary one first
+    lines: list[tuple[Frame, str]]  # every line it belongs to and how (own, fused, within, through), closest first
     module: str | None  # dotted path; None: the model does not say
     parents: tuple[str, ...] = ()  # names of the nodes whose bodies it is in, outermost first
     captures: set[str] = field(default_factory=set)  # values its bodies read from outside
@@ -110,13 +110,13 @@ class NodeOrigin:
 
     @property
     def users_trace(self) -> list[Frame]:
-        """The frames of the user's own files, innermost first; at least the place, where that is known."""
+        """The frames of the user's own files, innermost first; at least the place, if it is known."""
         own = [frame for frame in self.trace if not frame.is_library]
         return own or ([self.place] if self.place else [])
 
     @property
     def own_lines(self) -> list[Frame]:
-        """The lines whose work the node does: its place, and those that were fused into it."""
+        """The lines whose work the node does: its own line, and those that were fused into it."""
         return [frame for frame, relation in self.lines if relation in ("own", "fused")]
 
     def as_json(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class NodeOrigin:
 @dataclass
 class ModelOrigins:
     path: str
-    nodes: list[NodeOrigin]  # in order, those of bodies after the node that holds them
+    nodes: list[NodeOrigin]  # in order; those of bodies come after the node that holds them
     inputs: list[str]
     outputs: list[str]
     initializers: list[str]
@@ -145,8 +145,8 @@ class ModelOrigins:
         self.producers = {value: node for node in reversed(self.nodes) for value in node.outputs if value}
 
     def without_inlining(self, text: str) -> str:
-        """Names as the model has them: ONNX Runtime puts a function's body in place of a call, and the function's name
-        in front of the body's. What goes is replaced by blanks, so that everything else keeps its place."""
+        """The text with the names of the model: ONNX Runtime replaces a call by the function's body, and puts the
+        function's name before the names in it. That prefix is replaced by blanks, so that all else keeps its place."""
         if not self.functions or "_inlfunc_" not in text:
             return text
         names = "|".join(re.escape(name) for name in sorted(self.functions, key=len, reverse=True))
@@ -161,7 +161,7 @@ class ModelOrigins:
 
 
 def origins_of(content: bytes) -> ModelOrigins:
-    """Of a model that is no file."""
+    """The origins of a model that is not a file."""
     with tempfile.NamedTemporaryFile(suffix=".onnx") as file:
         file.write(content)
         file.flush()
@@ -174,8 +174,8 @@ def read_origins(
     original: str | os.PathLike[str] | None = None,
     sidecar: str | os.PathLike[str] | None = None,
 ) -> ModelOrigins:
-    """``sources`` says which source files may be read; without it those in the working folder. ``original`` is the
-    model that a tool made this one of, which says where its nodes came from, ``sidecar`` a file that does."""
+    """``sources`` says which source files may be read; by default those in the working folder. ``original`` is the
+    model from which a tool made this one, and ``sidecar`` a file; either says where the nodes came from."""
     path = os.fspath(path)
     sources = sources or Sources()
     named = {"--original": original, "--sidecar": sidecar}
@@ -201,7 +201,7 @@ def named_files(path: str | os.PathLike[str]) -> list[str]:
 
 
 def asked_nodes(path: str | os.PathLike[str], *question: str) -> set[str]:
-    """The names of the nodes that ``--line`` and ``--module`` with these values ask for."""
+    """The names of the nodes that ``--line`` and ``--module`` select with these values."""
     return {_node_name(node) for node in _inspected(os.fspath(path), *question, nothing_is_fine=True)["nodes"]}
 
 
@@ -213,7 +213,7 @@ def _inspected(path: str, *options: str, nothing_is_fine: bool = False) -> dict[
 
 
 class _Index:
-    """The rows of frames and origins that the core has found; every node names one of the latter."""
+    """The rows of frames and origins that the core has found; every node refers to one of the origins."""
 
     def __init__(self, document: dict[str, Any], sources: Sources) -> None:
         rows = document["frames"]

@@ -1,4 +1,4 @@
-"""Readable names for the arrays that a function closes over: the path by which they are reached from it."""
+"""Readable names for the arrays that a function closes over: the paths that lead to them from the function."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from jax2onnx._door.jax_types import is_users_file, reference_class
 
 # Attributes that hold a variable's array and would only lengthen its path.
 _HOLDERS = {"value", "_value", "raw_value", "_raw_value"}
-# Objects looked at before the search gives up: a name is a convenience, not worth minutes.
+# Objects visited before the search gives up: a name is a convenience, not worth minutes.
 _LIMIT = 400_000
-# Types that lead nowhere.
+# Types that hold nothing to search.
 _LEAVES = frozenset((str, bytes, int, float, complex, bool, type(None), type, types.ModuleType, types.CodeType))
 
 
 def name_parameters(fn: Any, arrays: list[Any]) -> tuple[list[str | None], Steps]:
-    """For each array the path from ``fn`` to that very array, or None when it is not reachable; and the steps from
-    ``fn`` to the model, which are no part of a path."""
+    """For each array, the path from ``fn`` to that very array, or None if it cannot be reached; and the steps from
+    ``fn`` to the model, which are not part of any path."""
     found = _search(fn, {array_identity(array) for array in arrays})
     shared = _way_to_the_model(list(found.values()), 1)
     names = {key: ".".join(step for step, _ in steps[len(shared) :]) or "constant" for key, steps in found.items()}
@@ -31,22 +31,22 @@ def name_parameters(fn: Any, arrays: list[Any]) -> tuple[list[str | None], Steps
 
 
 def array_identity(array: Any) -> Hashable:
-    """JAX keeps its own arrays as they are, and makes new views of NumPy's: those are known by their memory."""
+    """JAX keeps its own arrays as they are and makes new views of NumPy's, which are identified by their memory."""
     if isinstance(array, np.ndarray):
         return (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype)
     return id(array)
 
 
-# The way to an object: the way to what holds it, the last step, and whether that is a function's variable; None at the
-# start.
+# The way to an object: the way to the object that holds it, the last step, and whether that step is a variable of a
+# function; None at the start.
 Path = tuple[Any, str, bool] | None
 Steps = tuple[tuple[str, bool], ...]
 
 
 def _search(fn: Any, wanted: set[Hashable]) -> dict[Hashable, Steps]:
-    """Breadth first, so that the shortest way gives the name; what knows its own path comes before anything else."""
+    """Breadth first, so that the shortest way gives the name; objects that know their own path come first."""
     found: dict[Hashable, Path] = {}
-    seen: dict[int, Any] = {}  # by identity, and kept: containers make objects on the fly, whose identity would return
+    seen: dict[int, Any] = {}  # by identity, and kept alive: containers make objects on the fly, and ids are reused
     queue: deque[tuple[Any, Path]] = deque([(fn, None)])
     while queue and len(found) < len(wanted) and len(seen) < _LIMIT:
         item, path = queue.popleft()
@@ -83,12 +83,12 @@ def _may_know_its_path(kind: type) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _is_bound_by_scope(kind: type) -> bool:
-    """Modules of Linen: their variables are in a scope; what they keep under ``_state`` is left from earlier calls."""
+    """Linen modules keep their variables in a scope; what is under ``_state`` is left over from earlier calls."""
     return any(base.__module__ == "flax.linen.module" and base.__name__ == "Module" for base in kind.__mro__)
 
 
 def _own_path(item: Any) -> str | None:
-    """Variables and layers that know where they are in their model (Keras') say it better than attributes do."""
+    """The path that a variable or layer itself reports (Keras), which is better than a path of attributes."""
     try:
         path = item.path
     except Exception:  # the user's own property may do anything
@@ -97,7 +97,7 @@ def _own_path(item: Any) -> str | None:
 
 
 def own_module_path(item: Any) -> str | None:
-    """The same of a module, with dots: Linen's paths are tuples; a layer of Keras' without weights has only a name."""
+    """The same for a module, with dots: Linen's paths are tuples; a Keras layer without weights has only a name."""
     if not _may_know_its_path(type(item)):
         return None
     try:
@@ -112,7 +112,7 @@ def own_module_path(item: Any) -> str | None:
 
 
 def module_path(path: Path, shared: Steps) -> str:
-    """The way to a module as its parameters are named, without the steps that lead to the model."""
+    """The way to a module, written like the names of its parameters, without the steps that lead to the model."""
     steps = _steps(path)
     if steps[: len(shared)] == shared:
         steps = steps[len(shared) :]
@@ -122,7 +122,7 @@ def module_path(path: Path, shared: Steps) -> str:
 
 
 def way_to_the_model(paths: Iterable[Path]) -> Steps:
-    """Found from the modules alone, where there are no parameters."""
+    """The steps from the function to the model, found from the modules alone if there are no parameters."""
     return _way_to_the_model([_steps(path) for path in paths], 0)
 
 
@@ -135,7 +135,7 @@ def _steps(path: Path) -> Steps:
 
 
 def _way_to_the_model(paths: list[Steps], kept: int) -> Steps:
-    """What all paths share on the way to the model; so many steps of each are left."""
+    """The steps that all paths share on the way to the model; at least ``kept`` steps of each path remain."""
     shared = 0
     while paths and all(len(path) > shared + kept and path[shared] == paths[0][shared] for path in paths):
         if not _leads_to_the_model(*paths[0][shared]):
@@ -145,13 +145,13 @@ def _way_to_the_model(paths: list[Steps], kept: int) -> Steps:
 
 
 def _leads_to_the_model(step: str, is_variable: bool) -> bool:
-    """A function's variable, a place in a tuple, something private, the one collection: not a part of the model."""
+    """Whether a step is not part of the model: a variable, a tuple index, a private name, the only collection."""
     return is_variable or step.isdigit() or step.startswith("_") or step == "params"
 
 
 def find_parts(root: Any, is_part: Callable[[type], bool], start: Path, limit: int = _LIMIT) -> list[tuple[Any, Path]]:
-    """The objects of a model, each with the shortest way to it. Objects of libraries that are no parts are not looked
-    into unless they are near: what they hold is their own affair."""
+    """The objects of a model, each with the shortest way to it. Objects of libraries that are not parts are searched
+    only if they are near: what they hold is internal to them."""
     parts: list[tuple[Any, Path]] = []
     seen: dict[int, Any] = {}
     queue: deque[tuple[Any, Path, int]] = deque([(root, start, 0)])
@@ -176,7 +176,7 @@ def find_parts(root: Any, is_part: Callable[[type], bool], start: Path, limit: i
 
 
 def find_arrays(root: Any) -> Iterator[Hashable]:
-    """The identities of the arrays that an object holds, however deep."""
+    """The identities of all arrays that an object holds, at any depth."""
     seen: dict[int, Any] = {}
     queue = [root]
     while queue and len(seen) < _LIMIT // 100:
@@ -221,7 +221,7 @@ _Children = Iterable[tuple[str, Any]]
 
 @functools.lru_cache(maxsize=4096)
 def _reader(kind: type) -> Callable[[Any], _Children] | None:
-    """How to get at what an object of this type holds; None for an array."""
+    """How to read what an object of this type holds; None for an array."""
     if issubclass(kind, (jax.Array, np.ndarray, jax.core.Tracer, reference_class())):
         return None
     if issubclass(kind, Mapping):
@@ -248,7 +248,7 @@ def _elements(sequence: Sequence[Any]) -> _Children:
 
 def _function_variables(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     """What a function closes over, its defaults, and the globals that its code names."""
-    if hasattr(function, "__onnx_function__"):  # our wrapper is no step of the path
+    if hasattr(function, "__onnx_function__"):  # our wrapper is not a step of the path
         yield "", function.__wrapped__
         return
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):

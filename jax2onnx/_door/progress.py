@@ -1,4 +1,4 @@
-"""What an export is doing: told to the caller and the log, and shown on a terminal or in a notebook after a second."""
+"""Progress of an export: reported to the caller and the log; after a second shown on a terminal or in a notebook."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jax2onnx import _core
 
 PATIENCE = 1.0  # seconds before anything is shown
 _INTERVAL = 0.2
-_BAR = 20  # letters of a bar
+_BAR = 20  # characters of a bar
 _ERASE = "\r\x1b[K"
 
 _log = logging.getLogger("jax2onnx")
@@ -37,7 +37,7 @@ class Terminal:
 
 
 class Notebook:
-    """One output of a notebook's cell, which appears with the first line."""
+    """One output of a notebook cell, which appears with the first line."""
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -53,14 +53,14 @@ class Notebook:
 
 
 class Progress:
-    """One line: the stage and the seconds since the start. A thread rewrites it, `close` erases it."""
+    """One line: the stage and the seconds since the start. A thread rewrites it; `close` erases it."""
 
     def __init__(self, place: Terminal | Notebook, patience: float = PATIENCE) -> None:
         self.stage = "starting"
         self._place = place
         self._patience = patience
         self._start = time.monotonic()
-        self._writing: tuple[float, int] | None = None  # since when, and how much was there
+        self._writing: tuple[float, int] | None = None  # the start time, and how much was written then
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._show, name="jax2onnx-progress", daemon=True)
         self._thread.start()
@@ -80,7 +80,7 @@ class Progress:
         self._thread.join()
 
     def written(self, done: int, total: int) -> None:
-        """How far the file of tensors is."""
+        """Report how much of the tensor file is written."""
         rate = done / max(time.monotonic() - self._since(done), 1e-3)
         left = f", {(total - done) / rate:.0f} s left" if rate else ""
         bar = "█" * (done * _BAR // total) if total else ""
@@ -94,7 +94,7 @@ class Progress:
 
 @contextmanager
 def progress_on(stream: TextIO) -> Iterator[None]:
-    """Inside this block exports say on ``stream``, when it is a terminal, what they are doing."""
+    """Inside this block, exports show their progress on ``stream`` if it is a terminal."""
     if not stream.isatty():
         yield
         return
@@ -119,7 +119,7 @@ def _in_notebook() -> bool:
 
 
 def _place(progress: bool | None) -> Terminal | Notebook | None:
-    """Where progress is shown; unless asked to, only where somebody is typing: in a notebook or at a prompt."""
+    """Where progress is shown: unless requested, only in a notebook or at an interactive prompt."""
     if progress is False or _shown.get() is not None:
         return None
     if _in_notebook():
@@ -139,7 +139,7 @@ def _accepts(function: Callable[..., Any], *arguments: Any) -> bool:
 
 @contextmanager
 def told(progress: Callable[..., Any] | bool | None) -> Iterator[None]:
-    """Inside this block stages are told to what ``to_onnx`` was given as ``progress``, if it takes them."""
+    """Inside this block, stages are reported to the ``progress`` argument of ``to_onnx`` if it accepts them."""
     if callable(progress):
         takes_stages = not _accepts(progress, 0, 0) and _accepts(progress, "", 0, 0)
         token = _listener.set(progress if takes_stages else None)
@@ -157,7 +157,7 @@ def told(progress: Callable[..., Any] | bool | None) -> Iterator[None]:
 
 
 def watched(callback: Callable[..., Any] | bool | None) -> Callable[[int, int], None]:
-    """What the core tells how far the writing is: 0 of 0 at its start."""
+    """The function to which the core reports the bytes written: 0 of 0 at the start."""
     progress, listener = _shown.get(), _listener.get()
     if not callable(callback) or listener is not None:
         callback = None
@@ -177,7 +177,7 @@ def watched(callback: Callable[..., Any] | bool | None) -> Callable[[int, int], 
 
 
 def stage(name: str) -> None:
-    """Names what happens from here on, on the terminal and in the log; costs nothing when nobody watches."""
+    """Announce the next stage, on the terminal and in the log; costs nothing if nobody watches."""
     _log.debug("%s", name)
     if (progress := _shown.get()) is not None:
         progress.stage = name
@@ -186,7 +186,7 @@ def stage(name: str) -> None:
 
 
 def tell_opset(opset: int, asked_by: str | None) -> None:
-    """Called by the core where it chose the opset."""
+    """Called by the core when it has chosen the opset."""
     reason = f", the oldest with {asked_by}" if asked_by else ""
     _log.info("opset %d%s", opset, reason)
     if (listener := _opsets.get()) is not None:
@@ -195,7 +195,7 @@ def tell_opset(opset: int, asked_by: str | None) -> None:
 
 @contextmanager
 def opsets_told() -> Iterator[list[str]]:
-    """Collects the opsets that are chosen inside the block, each with what asked for it."""
+    """Collect the opsets that are chosen inside the block, each with the reason."""
     told: list[str] = []
     token = _opsets.set(told)
     try:

@@ -1,10 +1,10 @@
-"""What JAX itself does to a traced program before it compiles it, where the program holds more than arrays.
+"""What JAX itself does to a traced program before compiling it, if the program contains more than arrays.
 
-Types that a library defines (``jax.experimental.hijax``, as Flax's variables with ``hijax=True``) become the arrays
-that they are made of, and references (``jax.new_ref``) become values that are handed on. Which primitives these are,
-and what each means, is JAX's and the library's knowledge: their rules are applied, and the core sees a program of
-arrays. Equations keep the lines they came from. References and variables that were made outside the function begin
-with what they hold now; what the function leaves in them is no result of the model.
+Types that a library defines (``jax.experimental.hijax``, such as Flax's variables with ``hijax=True``) become the
+arrays they are made of, and references (``jax.new_ref``) become values that are passed on. JAX and the library know
+which primitives these are and what each of them means: their rules are applied, and the core sees a program of arrays.
+Equations keep the lines they came from. References and variables that were made outside the function start with their
+current content; what the function leaves in them is not a result of the model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import jax.extend.core as jax_core
 
 
 def made_pure(jaxpr: Any) -> Any:
-    """The closed jaxpr as one of arrays alone; itself when it is one already, or when this JAX has no such rules."""
+    """The closed jaxpr with arrays only; the jaxpr itself if it already is, or if this JAX has no such rules."""
     try:
         from jax._src.interpreters import partial_eval, pxla
         from jax._src.state.types import AbstractRef, RefEffect
@@ -46,20 +46,20 @@ def _without_library_types(jaxpr: Any, partial_eval: Any) -> Any:
     lowered = partial_eval.lower_jaxpr2(moved)
     pairs = zip(moved.in_aval_qdds, boxes, strict=False)  # the boxes are its first inputs
     held = [array for aval, box in pairs for array in aval.read_loval(box)]
-    results = len(_open(lowered).outvars) - len(_open(jaxpr).outvars)  # before them, what is left in the boxes
+    results = len(_open(lowered).outvars) - len(_open(jaxpr).outvars)  # preceded by what is left in the boxes
     return _holding(lowered, range(len(held)), held, slice(results, None))
 
 
 def _without_references(jaxpr: Any, pxla: Any) -> Any:
-    """Those that are closed over are moved behind the inputs by JAX, and their last values behind the outputs."""
+    """JAX moves references that are closed over behind the inputs, and their last values behind the outputs."""
     pure, _, outside = pxla._discharge_refs(jaxpr)
     count = len(_open(pure).invars)
-    held = list(outside.in_mut)  # the importer reads what they hold, and names them by the path to them
+    held = list(outside.in_mut)  # the importer reads their content and names them by the path to them
     return _holding(pure, range(count - len(held), count), held, slice(0, len(_open(jaxpr).outvars)))
 
 
 def _holding(jaxpr: Any, places: range, values: list[Any], results: slice) -> Any:
-    """The jaxpr with these of its inputs as constants, and with these of its results."""
+    """The jaxpr with some of its inputs as constants, and with only some of its results."""
     inner = _open(jaxpr)
     inputs = [var for place, var in enumerate(inner.invars) if place not in places]
     constants = [*inner.constvars, *(inner.invars[place] for place in places)]

@@ -1,9 +1,9 @@
-"""Relations between sizes that a program takes for granted, found where JAX cannot trace it without them.
+"""Relations between sizes that a program takes for granted, found if JAX cannot trace it without them.
 
-A library that gives every axis of every input a name of its own (Keras does) says less than its model needs: that two
-sequences are of one length, that a sequence is no longer than a table of positions. JAX then ends with an inconclusive
-comparison, or with shapes that do not fit. What it could not decide is assumed, the function is traced again, and the
-user is told for which sizes the model is. A question that the user's own line asks is left to the user.
+A library that gives every axis of every input a name of its own (as Keras does) says less than its model needs: that
+two sequences have the same length, or that a sequence is no longer than a table of positions. JAX then fails with an
+inconclusive comparison, or with shapes that do not fit. What it could not decide is assumed, the function is traced
+again, and the user is told for which sizes the model is valid. A comparison on the user's own line is left to the user.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from jax2onnx._door.errors import warn_user
 from jax2onnx._door.jax_types import InconclusiveDimension, is_users_file
 
 _MOST_TRACES = 12
-_TABLE = 16  # a bound from here on is the length of a table more likely than of a window
+_TABLE = 16  # a bound of at least this is more likely the length of a table than of a window
 _COMPARISON = re.compile(r"comparison '(.+?)' (>=|<=|>|<) '(.+?)' is inconclusive")
-_CHOICE = re.compile(r"\b(?:min|max)\(([^(),]+), ([^(),]+)\)")  # of sizes, one of which the program counts on
+_CHOICE = re.compile(r"\b(?:min|max)\(([^(),]+), ([^(),]+)\)")  # of sizes, one of which the program expects
 _SHAPE = re.compile(r"[\[(]([^\[\]()]*)[\])]")
 _NUMBER = re.compile(r"-?\d+")
 _NAME = re.compile(r"[A-Za-z_]\w*")
-# What JAX raises where sizes do not fit, or cannot be compared.
+# What JAX raises if sizes do not fit or cannot be compared.
 _REFUSALS = (InconclusiveDimension, TypeError, ValueError)
 _MIRRORED = {">=": "<=", "<=": ">=", ">": "<", "<": ">"}
 
@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Relations:
-    """What is assumed of the names of dimensions: some are others' names, some are bounded."""
+    """Assumptions about dimension names: some are synonyms of others, some are bounded."""
 
     names: dict[str, str] = field(default_factory=dict)
     bounds: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Relations:
         return _NAME.sub(lambda match: self.names.get(match[0], match[0]), text)
 
     def same(self, name: str, other: str) -> Relations:
-        """With ``other`` called ``name``."""
+        """The relations with ``other`` renamed to ``name``."""
         names = {key: name if value == other else value for key, value in self.names.items()}
         merged = Relations({**names, other: name}, ())
         return Relations(merged.names, tuple(map(merged.renamed, self.bounds)))
@@ -58,9 +58,9 @@ class Relations:
 
 
 def with_relations(attempt: Callable[[Relations], Result], known: Sequence[str]) -> Result:
-    """What ``attempt`` returns, under as few relations as it takes; its own error when none help.
+    """What ``attempt`` returns under as few relations as possible; its own error if none help.
 
-    ``known`` are the names of dimensions that the caller used, in the order of the inputs.
+    ``known`` lists the dimension names that the caller used, in the order of the inputs.
     """
     left = _MOST_TRACES
 
@@ -85,7 +85,7 @@ def with_relations(attempt: Callable[[Relations], Result], known: Sequence[str])
 
 
 def _is_users_question(error: Exception) -> bool:
-    """Whether a line of the user's own compares sizes: which way it goes is theirs to say."""
+    """Whether one of the user's own lines compares sizes, whose result is for the user to decide."""
     found, traceback = None, error.__traceback__
     while traceback is not None:
         found = traceback if is_users_file(traceback.tb_frame.f_code.co_filename) else found
@@ -117,7 +117,7 @@ def _candidates(message: str, relations: Relations, known: Sequence[str]) -> Ite
 
 
 def _bounds(left: str, sign: str, right: str, apart: int) -> list[str]:
-    """That the comparison holds, and that it fails, the likelier first; where it is strict, both are this far apart."""
+    """That the comparison holds and that it fails, the likelier first; the two bounds differ by ``apart``."""
     if _NUMBER.fullmatch(left):
         return _bounds(right, _MIRRORED[sign], left, apart)
     at_least, strict = sign in (">=", ">"), sign in (">", "<")
@@ -131,7 +131,7 @@ def _bounds(left: str, sign: str, right: str, apart: int) -> list[str]:
 
 
 def _pairs_that_differ(message: str, known: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Two names that stand in one place of two shapes of the message, aligned at their ends as JAX aligns them."""
+    """Two names in the same position of two shapes of the message, aligned at their ends as in JAX."""
     shapes = [[size.strip() for size in text.split(",") if size.strip()] for text in _SHAPE.findall(message)]
     seen = set()
     for one, two in combinations(shapes, 2):

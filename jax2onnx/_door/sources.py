@@ -1,4 +1,4 @@
-"""The source files of the user's that a model names: their digests, and where asked for their texts."""
+"""The user's source files that a model names: their digests and, on request, their text."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import linecache
 
 
 def read_sources(embed: bool, paths: list[str]) -> list[tuple[str, str | None] | None]:
-    """For each path the SHA-256 of its bytes, and its text when that is to be kept in the model; None for a source that
-    cannot be found. What is in no file (a cell of a notebook, standard input) is what ``linecache`` holds."""
+    """For each path the SHA-256 of its bytes, and its text if that is to be stored in the model; None for a source that
+    cannot be found. Sources that are not files (notebook cells, standard input) are taken from ``linecache``."""
     return [_read(embed, path) for path in paths]
 
 

@@ -1,9 +1,10 @@
-"""One model exported by several processes of ``jax.distributed``, each of which has a part of the weights.
+"""One model exported by several processes of ``jax.distributed``, each of which holds a part of the weights.
 
-All of them call ``to_onnx``. Process 0 makes the model; the others do as it asks: they write what they have of a weight
-to a place in a file of the folder that all share. That is the file of tensors itself, or, for a weight that a pass
-reads, one that is removed when it was read. They talk through the store of JAX's own runtime. Who fails says so, who is
-silent for too long has died, and either ends the export in all processes before its commit.
+All of them call ``to_onnx``. Process 0 makes the model. At its request, the others write their parts of a weight to a
+place in a file of the shared folder. That is the tensor file itself or, for a weight that a pass reads, a file that is
+removed once it has been read. The processes communicate through the store of JAX's own runtime. A process that fails
+reports it, and a process that is silent for too long counts as dead; either ends the export in all processes before its
+commit.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from jax2onnx._door.fetching import Fetched, Place, elsewhere, is_whole_in, own_
 from jax2onnx._door.settings import process_timeout, sync
 
 _BEAT = 0.5  # seconds between two signs of life
-_WAIT = 0.02  # between two looks at the store
-_FAREWELL = 5.0  # seconds that a failed process 0 waits for the others to hear of it
-_LONGER = 10  # times the patience for a process that has not come yet: it may still be tracing
+_WAIT = 0.02  # seconds between two looks at the store
+_FAREWELL = 5.0  # seconds that a failed process 0 waits for the others to learn of it
+_LONGER = 10  # times the timeout for a process that has not arrived yet: it may still be tracing
 
 
 class ProcessError(RuntimeError):
-    """Another process could not do its part."""
+    """Another process failed to do its part."""
 
 
 @contextlib.contextmanager
 def together(jaxpr: Any, bound: Any, path: str | None) -> Iterator[Company | None]:
-    """Around the conversion; None where every process has all the weights, and exports for itself."""
+    """Enclose the conversion; None if every process holds all the weights and exports by itself."""
     arrays = _spread_arrays(jaxpr, bound) if jax.process_count() > 1 else []
     if not arrays:
         yield None
@@ -58,7 +59,7 @@ def together(jaxpr: Any, bound: Any, path: str | None) -> Iterator[Company | Non
 
 
 def _spread_arrays(jaxpr: Any, bound: Any) -> list[jax.Array]:
-    """The weights that some process lacks in part, in the same order in every process."""
+    """The weights of which some process lacks a part, in the same order in every process."""
     found: dict[int, jax.Array] = {}
     values = [value for _, value in bound or () if isinstance(value, jax.Array)]
     for array in [*values, *_constants(jaxpr)]:
@@ -68,7 +69,7 @@ def _spread_arrays(jaxpr: Any, bound: Any) -> list[jax.Array]:
 
 
 def _constants(jaxpr: Any) -> Iterator[jax.Array]:
-    """Those of nested programs too, each program once."""
+    """All constants, including those of nested programs, each program once."""
     seen: set[int] = set()
     left = [jaxpr]
     while left:
@@ -86,7 +87,7 @@ def _constants(jaxpr: Any) -> Iterator[jax.Array]:
 
 
 class Company:
-    """What leader and followers share: the arrays, the store, and signs of life."""
+    """What leader and followers share: the arrays, the store, and the signs of life."""
 
     leads = False
 
@@ -101,12 +102,12 @@ class Company:
         self._base = "jax2onnx/" + hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:32]
         self._patience = process_timeout()
         self._id = ""
-        self._seen: dict[str, tuple[str, float]] = {}  # of each process the last sign of life, and when it was new
+        self._seen: dict[str, tuple[str, float]] = {}  # the last sign of life of each process, and when it arrived
         self._over = threading.Event()
 
     @contextlib.contextmanager
     def alive(self) -> Iterator[None]:
-        """From the moment when all have come; whatever goes wrong inside is told to the others."""
+        """Begins when all processes have arrived; any error inside is reported to the others."""
         self._begin()
         beating = threading.Thread(target=self._beat, name="jax2onnx-beat", daemon=True)
         beating.start()
@@ -114,7 +115,7 @@ class Company:
             yield
             self._finish(None)
         except BaseException as error:
-            with contextlib.suppress(Exception):  # the first error is the one to tell
+            with contextlib.suppress(Exception):  # the first error is the one to report
                 self._finish(f"{type(error).__name__}: {error}")
             raise
         finally:
@@ -142,15 +143,15 @@ class Company:
             count += 1
             try:
                 self._say(str(count), "alive", jax.process_index())
-            except Exception:  # the store is gone: whoever waits for it learns that
+            except Exception:  # the store is gone, which every process that waits for it will notice
                 return
 
     def _heard(self, *steps: object) -> dict[str, str]:
-        """All that was said under this key, by the last step."""
+        """Everything that was stored under this key, by the last step."""
         return {key.rpartition("/")[2]: text for key, text in self._store.key_value_dir_get(self._key(*steps) + "/")}
 
     def _check(self) -> None:
-        """Fails where another process has failed, or is not heard of any longer."""
+        """Fail if another process has failed or no longer shows signs of life."""
         now = time.monotonic()
         beats = self._heard("alive")
         for process in self._others:
@@ -172,7 +173,7 @@ class Company:
         return hashlib.sha256(repr(types).encode()).hexdigest()[:16]
 
     def _write(self, number: int, file: str, offset: int) -> None:
-        """What this process has of an array, into a file of the folder where the array begins at the offset."""
+        """Write this process's parts of an array to a file of the folder, in which the array begins at the offset."""
         array = self._arrays[number]
         opened = os.open(os.path.join(self._folder, file), os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0))
         try:
@@ -185,11 +186,11 @@ class Company:
 
 
 def _write_box(file: int, offset: int, shape: tuple[int, ...], place: Place, piece: np.ndarray) -> None:
-    """A box of an array: as few writes as it has rows that lie together."""
+    """Write a box of an array, with one write for each contiguous row."""
     axis = len(shape)
     while axis > 0 and place[axis - 1] == (0, shape[axis - 1]):
         axis -= 1
-    axis = max(axis - 1, 0)  # up to here every step is elsewhere; the last of these axes is a part of each row
+    axis = max(axis - 1, 0)  # from this axis on, of which the box may hold a part, rows are contiguous
     width = piece.dtype.itemsize
     strides = [math.prod(shape[index + 1 :]) for index in range(len(shape))]
     start = sum(low * stride for (low, _), stride in zip(place, strides, strict=True))
@@ -206,7 +207,7 @@ def _write_all(file: int, data: memoryview, offset: int) -> None:
 
 
 class _Follower(Company):
-    """Does what process 0 asks for until that says it is over."""
+    """Does what process 0 requests until process 0 ends the export."""
 
     def __init__(self, arrays: list[jax.Array], path: str) -> None:
         super().__init__(arrays, path)
@@ -242,7 +243,7 @@ class _Follower(Company):
             try:
                 self._write(request["array"], os.fsdecode(bytes.fromhex(request["file"])), request["offset"])
             except OSError:
-                self._learn_of_end(number + 1)  # where process 0 has given up, its files are gone
+                self._learn_of_end(number + 1)  # if process 0 has given up, its files are gone
                 raise
             self._say("", "done", number, jax.process_index())
             number += 1
@@ -267,7 +268,7 @@ class _Follower(Company):
 
 
 class _Leader(Company):
-    """Makes the model, and asks the others for what it lacks."""
+    """Makes the model and requests what it lacks from the others."""
 
     leads = True
 
@@ -300,7 +301,7 @@ class _Leader(Company):
     def _finish(self, trouble: str | None) -> None:
         self._store.key_value_delete(f"{self._base}/current/id")
         last = self._ask({"end": trouble})
-        with contextlib.suppress(ProcessError):  # it is over; who has died since has nothing to do with it
+        with contextlib.suppress(ProcessError):  # the export is over; a process that has died since does not matter
             if trouble is None:
                 self.wait(last)
             else:
@@ -308,7 +309,7 @@ class _Leader(Company):
         self._store.key_value_delete(self._key() + "/")
 
     def _wait_for_farewells(self, last: int) -> None:
-        """This process may end soon, and the store with it. Who has failed or died will not answer."""
+        """This process may end soon, and the store with it. Failed and dead processes will not answer."""
         end = time.monotonic() + min(self._patience, _FAREWELL)
         while len(self._heard("done", last) | self._heard("failed")) < len(self._others) and time.monotonic() < end:
             time.sleep(_WAIT)
@@ -320,23 +321,23 @@ class _Leader(Company):
         return number
 
     def wait(self, request: int) -> None:
-        """Until all have done what was asked of them."""
+        """Wait until all processes have done what was requested."""
         while len(self._heard("done", request)) < len(self._others):
             self._check()
             time.sleep(_WAIT)
 
     def put(self, array: jax.Array, file: bytes, offset: int) -> int:
-        """Everybody puts what they have of the array there; to be waited for."""
+        """Have every process write its parts of the array there; the caller must wait for it."""
         number = self._numbers[id(array)]
         request = self._ask({"array": number, "file": file.hex(), "offset": offset})
         self._write(number, os.fsdecode(file), offset)
         return request
 
     def gathered(self, array: jax.Array) -> np.ndarray:
-        """All of an array, through a file that is gone again when it is mapped."""
+        """The whole array, through a file that is removed as soon as it is mapped."""
         if not array.size:
             return np.empty(array.shape, array.dtype)
-        # Named as what exports leave behind when they are killed, so that the next one removes it.
+        # Named like the files that killed exports leave behind, so that the next export removes it.
         name = os.fsencode(f".{self._name}.{secrets.token_hex(8)}.tmp")
         path = os.path.join(self._folder, os.fsdecode(name))
         with open(path, "x+b") as file:
@@ -356,7 +357,7 @@ class _Leader(Company):
 
 
 def _lock(descriptor: int) -> None:
-    """Tells that the writer lives (see src/base/output.h)."""
+    """Show that the writer is alive (see src/base/output.h)."""
     with contextlib.suppress(ImportError, OSError):
         import fcntl
 
@@ -364,7 +365,7 @@ def _lock(descriptor: int) -> None:
 
 
 class _Spread(Fetched):
-    """An array that other processes have parts of."""
+    """An array of which other processes hold parts."""
 
     __slots__ = ("_all", "_array", "_leader", "_request")
 
@@ -381,7 +382,7 @@ class _Spread(Fetched):
 
     def place(self, file: bytes, offset: int) -> bool:
         if self._all is not None:
-            return False  # a pass has read it: it is here
+            return False  # a pass has read it, so it is here
         self._request = self._leader.put(self._array, file, offset)
         return True
 

@@ -1,9 +1,10 @@
-"""JAX's tracing of the user's function, and what is tried where JAX alone refuses it.
+"""JAX's tracing of the user's function, and what is tried if JAX alone refuses it.
 
-Two things that programs do when they run cannot be traced as they stand. A model of Flax NNX that changes its own state
-(batch statistics, counters of random streams) is changed by a trace that it was not made in: there a copy is traced,
-made of the same arrays inside the trace. And a function that branches in Python on a flag given in ``input_params``
-needs its value: there both values are traced, and the model chooses between them with one ``If``.
+Two things that programs do at run time cannot be traced as they are. A Flax NNX model that changes its own state (batch
+statistics, counters of random streams) may not be changed by a trace other than the one it was made in: in that case a
+copy is traced, made from the same arrays inside the trace. And a function that branches in Python on a flag given in
+``input_params`` needs the flag's value: in that case both values are traced, and the model chooses between them with
+one ``If``.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from jax2onnx._door.jax_types import is_users_file
 from jax2onnx._door.modules import Recording
 from jax2onnx._door.pure import made_pure
 
-_MOST_BRANCHING = 3  # flags that are traced with both values: each doubles the program
-_MOST_DEPTH = 4  # of functions inside functions that are looked at for modules
+_MOST_BRANCHING = 3  # flags that are traced with both values: each of them doubles the program
+_MOST_DEPTH = 4  # of nested functions that are searched for modules
 
-# What JAX raises where Python needs the value of something that is traced.
+# What JAX raises when Python needs the value of something that is traced.
 _NEEDS_VALUE = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
@@ -37,9 +38,9 @@ Traced = tuple[Any, Any, Recording]
 
 
 def trace(fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], given: Mapping[str, Any] | None) -> Traced:
-    """The jaxpr of ``fn``, the shapes of what it returns, and the parts of the model that were seen running.
+    """The jaxpr of ``fn``, the shapes of its results, and the parts of the model that were seen running.
 
-    ``given`` is what the caller gave for the keyword arguments.
+    ``given`` holds the caller's values of the keyword arguments.
     """
     try:
         return _trace_state(fn, fn, args, kwargs)
@@ -64,7 +65,7 @@ def _trace_once(recording: Recording, traced: Callable[..., Any], args: list[Any
 
 
 def _hashable(fn: Any) -> Any:
-    """JAX wants to hash what it traces; modules that hold arrays often cannot be. A partial can, and adds no frame."""
+    """JAX must hash what it traces, and many modules that hold arrays cannot be. A partial can, and adds no frame."""
     return fn if isinstance(fn, types.FunctionType) else functools.partial(fn)
 
 
@@ -77,7 +78,7 @@ def _trace_state(fn: Any, traced: Callable[..., Any], args: list[Any], kwargs: d
     try:
         return _trace_once(recording, traced, args, kwargs)
     except Exception as error:
-        for part, attributes in before:  # Flax NNX leaves a module in pieces when it refuses to change it
+        for part, attributes in before:  # Flax NNX leaves a module in pieces if it refuses to change it
             vars(part).clear()
             vars(part).update(attributes)
         if not _changes_its_state(error):
@@ -91,7 +92,7 @@ def _is_nnx_module(kind: type) -> bool:
 
 
 def _changes_its_state(error: Exception) -> bool:
-    """Whether Flax NNX refused a change of a module that was made outside the trace, or to take it apart."""
+    """Whether Flax NNX refused to change or to split a module that was made outside the trace."""
     kind = type(error)
     if kind is ValueError and "graph node from different trace level" in str(error):
         return True
@@ -106,7 +107,7 @@ def _with_copies(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _copied(value: Any, copies: dict[int, Any], depth: int) -> Any:
-    """The value with every module of Flax NNX in it made anew from its own arrays; itself when there is none."""
+    """The value with every Flax NNX module in it rebuilt from its own arrays; the value itself if there is none."""
     if id(value) in copies:
         return copies[id(value)]
     copy = _copy(value, copies, depth) if depth < _MOST_DEPTH else value
@@ -135,7 +136,7 @@ def _copy(value: Any, copies: dict[int, Any], depth: int) -> Any:
         return _copied_function(value, again)
     inner = getattr(value, "__wrapped__", None)
     if isinstance(inner, types.FunctionType) and isinstance(value, type(jax.jit(abs))):
-        return again(inner)  # what was jitted is traced as it is: its program may hold the module
+        return again(inner)  # without jit, whose cached program may hold the module
     return value
 
 
@@ -159,12 +160,12 @@ def _copied_function(function: types.FunctionType, again: Callable[[Any], Any]) 
 
 
 def _is_flag(value: Any) -> bool:
-    """A number or a truth value that is known: not a type, nor an array with axes."""
+    """Whether this is a known number or boolean: not a type, and not an array with axes."""
     return isinstance(value, (bool, int, float, np.generic, np.ndarray, jax.Array)) and np.ndim(value) == 0
 
 
 def _trace_flags(fn: Any, args: list[Any], kwargs: dict[str, Any], flags: Mapping[str, Any]) -> Traced:
-    """As much of the flags as can be stays a choice of the model's; of the rest the given value is used."""
+    """Flags stay a choice of the model as far as possible; for the others the given value is used."""
     switches = [name for name, value in flags.items() if isinstance(value, bool)][:_MOST_BRANCHING]
     numbers = {name: value for name, value in flags.items() if name not in switches}
     reason: Exception | None = None
@@ -173,7 +174,7 @@ def _trace_flags(fn: Any, args: list[Any], kwargs: dict[str, Any], flags: Mappin
             continue
         try:
             found = _trace_state(fn, _told(fn, both, fixed), args, kwargs)
-        except Exception as error:  # whatever the function makes of the other value
+        except Exception as error:  # the function may do anything with the other value
             reason = reason or error
             continue
         for name, value in fixed.items():
@@ -191,7 +192,7 @@ def _warn_of_fixed(name: str, value: Any, reason: Exception | None) -> None:
 
 
 def _told(fn: Any, both: list[str], fixed: Mapping[str, Any]) -> Callable[..., Any]:
-    """``fn`` with Python values for its flags: those of ``fixed``, and for each of ``both`` one and the other."""
+    """``fn`` with Python values for its flags: those of ``fixed``, and for each of ``both`` either value."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         chosen = [(name, kwargs.pop(name)) for name in both]
@@ -211,5 +212,5 @@ def _told(fn: Any, both: list[str], fixed: Mapping[str, Any]) -> Callable[..., A
 
 
 def _copied_where_needed(fn: Any) -> Any:
-    """Each branch is a trace of its own, so that a module which changes needs a copy in each."""
+    """Each branch is a trace of its own, so a module that changes needs a copy in each."""
     return _copied(fn, {}, 0) if "flax.nnx" in sys.modules else fn

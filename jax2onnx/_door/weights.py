@@ -1,4 +1,4 @@
-"""Where the weights of a model without any come from: ``to_onnx(..., weights=SOURCE)``."""
+"""The source of the weights for a model that has none: ``to_onnx(..., weights=SOURCE)``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jax2onnx._door.inputs import path_text
 LATER = "later"
 PIECE = 64 << 20  # bytes of a file that are read at a time
 Rename = Mapping[str, str] | Callable[[str], str] | None
-_HOLDERS = (".value", ".raw_value")  # what a variable calls its array, at the end of a path
+_HOLDERS = (".value", ".raw_value")  # a variable's name for its array, at the end of a path
 
 
 class Missing(NamedTuple):
@@ -33,23 +33,23 @@ class Missing(NamedTuple):
     path: str
     shape: tuple[int, ...]
     dtype: Any
-    is_used: bool  # nobody needs the others
+    is_used: bool  # the others are not needed
 
 
 class Found(NamedTuple):
-    """A weight of a source: its type, and how to get at it."""
+    """A weight of a source: its type, and how to get it."""
 
     shape: tuple[int, ...]
-    dtype: Any  # None: the source has a type that ONNX lacks, named by `spelled`
+    dtype: Any  # None: ONNX lacks the type that the source has, which `spelled` names
     spelled: str
     value: Callable[[], Any]  # an array, or Fetched
-    place: tuple[str, int] | None = None  # the file that holds it as ONNX wants it, and where
+    place: tuple[str, int] | None = None  # the file that holds it in ONNX's form, and the offset
 
 
 class Source:
     """Weights by key."""
 
-    keys: list[str] | None = None  # None: nobody knows
+    keys: list[str] | None = None  # None: unknown
 
     def find(self, key: str) -> Found | None:
         raise NotImplementedError
@@ -62,7 +62,7 @@ def bound_weights(
     allow_surplus: bool,
     reference: Reference | None,
 ) -> list[tuple[str, Any]]:
-    """For each weight its name and where it is, as the core takes them. Raises one error for all that is wrong."""
+    """For each weight its name and its source, as the core takes them. Raises one error for all problems."""
     key_of = renaming(rename)
     if isinstance(source, str) and source == LATER:
         return [(weight.path, (None, 0, None) if weight.is_used else None) for weight in missing]
@@ -106,14 +106,14 @@ def _spelled(dtype: Any) -> str:
 
 
 def _known_type(dtype: Any) -> np.dtype | None:
-    """None for what is no number: texts, dates, records, objects."""
+    """None for types that are not numbers: texts, dates, records, objects."""
     dtype = np.dtype(dtype)
     return None if dtype.kind in "OSUMm" or dtype.type is np.void else dtype
 
 
 def renaming(rename: Rename) -> Callable[[str], str]:
-    """From the path of a weight in the model to its key in the source. In a mapping ``*`` stands for one step of a
-    path, the same on both sides: ``{"layers.*.kernel": "model.layers.*.weight"}``."""
+    """A function from the path of a weight in the model to its key in the source. In a mapping, ``*`` stands for one
+    step of a path, the same on both sides: ``{"layers.*.kernel": "model.layers.*.weight"}``."""
     if rename is None:
         return lambda path: path
     if callable(rename) and not isinstance(rename, Mapping):
@@ -138,7 +138,7 @@ def renaming(rename: Rename) -> Callable[[str], str]:
 
 
 class Reference:
-    """``weights_by_reference``: the model refers to the files of the source, which must lie in its folder or below."""
+    """``weights_by_reference``: the model refers to the files of the source, which must be in its folder or below."""
 
     def __init__(self, folder: str | None, touch: bool) -> None:
         self._folder = None if folder is None else os.path.realpath(folder)
@@ -195,7 +195,7 @@ def _of_path(path: str) -> Source:
 
 
 class _Tree(Source):
-    """A mapping from keys to arrays, or any tree of arrays; the way to one is its key."""
+    """A mapping from keys to arrays, or any tree of arrays, in which the path to an array is its key."""
 
     def __init__(self, tree: Any) -> None:
         leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
@@ -217,7 +217,7 @@ def _plain_path(path: str) -> str:
 
 
 class _Function(Source):
-    """Asked for the type of each weight first, and again for the weight when it is written."""
+    """Called once for the type of each weight, and again for the weight itself when it is written."""
 
     def __init__(self, function: Callable[[str], Any]) -> None:
         self._function = function
@@ -235,7 +235,7 @@ class _Function(Source):
 
 
 def _lazily(array: Any, again: Callable[[], Any]) -> Callable[[], Any]:
-    """Large arrays are asked for again, and not kept."""
+    """Large arrays are requested again instead of kept."""
     shape, dtype, nbytes = array.shape, array.dtype, array.nbytes
     if not is_worth_fetching(dtype, nbytes):
         return lambda: array
@@ -274,7 +274,7 @@ class _Npz(Source):
         return Found(shape, dtype, str(stored), (lambda: Fetched(shape, dtype, read)) if large else read)
 
 
-# What reading a file of somebody else's may end in.
+# The errors that reading an untrusted file may raise.
 _DAMAGED = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, NotImplementedError, KeyError)
 
 
@@ -286,7 +286,7 @@ def _npy_type(file: Any) -> tuple[tuple[int, ...], np.dtype]:
 
 
 class _Safetensors(Source):
-    """The core reads the headers; the data are mapped, and let go of when they are written."""
+    """The core reads the headers; the data are mapped, and released once they are written."""
 
     def __init__(self, path: str) -> None:
         folder, files, weights = _core.checkpoint(os.fsencode(path))
@@ -331,7 +331,7 @@ class _Safetensors(Source):
 
 
 def _let_go(mapped: mmap.mmap, first: int, last: int) -> None:
-    """The pages are the file's, and need not count as ours any longer."""
+    """Release the pages of the file, so that they no longer count as this process's memory."""
     if hasattr(mmap, "MADV_DONTNEED"):
         low = first // mmap.PAGESIZE * mmap.PAGESIZE
         mapped.madvise(mmap.MADV_DONTNEED, low, last - low)
@@ -343,7 +343,7 @@ def _is_orbax(path: str) -> bool:
 
 
 class _Orbax(Source):
-    """Types from the checkpoint's metadata; arrays read through TensorStore, some rows at a time."""
+    """Types come from the checkpoint's metadata; arrays are read through TensorStore, some rows at a time."""
 
     def __init__(self, path: str) -> None:
         try:
@@ -351,15 +351,15 @@ class _Orbax(Source):
             import tensorstore
         except ImportError as error:
             raise ImportError("an Orbax checkpoint needs the packages orbax-checkpoint and tensorstore") from error
-        inner = os.path.join(path, "default")  # what a CheckpointManager calls the only item
+        inner = os.path.join(path, "default")  # a CheckpointManager's name for the only item
         self._path = os.path.abspath(inner if _is_orbax(inner) else path)
         self._open = tensorstore.open
         try:
             metadata = orbax.checkpoint.PyTreeCheckpointer().metadata(self._path)
             with open(os.path.join(self._path, "_METADATA"), "rb") as file:
-                # Else what is equal to the fill value is not there, and nobody can tell what is missing.
+                # If this is off, data equal to the fill value are not stored and look like missing data.
                 self._holds_all = bool(json.load(file).get("store_array_data_equal_to_fill_value"))
-        except Exception as error:  # whatever a damaged file makes of its reader
+        except Exception as error:  # a damaged file may raise anything
             raise ValueError(f"{path}: cannot read the metadata of this Orbax checkpoint: {error}") from error
         tree = getattr(metadata, "item_metadata", metadata)
         if tree is None:
@@ -387,7 +387,7 @@ class _Orbax(Source):
         def arrived(future: Any) -> Any:
             try:
                 return future.result()
-            except Exception as error:  # of TensorStore's
+            except Exception as error:  # TensorStore's exceptions
                 raise ValueError(f"{self._path}: cannot read {name!r}: {error}") from error
 
         @functools.cache
@@ -407,19 +407,19 @@ class _Orbax(Source):
         return Fetched(shape, dtype, whole, reading.pieces, reading.start) if shape else Fetched(shape, dtype, whole)
 
 
-_AHEAD = 256 << 20  # bytes that may be in memory for the next piece to be read while one is written
+_AHEAD = 256 << 20  # bytes of memory for reading the next piece while one is written
 
 
 class _RowsOfStore:
-    """Pieces of an array of TensorStore's, the next on its way while one is written."""
+    """Pieces of a TensorStore array; the next is read while one is written."""
 
     def __init__(self, opened: Callable[[], Any], arrived: Callable[[Any], np.ndarray], nbytes: int) -> None:
         self._opened, self._arrived, self._nbytes = opened, arrived, nbytes
-        self._coming: tuple[int, Any] | None = None  # the first row, and what is being read
+        self._coming: tuple[int, Any] | None = None  # the first row, and the pending read
 
     @functools.cached_property
     def _step(self) -> int:
-        """A chunk is always read as a whole, so pieces end where chunks do."""
+        """A chunk is always read as a whole, so pieces end where chunks end."""
         array = self._opened()
         rows = array.shape[0]
         chunk = min(array.chunk_layout.read_chunk.shape[0] or 1, rows)
@@ -430,7 +430,7 @@ class _RowsOfStore:
         return array[first : min(first + self._step, array.shape[0])].read()
 
     def _begin(self, first: int) -> None:
-        """What is decoded and what it is decoded from are in memory at once."""
+        """The decoded and the encoded data are in memory at the same time."""
         rows = self._opened().shape[0]
         if first < rows and self._coming is None and 2 * self._step * self._nbytes <= _AHEAD * rows:
             self._coming = (first, self._read(first))
@@ -452,11 +452,11 @@ def _is_array_metadata(leaf: Any) -> bool:
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype") and hasattr(leaf, "name")
 
 
-# ---- which are needed ----
+# ---- which weights are needed ----
 
 
 def used_inputs(jaxpr: Any, count: int) -> list[bool]:
-    """Which of the first inputs a program needs for its results."""
+    """Which of the first inputs a program needs to compute its results."""
     live = {variable for variable in jaxpr.outvars if not hasattr(variable, "val")}
     for equation in reversed(jaxpr.eqns):
         if equation.effects or any(variable in live for variable in equation.outvars):
