@@ -270,7 +270,8 @@ def to_onnx(
         stage("tracing")
         with _precision(enable_double_precision):
             default_dtype = np.float64 if enable_double_precision else np.float32
-            specs = InputSpecs(default_dtype, Relations())
+            assumed = Relations()
+            specs = InputSpecs(default_dtype, assumed)
             args, kwargs = specs.positional(inputs), specs.keyword(input_params)
             if specs.narrowed:
                 warn_user(
@@ -282,12 +283,14 @@ def to_onnx(
             names = names_of_inputs(args, kwargs, input_names)
 
             def attempt(relations: Relations) -> Any:
-                related = InputSpecs(default_dtype, relations)
-                args, kwargs = related.positional(inputs), related.keyword(input_params)
-                with hints(fn, args):
+                given, named = args, kwargs
+                if relations != assumed:
+                    related = InputSpecs(default_dtype, relations)
+                    given, named = related.positional(inputs), related.keyword(input_params)
+                with hints(fn, given):
                     if weights is None:
-                        return trace(fn, args, kwargs, input_params)
-                    return trace_abstract(fn, args, kwargs)
+                        return trace(fn, given, named, input_params)
+                    return trace_abstract(fn, given, named)
 
             try:
                 jaxpr, shapes, recording = with_relations(attempt, list(specs.places))
