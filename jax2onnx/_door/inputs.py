@@ -49,8 +49,7 @@ class InputSpecs:
         if _has_shape(spec):
             if isinstance(spec, np.ndarray) and spec.dtype.kind not in "biufcV":
                 raise TypeError(f"{where} holds {spec.dtype}, a type that JAX does not have")
-            self._note_narrowed(spec.dtype, where)
-            return self._abstract(spec.shape, spec.dtype, where)
+            return self._abstract(spec.shape, self._kept(spec.dtype, where), where)
         if isinstance(spec, (bool, int, float, complex)):
             return self._abstract((), jnp.asarray(spec).dtype, where)
         if _is_shape(spec):
@@ -60,10 +59,12 @@ class InputSpecs:
             f"got {spec!r} of type {type(spec).__name__}"
         )
 
-    def _note_narrowed(self, dtype: Any, where: str) -> None:
+    def _kept(self, dtype: Any, where: str) -> Any:
+        """The type that JAX traces with; one narrower than the given type is noted."""
         kept = jax.dtypes.canonicalize_dtype(dtype) if isinstance(dtype, np.dtype) else dtype
         if kept != dtype:
             self.narrowed.append(f"{where} ({dtype} to {kept})")
+        return kept
 
     def _abstract(self, shape: Sequence[Any], dtype: Any, where: str) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(
