@@ -161,7 +161,7 @@ enum {
   MEMORY_OF_A_PAGE = 2048,
   MEMORY_OF_A_MODEL = 1024, /* convert, passes */
   MEMORY_PER_WRITTEN = 8,
-  MEMORY_AT_LEAST = 2 << 20,
+  MEMORY_AT_LEAST = 4 << 20, /* memory is taken in steps of 2 MiB */
   MEMORY_TO_BUILD = (1 << 30) + (32 << 20) /* with what was begun before */,
   MEMORY_OF_TRACES = 256 << 20,
   NANOSECONDS_PER_BYTE = 50000, /* under sanitizers, on a busy machine */
