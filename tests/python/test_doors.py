@@ -211,6 +211,22 @@ def test_what_jax_cannot_have_traced_is_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["program.txt"]
 
 
+def test_equations_whose_operands_do_not_fit_are_refused(tmp_path):
+    numbers = (
+        "dimension_numbers=record ScatterDimensionNumbers{update_window_dims=[0, 1], inserted_window_dims=[], "
+        "scatter_dims_to_operand_dims=[0], operand_batching_dims=[], scatter_indices_batching_dims=[]}, "
+        "indices_are_sorted=True, unique_indices=True, mode=enum GatherScatterMode.FILL_OR_DROP(2)"
+    )
+    for equation, why in [
+        (f"scatter(%0, %1, %0) {{update_jaxpr=None, update_consts=[], {numbers}}}", "JAX traces no such scatter"),
+        ("expm1(%1) {accuracy=None}", "does not hold together"),
+    ]:
+        source = f"program -\njaxpr j0 (%0:f32[5,3], %1:i32[4,1]) {{\n  %2:f32[5,3] = {equation}\n  return %2\n}}\n"
+        (tmp_path / "program.txt").write_text(source)
+        assert why in run("convert", tmp_path / "program.txt", "-o", tmp_path / "out.onnx", code=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["program.txt"]
+
+
 def test_a_limit_of_memory(tmp_path):
     fft = "fft(%0) {fft_type=enum FftType.RFFT(2), fft_lengths=[1000003]}"
     body = f"  %1:c64[500002] = {fft}\n  %2:f32[500002] = abs(%1)\n  return %2\n"

@@ -59,6 +59,7 @@ static void read_scatter(Lowering *l, Scatter *s) {
   const int64_t *of_indices = dimension_list(l, "scatter_indices_batching_dims", &count);
   rely_on(l, count == batching);
   s->windows = dimension_list(l, "update_window_dims", &s->window_count);
+  rely_on(l, updates.rank == s->window_count + indices.rank - 1);
   size_t window = 0;
   for (uint32_t d = 0; d < operand.rank; d++) {
     access->dropped[d] = list_holds(inserted, inserted_count, d) || list_holds(of_operand, batching, d);

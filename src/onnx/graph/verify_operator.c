@@ -165,12 +165,22 @@ static const Signature *signature(Verification *verification, Op op) {
   return *known;
 }
 
+/* Formulas over floats, in the type of what they are given; Narrow alone is there to change it. */
+static void check_composite_types(Verification *verification, const Node *node) {
+  const Value *given = node_input(node, 0), *made = node->output_count ? node->outputs[0] : NULL;
+  if (!given || !made || given->type.dtype == DTYPE_NONE || made->type.dtype == DTYPE_NONE) return;
+  bool keeps = node->op == OP_Narrow || given->type.dtype == made->type.dtype;
+  if (keeps && dtype_is_float(given->type.dtype) && dtype_is_float(made->type.dtype)) return;
+  FOUND(verification, node, "makes %s of %s", dtype_name(made->type.dtype), dtype_name(given->type.dtype));
+}
+
 static bool verify_composite(Verification *verification, const Node *node) {
   const Operator *row = &operators[node->op];
   size_t before = verification->faults.count;
   check_count(verification, node, "input", node->input_count, row->least_inputs, row->most_inputs);
   check_count(verification, node, "output", node->output_count, row->least_outputs, row->most_outputs);
   check_attributes(verification, node);
+  check_composite_types(verification, node);
   return verification->faults.count == before;
 }
 
