@@ -10,7 +10,6 @@ import logging
 import os
 import sys
 import types
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
@@ -428,7 +427,7 @@ def _checked_opset(opset: Any) -> int:
     if not OLDEST_OPSET <= opset <= newest and opset not in _OLDER_OPSETS:
         raise ValueError(f"opset must be between {OLDEST_OPSET} and {newest}; got {opset}")
     if opset in _OLDER_OPSETS:
-        warnings.warn(f"opset {opset} is too old; using opset {OLDEST_OPSET}", stacklevel=3)
+        warn_user(f"opset {opset} is too old; using opset {OLDEST_OPSET}")
     return max(int(opset), OLDEST_OPSET)
 
 

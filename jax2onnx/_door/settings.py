@@ -176,24 +176,26 @@ def path_prefix_rules(
     return path_rules(environment.get("JAX2ONNX_PATH_PREFIX_MAP", ""))
 
 
+def _says(
+    argument: str | None, name: str, variable: str, choices: tuple[str, str], environment: Mapping[str, str]
+) -> str:
+    """The argument, or else what the environment variable says, or else the first of the two choices."""
+    said = argument
+    if said is None:
+        name, said = variable, environment.get(variable, "").strip().lower() or choices[0]
+    if said not in choices:
+        raise ValueError(f"{name} must be {choices[0]!r} or {choices[1]!r}; got {said!r}")
+    return said
+
+
 def relative_paths(argument: str | None, environment: Mapping[str, str] = os.environ) -> bool:
     """Whether files are named relative to the root of their project."""
-    name, said = "paths", argument
-    if said is None:
-        name, said = "JAX2ONNX_PATHS", environment.get("JAX2ONNX_PATHS", "").strip().lower() or "absolute"
-    if said not in ("absolute", "relative"):
-        raise ValueError(f"{name} must be 'absolute' or 'relative'; got {said!r}")
-    return said == "relative"
+    return _says(argument, "paths", "JAX2ONNX_PATHS", ("absolute", "relative"), environment) == "relative"
 
 
 def drop_checks(argument: str | None, environment: Mapping[str, str] = os.environ) -> bool:
     """Whether runtime checks are left out of the model; otherwise they give NaN."""
-    name, said = "runtime_checks", argument
-    if said is None:
-        name, said = "JAX2ONNX_RUNTIME_CHECKS", environment.get("JAX2ONNX_RUNTIME_CHECKS", "").strip().lower() or "nan"
-    if said not in ("nan", "drop"):
-        raise ValueError(f"{name} must be 'nan' or 'drop'; got {said!r}")
-    return said == "drop"
+    return _says(argument, "runtime_checks", "JAX2ONNX_RUNTIME_CHECKS", ("nan", "drop"), environment) == "drop"
 
 
 def target_name(argument: str | None, environment: Mapping[str, str] = os.environ) -> str:
