@@ -1,28 +1,97 @@
 /* RotaryEmbedding: pairs of features turned by angles, (a, b) to (a cos - b sin, b cos + a sin), where the pairs are
  * the two halves of the features, or neighbours.
  *
- * Heads may stand before the positions or after them: the operator takes the one order over four axes and the other
- * over three, heads and features in one. Cosines and sines come for each element of the batch, or once for all; then
- * the operator wants a number for each position to look them up by. Measured with ONNX Runtime on one core, 2 x 128
- * positions of 8 heads of 64: 33 us against 191 for the single operators.
+ * It is read from the last operator on: the two turned features put together, or x cos + (-b, a) sin. Signs may stand
+ * anywhere, and halves may be widened before the products and rounded after them: what is computed in float32 is no
+ * less precise. Heads may stand before the positions or after them: the operator takes the one order over four axes
+ * and the other over three, heads and features in one. Cosines and sines come for each element of the batch, or once
+ * for all; then the operator wants a number for each position to look them up by. Measured with ONNX Runtime on one
+ * core, 2 x 128 positions of 8 heads of 64: 33 us against 191 for the single operators.
  */
 #include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/fuse/attention.h"
 #include "types/numbers.h"
 
-enum { FIRST, SECOND, COSINE, SINE, WHOLE };
+enum { SOURCE };
+
+/* How often a cosine or a sine stands in its table. */
+typedef enum Doubling {
+  ONCE,
+  IN_HALVES,       /* the second half of the features is the first again */
+  IN_PAIRS,        /* every second one is the one before it */
+  OPPOSITE_HALVES, /* the first half is the second, negative */
+} Doubling;
 
 typedef struct Rotation {
   Match *match;
-  Value *x; /* batch, positions, heads, features; or heads before positions */
+  Value *x;   /* batch, positions, heads, features; or heads before positions; or without a batch */
+  Type view;  /* of x with a batch, of 1 where it has none */
+  DType type; /* that it is computed in */
   Value *cosine, *sine;
   Node *parted;     /* what takes the pairs apart */
   bool interleaved; /* pairs of neighbours */
-  bool twice;       /* cosines and sines are given for both of a pair */
+  Doubling of_cosine, of_sine;
   bool heads_first;
   bool batched; /* cosines and sines differ over the batch */
 } Rotation;
+
+/* A product, or one factor of it. */
+typedef struct Term {
+  Value *factors[2];
+  bool is_negative;
+} Term;
+
+/* ---- reading products ---- */
+
+static bool is_rounding(const Node *node) {
+  return is_cast_of_half(node) && dtype_is_half(node->outputs[0]->type.dtype);
+}
+
+static bool is_widening(const Node *node) { return is_cast_of_half(node) && !is_rounding(node); }
+
+static Value *unrounded(Match *match, Value *value) {
+  while (value->producer && is_rounding(value->producer) && match_take(match, value, value->producer->op)) {
+    value = node_input(value->producer, 0);
+  }
+  return value;
+}
+
+/* Before it was widened, and without its sign. What the match alone reads becomes part of it. */
+static Value *bare(Match *match, Value *value, bool *is_negative) {
+  for (Node *node; (node = value->producer) && (is_widening(node) || (node_is(node, OP_Neg) && is_negative));) {
+    match_take(match, value, node->op);
+    if (node_is(node, OP_Neg)) *is_negative = !*is_negative;
+    value = node_input(node, 0);
+  }
+  return value;
+}
+
+static bool read_term(Rotation *rotation, Value *value, Term *term) {
+  Match *match = rotation->match;
+  value = unrounded(match, value);
+  *term = (Term){0};
+  for (Node *negated; (negated = match_take(match, value, OP_Neg)); term->is_negative = !term->is_negative) {
+    value = unrounded(match, node_input(negated, 0));
+  }
+  Node *product = match_take(match, value, OP_Mul);
+  if (!product) return false;
+  rotation->type = value->type.dtype;
+  for (int i = 0; i < 2; i++) term->factors[i] = bare(match, node_input(product, (size_t)i), &term->is_negative);
+  return true;
+}
+
+static bool read_sum(Rotation *rotation, Value *value, Term terms[2]) {
+  Match *match = rotation->match;
+  value = unrounded(match, value);
+  Node *sum = value == match->root->outputs[0] ? match->root : match_take(match, value, OP_Add);
+  if (!sum) sum = match_take(match, value, OP_Sub);
+  for (int i = 0; sum && i < 2; i++) {
+    if (!read_term(rotation, node_input(sum, (size_t)i), &terms[i])) return false;
+  }
+  if (sum && node_is(sum, OP_Sub)) terms[1].is_negative = !terms[1].is_negative;
+  return sum;
+}
 
 /* ---- what is turned ---- */
 
@@ -37,9 +106,33 @@ static bool is_last_axis(int64_t axis, const Value *value) {
   return axis == -1 || axis == (int64_t)value->type.rank - 1;
 }
 
+/* One of two along the axis before the last of features that a Reshape has put into two rows. */
+static bool is_row(const Value *value, int64_t row, Value **source) {
+  const Node *gather = value->producer;
+  int64_t number;
+  if (!gather || !node_is(gather, OP_Gather) || !only_integer(node_input(gather, 1), &number) || number != row)
+    return false;
+  const Value *rows = node_input(gather, 0);
+  uint32_t rank = value->type.rank;
+  const Node *reshape = rows->producer;
+  if (rank == 0 || rows->type.rank != rank + 1 || node_input(gather, 1)->type.rank != 0) return false;
+  if (node_int_or(gather, "axis", 0) != (int64_t)rank - 1 || !dim_is(rows->type.dims[rank - 1], 2)) return false;
+  if (!reshape || !node_is(reshape, OP_Reshape)) return false;
+  *source = node_input(reshape, 0);
+  return (*source)->type.rank == rank && same_dims((*source)->type, value->type, 0, rank - 1);
+}
+
+static bool are_rows(Rotation *rotation, const Value *first, const Value *second) {
+  Value *other;
+  if (!is_row(first, 0, &rotation->x) || !is_row(second, 1, &other) || other != rotation->x) return false;
+  rotation->parted = first->producer;
+  return type_equal(first->type, second->type);
+}
+
 static bool are_halves(Rotation *rotation, const Value *first, const Value *second) {
   Node *split = first->producer;
-  if (!split || !node_is(split, OP_Split) || second->producer != split || split->output_count != 2) return false;
+  if (!split || !node_is(split, OP_Split)) return are_rows(rotation, first, second);
+  if (second->producer != split || split->output_count != 2) return false;
   if (first->output_index != 0 || second->output_index != 1) return false;
   if (!is_last_axis(node_int_or(split, "axis", 0), first) || !type_equal(first->type, second->type)) return false;
   rotation->x = node_input(split, 0);
@@ -94,38 +187,68 @@ static bool are_neighbours(Rotation *rotation, const Value *first, const Value *
          dim_is(other->type.dims[other->type.rank - 1], 2 * first->type.dims[first->type.rank - 1].constant);
 }
 
-/* The pairs, whichever factors of the products they are. */
-static bool find_pairs(Rotation *rotation, bool (*are_pairs)(Rotation *, const Value *, const Value *)) {
-  Value **values = rotation->match->values;
-  rotation->cosine = values[COSINE];
-  rotation->sine = values[SINE];
-  if (are_pairs(rotation, values[FIRST], values[SECOND])) return true;
-  rotation->cosine = values[FIRST];
-  rotation->sine = values[SECOND];
-  return are_pairs(rotation, values[COSINE], values[SINE]);
+static bool are_pairs(Rotation *rotation, const Value *first, const Value *second) {
+  return rotation->interleaved ? are_neighbours(rotation, first, second) : are_halves(rotation, first, second);
+}
+
+static bool is_product_of(const Term *term, const Value *one, const Value *other) {
+  return !term->is_negative && ((term->factors[0] == one && term->factors[1] == other) ||
+                                (term->factors[0] == other && term->factors[1] == one));
+}
+
+/* first = a cos - b sin, second = b cos + a sin, whichever factors of the products are the pairs. */
+static bool are_turned(Rotation *rotation, const Term first[2], const Term second[2]) {
+  int positive = first[0].is_negative ? 1 : 0;
+  const Term *of_cosine = &first[positive], *of_sine = &first[1 - positive];
+  if (of_cosine->is_negative || !of_sine->is_negative) return false;
+  for (int i = 0; i < 4; i++) {
+    Value *a = of_cosine->factors[i & 1], *b = of_sine->factors[i >> 1];
+    rotation->cosine = of_cosine->factors[1 - (i & 1)];
+    rotation->sine = of_sine->factors[1 - (i >> 1)];
+    if (!are_pairs(rotation, a, b)) continue;
+    for (int k = 0; k < 2; k++) {
+      if (is_product_of(&second[k], b, rotation->cosine) && is_product_of(&second[1 - k], a, rotation->sine))
+        return true;
+    }
+  }
+  return false;
 }
 
 /* ---- what it is turned by ---- */
 
 /* Sizes of cosines or sines along the four axes of x. */
-static bool read_sizes(const Rotation *rotation, const Value *angles, Dim sizes[4]) {
-  Type type = angles->type, x = rotation->x->type;
+static bool read_sizes(const Rotation *rotation, const Value *angles, Doubling doubling, Dim sizes[4]) {
+  Type type = angles->type, x = rotation->view;
   if (type.rank == 0 || type.rank > 4) return false;
   for (uint32_t i = 0; i < 4; i++) {
     uint32_t missing = 4 - type.rank;
     sizes[i] = i < missing ? dim_of(1) : type.dims[i - missing];
     if (i < 3 && !dim_is(sizes[i], 1) && !dim_equal(sizes[i], x.dims[i])) return false;
   }
-  int64_t features = x.dims[3].constant / (rotation->twice ? 1 : 2);
+  int64_t features = x.dims[3].constant / (doubling == ONCE ? 2 : 1);
   return dim_is(sizes[3], features);
 }
 
-static bool read_layout(Rotation *rotation) {
+/* With a batch of 1 where there is none. */
+static bool read_view(Rotation *rotation) {
+  Dim dims[4];
   Type x = rotation->x->type;
+  if (x.rank < 3 || x.rank > 4) return false;
+  for (uint32_t i = 0; i < 4; i++) dims[i] = i < 4 - x.rank ? dim_of(1) : x.dims[i + x.rank - 4];
+  rotation->view = type_make(rotation->match->rewriter->context, x.dtype, dims, 4);
+  return true;
+}
+
+static bool read_layout(Rotation *rotation) {
   Dim cosine[4], sine[4];
-  if (x.rank != 4 || x.dtype != DTYPE_FLOAT32 || !dim_is_constant(x.dims[3]) || x.dims[3].constant % 2) return false;
-  if (!read_sizes(rotation, rotation->cosine, cosine) || !read_sizes(rotation, rotation->sine, sine)) return false;
-  for (int i = 0; i < 4; i++) {
+  if (!schema_runs(OP_RotaryEmbedding, NULL, match_opset(rotation->match), rotation->type)) return false;
+  if (!read_view(rotation)) return false;
+  Type x = rotation->view;
+  if (x.dtype != rotation->type && !(dtype_is_half(x.dtype) && rotation->type == DTYPE_FLOAT32)) return false;
+  if (!dim_is_constant(x.dims[3]) || x.dims[3].constant % 2) return false;
+  if (!read_sizes(rotation, rotation->cosine, rotation->of_cosine, cosine)) return false;
+  if (!read_sizes(rotation, rotation->sine, rotation->of_sine, sine)) return false;
+  for (int i = 0; i < 3; i++) {
     if (!dim_equal(cosine[i], sine[i])) return false;
   }
   rotation->heads_first = dim_is(cosine[1], 1) && !(dim_is(x.dims[1], 1) && dim_is(cosine[2], 1));
@@ -136,41 +259,95 @@ static bool read_layout(Rotation *rotation) {
   return !rotation->batched || rotation->cosine->type.rank == 4 || dim_is(x.dims[0], 1);
 }
 
-/* Cosines that are given for both halves, once: constants are cut, and what was doubled is taken as it was before. */
-static const Tensor *half_of_constant(Match *match, const Tensor *whole) {
+/* ---- tables that hold everything twice ---- */
+
+/* Of a row of `count` elements the `half`th of those kept, and the one that it must repeat. */
+static void find_twins(Doubling doubling, size_t count, size_t half, size_t *kept, size_t *twin) {
+  *kept = doubling == IN_PAIRS ? 2 * half : doubling == OPPOSITE_HALVES ? half + count / 2 : half;
+  *twin = doubling == IN_PAIRS ? 2 * half + 1 : doubling == OPPOSITE_HALVES ? half : half + count / 2;
+}
+
+static bool is_twin(DType dtype, Doubling doubling, const char *kept, const char *twin) {
+  if (doubling != OPPOSITE_HALVES) return same_bytes(kept, twin, dtype_bytes(dtype, 1));
+  return number_decode(dtype, kept) == -number_decode(dtype, twin);
+}
+
+/* Constants are cut; NULL when they do not hold everything twice. */
+static const Tensor *single_constant(Match *match, const Tensor *whole, Doubling doubling) {
   Arena *arena = &match->rewriter->context->arena;
-  int64_t columns = whole->dims[whole->rank - 1], half = columns / 2;
-  size_t bytes = (size_t)half * sizeof(float), rows = whole->size / ((size_t)columns * sizeof(float));
-  char *data = arena_new_array(arena, rows * bytes, char);
-  for (size_t row = 0; row < rows; row++) {
-    const char *from = (const char *)whole->data + row * 2 * bytes;
-    if (!same_bytes(from, from + bytes, bytes)) return NULL;
-    copy_bytes(data + row * bytes, from, bytes);
+  if (whole->rank == 0 || whole->dims[whole->rank - 1] == 0) return NULL;
+  size_t width = dtype_bytes(whole->dtype, 1), columns = (size_t)whole->dims[whole->rank - 1];
+  size_t rows = whole->size / (columns * width), half = columns / 2;
+  if (columns % 2) return NULL;
+  char *data = arena_new_array(arena, rows * half * width, char);
+  for (size_t i = 0; i < rows * half; i++) {
+    size_t kept, twin;
+    find_twins(doubling, columns, i % half, &kept, &twin);
+    const char *row = (const char *)whole->data + i / half * columns * width;
+    if (!is_twin(whole->dtype, doubling, row + kept * width, row + twin * width)) return NULL;
+    copy_bytes(data + i * width, row + kept * width, width);
   }
   Tensor *tensor = arena_copy(arena, whole, sizeof *whole);
   int64_t *dims = arena_copy(arena, whole->dims, whole->rank * sizeof *dims);
-  dims[whole->rank - 1] = half;
-  *tensor = (Tensor){.dtype = whole->dtype, .rank = whole->rank, .dims = dims, .data = data, .size = rows * bytes};
+  dims[whole->rank - 1] = (int64_t)half;
+  *tensor =
+      (Tensor){.dtype = whole->dtype, .rank = whole->rank, .dims = dims, .data = data, .size = rows * half * width};
   return tensor;
 }
 
-enum { DEEPEST = 4 };
+/* The half that a Concat puts beside itself, or beside its negative; else NULL. */
+static Value *joined_half(const Value *value, Doubling doubling) {
+  const Node *node = value->producer;
+  if (!node_is(node, OP_Concat) || node->input_count != 2 || !is_last_axis(node_int_or(node, "axis", 0), value))
+    return NULL;
+  Value *first = node_input(node, 0), *second = node_input(node, 1);
+  if (doubling == IN_HALVES) return first == second ? first : NULL;
+  const Node *negated = first->producer;
+  bool is_opposite = negated && node_is(negated, OP_Neg) && node_input(negated, 0) == second;
+  return doubling == OPPOSITE_HALVES && is_opposite ? second : NULL;
+}
+
+/* Every element beside itself: [.., n] to [.., n, 1] to [.., n, 2] to [.., 2 n]. */
+static Value *repeated(const Value *value, Doubling doubling) {
+  const Node *merge = value->producer;
+  if (doubling != IN_PAIRS || !node_is(merge, OP_Reshape)) return NULL;
+  const Node *expand = node_input(merge, 0)->producer;
+  const Node *apart = expand && node_is(expand, OP_Expand) ? node_input(expand, 0)->producer : NULL;
+  if (!apart || !node_has(apart, RENAMES)) return NULL;
+  Value *source = node_input(apart, 0);
+  Type from = source->type, one = apart->outputs[0]->type, two = expand->outputs[0]->type;
+  uint32_t rank = from.rank;
+  if (value->type.rank != rank || one.rank != rank + 1 || two.rank != rank + 1) return NULL;
+  if (!same_dims(from, one, 0, rank) || !dim_is(one.dims[rank], 1) || !dim_is(two.dims[rank], 2)) return NULL;
+  return same_dims(from, two, 0, rank) ? source : NULL;
+}
+
+/* Does the operator make the same of each half of the features as of the whole? */
+static bool keeps_features_apart(const Node *node) {
+  const Value *source = node_input(node, 0), *value = node->outputs[0];
+  uint32_t rank = value->type.rank, from = source->type.rank;
+  if (from == 0 || rank == 0 || !dim_equal(value->type.dims[rank - 1], source->type.dims[from - 1])) return false;
+  if (node_is(node, OP_Gather)) {
+    int64_t axis = node_int_or(node, "axis", 0);
+    return (axis < 0 ? axis + from : axis) < (int64_t)from - 1;
+  }
+  int64_t axis;
+  if (node_is(node, OP_Slice)) return only_integer(node_input(node, 3), &axis) && !is_last_axis(axis, source);
+  return node_is(node, OP_Cos) || node_is(node, OP_Sin) || node_is(node, OP_Cast) || node_is(node, OP_Unsqueeze) ||
+         node_is(node, OP_Squeeze);
+}
+
+enum { DEEPEST = 6 };
 
 /* Can half of the value be told? */
-static bool has_equal_halves(Match *match, const Value *value, int depth) {
+static bool is_double(Match *match, const Value *value, Doubling doubling, int depth) {
   const Tensor *constant = constant_of(value);
-  if (constant) return constant->dtype == DTYPE_FLOAT32 && constant->rank && half_of_constant(match, constant);
+  if (constant) return single_constant(match, constant, doubling);
   const Node *node = value->producer;
-  if (!node || depth == 0) return false;
-  if (node_is(node, OP_Concat)) {
-    return node->input_count == 2 && node_input(node, 0) == node_input(node, 1) &&
-           is_last_axis(node_int_or(node, "axis", 0), value);
-  }
-  bool same = node_is(node, OP_Cos) || node_is(node, OP_Sin);
-  if (node_is(node, OP_Unsqueeze))
-    same = dim_equal(value->type.dims[value->type.rank - 1],
-                     node_input(node, 0)->type.dims[node_input(node, 0)->type.rank - 1]);
-  return same && has_equal_halves(match, node_input(node, 0), depth - 1);
+  if (!node || depth == 0 || !node_input(node, 0) || node->output_count != 1) return false;
+  if (joined_half(value, doubling) || repeated(value, doubling)) return true;
+  bool is_even = !node_is(node, OP_Cos) || doubling != OPPOSITE_HALVES;
+  return is_even && keeps_features_apart(node) && is_double(match, node_input(node, 0), doubling, depth - 1);
 }
 
 static Type half_type(Match *match, Type type) {
@@ -180,17 +357,23 @@ static Type half_type(Match *match, Type type) {
   return type_make(match->rewriter->context, type.dtype, dims, type.rank);
 }
 
-static Value *half_of(Match *match, Value *value) {
+static Value *half_of(Match *match, Value *value, Doubling doubling) {
   const Tensor *constant = constant_of(value);
-  if (constant) return match_constant(match, half_of_constant(match, constant));
+  if (constant) return match_constant(match, single_constant(match, constant, doubling));
   Node *node = value->producer;
-  if (node_is(node, OP_Concat)) return node_input(node, 0);
-  Value *source = half_of(match, node_input(node, 0));
+  Value *half = joined_half(value, doubling), *inputs[8];
+  if (!half) half = repeated(value, doubling);
+  if (half) return half;
+  inputs[0] = half_of(match, node_input(node, 0), doubling);
+  for (uint32_t i = 1; i < node->input_count; i++) inputs[i] = node_input(node, i);
   Type type = half_type(match, value->type);
-  Node *half = node_input(node, 1) ? EMIT_BEFORE(match, node->op, type, source, node_input(node, 1))
-                                   : EMIT_BEFORE(match, node->op, type, source);
-  rewrite_hand_over(match->rewriter, half, node);
-  return half->outputs[0];
+  Emitter emitter = REWRITE_EMITTER(match->rewriter);
+  Node *made = match_node_before(match, node->op, type, inputs, node->input_count, emitter);
+  for (size_t i = 0; i < node->attributes.count; i++) {
+    array_push(match->rewriter->context, &made->attributes, node->attributes.items[i]);
+  }
+  rewrite_hand_over(match->rewriter, made, node);
+  return made->outputs[0];
 }
 
 /* ---- the operator ---- */
@@ -201,7 +384,7 @@ static Value *ints(Match *match, const int64_t *numbers, size_t count) {
 
 /* Over positions whose number is known only at run time, cosines are spread over the batch. */
 static bool is_spread(const Rotation *rotation) {
-  return !rotation->batched && !dim_is_constant(rotation->x->type.dims[rotation->heads_first ? 2 : 1]);
+  return !rotation->batched && !dim_is_constant(rotation->view.dims[rotation->heads_first ? 2 : 1]);
 }
 
 /* A value and an axis of it whose size is the same at run time: the model's inputs serve all that ask. */
@@ -224,7 +407,7 @@ static Value *batch_shape(const Rotation *rotation, const int64_t *numbers, size
   Match *match = rotation->match;
   Context *context = match->rewriter->context;
   int64_t axis;
-  Value *like = sized_like(rotation, rotation->x->type.dims[0], &axis);
+  Value *like = sized_like(rotation, rotation->view.dims[0], &axis);
   const Dim one = dim_of(1), all = dim_of((int64_t)count + 1);
   Node *size = EMIT_BEFORE(match, OP_Shape, type_make(context, DTYPE_INT64, &one, 1), like);
   node_set_int(size, "start", axis);
@@ -238,7 +421,7 @@ static Value *batch_shape(const Rotation *rotation, const int64_t *numbers, size
 /* Positions and features, the axes of size 1 dropped, once for each element of the batch. */
 static Value *spread(const Rotation *rotation, Value *angles) {
   Match *match = rotation->match;
-  Type type = angles->type, x = rotation->x->type;
+  Type type = angles->type, x = rotation->view;
   uint32_t positions = type.rank - (rotation->heads_first ? 2 : 3), count = 0;
   int64_t axes[4];
   for (uint32_t i = 0; i + 1 < type.rank; i++) {
@@ -247,29 +430,30 @@ static Value *spread(const Rotation *rotation, Value *angles) {
   const Dim dims[] = {x.dims[0], type.dims[positions], type.dims[type.rank - 1]};
   Context *context = match->rewriter->context;
   if (count) {
-    Type flat = type_make(context, DTYPE_FLOAT32, dims + 1, 2);
+    Type flat = type_make(context, rotation->type, dims + 1, 2);
     angles = EMIT_BEFORE(match, OP_Squeeze, flat, angles, ints(match, axes, count))->outputs[0];
   }
   Value *shape = batch_shape(rotation, (const int64_t[]){1, 1}, 2);
-  return EMIT_BEFORE(match, OP_Expand, type_make(context, DTYPE_FLOAT32, dims, 3), angles, shape)->outputs[0];
+  return EMIT_BEFORE(match, OP_Expand, type_make(context, rotation->type, dims, 3), angles, shape)->outputs[0];
 }
 
 /* By batch, position and feature, or by position and feature. */
-static Value *as_cache(const Rotation *rotation, Value *angles) {
+static Value *as_cache(const Rotation *rotation, Value *angles, Doubling doubling) {
   Match *match = rotation->match;
-  Type x = rotation->x->type;
-  if (rotation->twice) angles = half_of(match, angles);
+  Type x = rotation->view;
+  if (doubling != ONCE) angles = half_of(match, angles, doubling);
+  angles = in_type(match, angles, rotation->type);
   if (is_spread(rotation)) return spread(rotation, angles);
   Dim positions = x.dims[rotation->heads_first ? 2 : 1], features = dim_of(x.dims[3].constant / 2);
   const Dim dims[] = {x.dims[0], positions, features};
   if (!rotation->batched || angles->type.rank != 4) {
     uint32_t first = rotation->batched ? 0 : 1;
     const int64_t numbers[] = {1, dim_is_constant(positions) ? positions.constant : -1, features.constant};
-    Type type = type_make(match->rewriter->context, DTYPE_FLOAT32, dims + first, 3 - first);
+    Type type = type_make(match->rewriter->context, rotation->type, dims + first, 3 - first);
     return EMIT_BEFORE(match, OP_Reshape, type, angles, ints(match, numbers + first, 3 - first))->outputs[0];
   }
   const int64_t heads = rotation->heads_first ? 1 : 2;
-  Type type = type_make(match->rewriter->context, DTYPE_FLOAT32, dims, 3);
+  Type type = type_make(match->rewriter->context, rotation->type, dims, 3);
   return EMIT_BEFORE(match, OP_Squeeze, type, angles, ints(match, &heads, 1))->outputs[0];
 }
 
@@ -277,7 +461,7 @@ static Value *as_cache(const Rotation *rotation, Value *angles) {
 static Value *position_numbers(const Rotation *rotation) {
   Match *match = rotation->match;
   Context *context = match->rewriter->context;
-  Type x = rotation->x->type;
+  Type x = rotation->view;
   int64_t count = x.dims[rotation->heads_first ? 2 : 1].constant;
   int64_t batch = dim_is_constant(x.dims[0]) ? x.dims[0].constant : 1, dims[] = {batch, count};
   int64_t *numbers = arena_new_array(&context->arena, (size_t)(batch * count), int64_t);
@@ -293,72 +477,151 @@ static Value *position_numbers(const Rotation *rotation) {
   return EMIT_BEFORE(match, OP_Expand, type_make(context, DTYPE_INT64, all, 2), known, shape)->outputs[0];
 }
 
-static bool emit(Rotation *rotation) {
+/* x in the type that it is computed in, with a batch. */
+static Value *viewed(const Rotation *rotation) {
   Match *match = rotation->match;
-  Type x = rotation->x->type;
-  Value *inputs[] = {rotation->x, as_cache(rotation, rotation->cosine), as_cache(rotation, rotation->sine), NULL};
+  Value *x = in_type(match, rotation->x, rotation->type);
+  const int64_t first = 0;
+  if (x->type.rank == 4) return x;
+  return EMIT_BEFORE(match, OP_Unsqueeze, type_with(rotation->view, rotation->type), x, ints(match, &first, 1))
+      ->outputs[0];
+}
+
+/* The node that turns; its value has the axes of the view. */
+static Node *emit_operator(Rotation *rotation) {
+  Match *match = rotation->match;
+  Type x = type_with(rotation->view, rotation->type);
+  rotation->x = viewed(rotation);
+  Value *inputs[] = {rotation->x, as_cache(rotation, rotation->cosine, rotation->of_cosine),
+                     as_cache(rotation, rotation->sine, rotation->of_sine), NULL};
   if (!rotation->batched && !is_spread(rotation)) inputs[3] = position_numbers(rotation);
   size_t count = inputs[3] ? 4 : 3;
-  Node *node;
-  if (rotation->heads_first) {
-    node = match_emit(match, OP_RotaryEmbedding, inputs, count, REWRITE_EMITTER(match->rewriter));
-  } else {
-    int64_t heads = x.dims[2].constant, features = x.dims[3].constant;
-    const int64_t merged[] = {0, 0, heads * features}, apart[] = {0, 0, heads, features};
-    const Dim dims[] = {x.dims[0], x.dims[1], dim_of(heads * features)};
-    Type rows = type_make(match->rewriter->context, DTYPE_FLOAT32, dims, 3);
-    inputs[0] = EMIT_BEFORE(match, OP_Reshape, rows, rotation->x, ints(match, merged, 3))->outputs[0];
-    node = match_node_before(match, OP_RotaryEmbedding, rows, inputs, count, REWRITE_EMITTER(match->rewriter));
-    node_set_int(node, "num_heads", heads);
-    for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
-    EMIT_MATCH(match, OP_Reshape, node->outputs[0], ints(match, apart, 4));
-  }
-  rewrite_hand_over(match->rewriter, node, rotation->parted);
+  Emitter emitter = REWRITE_EMITTER(match->rewriter);
+  if (rotation->heads_first) return match_node_before(match, OP_RotaryEmbedding, x, inputs, count, emitter);
+  int64_t heads = x.dims[2].constant, features = x.dims[3].constant;
+  const int64_t merged[] = {0, 0, heads * features}, apart[] = {0, 0, heads, features};
+  const Dim dims[] = {x.dims[0], x.dims[1], dim_of(heads * features)};
+  Type rows = type_make(match->rewriter->context, rotation->type, dims, 3);
+  inputs[0] = EMIT_BEFORE(match, OP_Reshape, rows, rotation->x, ints(match, merged, 3))->outputs[0];
+  Node *node = match_node_before(match, OP_RotaryEmbedding, rows, inputs, count, emitter);
+  node_set_int(node, "num_heads", heads);
+  EMIT_BEFORE(match, OP_Reshape, x, node->outputs[0], ints(match, apart, 4));
+  return node;
+}
+
+static bool emit(Rotation *rotation) {
+  Match *match = rotation->match;
+  Node *node = emit_operator(rotation);
+  Value *result = node->outputs[0];
+  if (!rotation->heads_first) result = result->uses->node->outputs[0];
   if (rotation->interleaved) node_set_int(node, "interleaved", 1);
+  for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
+  rewrite_hand_over(match->rewriter, node, rotation->parted);
+  Type type = match_type(match);
+  if (type.rank == 3) {
+    const int64_t first = 0;
+    result =
+        EMIT_BEFORE(match, OP_Squeeze, type_with(type, rotation->type), result, ints(match, &first, 1))->outputs[0];
+  }
+  match_replace(match, in_type(match, result, type.dtype));
   return true;
 }
 
+/* ---- the forms ---- */
+
 static bool turns(Rotation *rotation) {
-  return type_equal(rotation->x->type, match_type(rotation->match)) && read_layout(rotation);
+  Value *x = rotation->x;
+  rotation->x = bare(rotation->match, x, NULL);
+  return type_same_shape(x->type, match_type(rotation->match)) && read_layout(rotation);
+}
+
+/* The two inputs of a Concat along the last axis. */
+static bool read_joined(const Node *node, Value *parts[2]) {
+  if (!node || !node_is(node, OP_Concat) || node->input_count != 2) return false;
+  if (!is_last_axis(node_int_or(node, "axis", 0), node->outputs[0])) return false;
+  parts[0] = node_input(node, 0);
+  parts[1] = node_input(node, 1);
+  return true;
+}
+
+/* Two values that are put beside each other, feature by feature: an axis of 1 at the end of each, and merged. */
+static bool read_stacked(Match *match, const Node *merge, Value *parts[2]) {
+  Value *stacked = unrounded(match, node_input(merge, 0));
+  Type type = merge->outputs[0]->type;
+  if (!read_joined(match_take(match, stacked, OP_Concat), parts)) return false;
+  if (stacked->type.rank != type.rank + 1 || !same_dims(stacked->type, type, 0, type.rank - 1)) return false;
+  for (int i = 0; i < 2; i++) {
+    Value *part = unrounded(match, parts[i]);
+    Node *apart = part->producer;
+    if (!apart || !node_has(apart, RENAMES) || !match_take(match, part, apart->op)) return false;
+    parts[i] = node_input(apart, 0);
+    if (parts[i]->type.rank != type.rank || !same_dims(parts[i]->type, part->type, 0, type.rank)) return false;
+    if (!dim_is(part->type.dims[type.rank], 1)) return false;
+  }
+  return true;
+}
+
+static bool fuse_parts(Rotation *rotation, Value *const parts[2]) {
+  Term first[2], second[2];
+  return read_sum(rotation, parts[0], first) && read_sum(rotation, parts[1], second) &&
+         are_turned(rotation, first, second) && turns(rotation) && emit(rotation);
 }
 
 static bool fuse_halves(Match *match) {
   Rotation rotation = {.match = match};
-  if (!is_last_axis(node_int_or(match->root, "axis", 0), match->root->outputs[0])) return false;
-  return match->root->input_count == 2 && find_pairs(&rotation, are_halves) && turns(&rotation) && emit(&rotation);
-}
-
-/* x cos + (-second, first) sin. */
-static bool fuse_half_turned(Match *match) {
-  Value **values = match->values;
-  Rotation rotation = {.match = match, .twice = true, .sine = values[SINE]};
-  if (!are_halves(&rotation, values[FIRST], values[SECOND])) return false;
-  rotation.cosine = values[WHOLE] == rotation.x ? values[COSINE] : values[WHOLE];
-  if (rotation.x != (values[WHOLE] == rotation.x ? values[WHOLE] : values[COSINE])) return false;
-  if (!turns(&rotation) || !has_equal_halves(match, rotation.cosine, DEEPEST)) return false;
-  return has_equal_halves(match, rotation.sine, DEEPEST) && emit(&rotation);
+  Value *parts[2];
+  return read_joined(match->root, parts) && fuse_parts(&rotation, parts);
 }
 
 static bool fuse_neighbours(Match *match) {
   Rotation rotation = {.match = match, .interleaved = true};
-  const Value *stacked = node_input(match->root, 0);
-  Type type = match_type(match);
-  if (stacked->type.rank != type.rank + 1 || !dim_is(stacked->type.dims[type.rank], 2)) return false;
-  if (!is_last_axis(node_int_or(stacked->producer, "axis", 0), stacked)) return false;
-  return find_pairs(&rotation, are_neighbours) && same_dims(rotation.x->type, stacked->type, 0, type.rank - 1) &&
-         turns(&rotation) && emit(&rotation);
+  Value *parts[2];
+  return read_stacked(match, match->root, parts) && fuse_parts(&rotation, parts);
 }
 
-#define PRODUCT(x, angle) OP(Mul, ANY(x), ANY(angle))
-#define TURNED_FIRST OP(Sub, PRODUCT(FIRST, COSINE), PRODUCT(SECOND, SINE))
-#define TURNED_SECOND OP(Add, PRODUCT(SECOND, COSINE), PRODUCT(FIRST, SINE))
-#define HALF_TURNED OP(Concat, OP(Neg, ANY(SECOND)), ANY(FIRST))
+/* (-b, a), or (b, a) where the sines have the sign. */
+static bool read_quarter_turn(Rotation *rotation, Value *value) {
+  Match *match = rotation->match;
+  Value *parts[2];
+  bool is_negative = false, is_second_negative = false;
+  const Node *node = value->producer;
+  rotation->interleaved = node && node_is(node, OP_Reshape);
+  if (!node || !match_take(match, value, node->op)) return false;
+  if (rotation->interleaved ? !read_stacked(match, node, parts) : !read_joined(node, parts)) return false;
+  for (int i = 0; i < 2; i++) {
+    parts[i] = unrounded(match, parts[i]);
+    parts[i] = bare(match, parts[i], i ? &is_second_negative : &is_negative);
+  }
+  rotation->of_cosine = rotation->interleaved ? IN_PAIRS : IN_HALVES;
+  rotation->of_sine = is_negative ? rotation->of_cosine : OPPOSITE_HALVES;
+  if (is_second_negative || (!is_negative && rotation->interleaved)) return false;
+  return are_pairs(rotation, parts[1], parts[0]);
+}
+
+/* x cos + (-b, a) sin. */
+static bool fuse_half_turned(Match *match) {
+  Term terms[2];
+  for (int i = 0; i < 4; i++) { /* the sum and the product in either order */
+    match->node_count = 1;
+    Rotation rotation = {.match = match};
+    if (!read_sum(&rotation, match->root->outputs[0], terms)) return false;
+    if (terms[0].is_negative || terms[1].is_negative) return false;
+    const Term *turned = &terms[i & 1], *plain = &terms[1 - (i & 1)];
+    rotation.sine = turned->factors[1 - (i >> 1)];
+    if (!read_quarter_turn(&rotation, turned->factors[i >> 1])) continue;
+    const Value *x = bare(match, rotation.x, NULL);
+    if (plain->factors[0] != x && plain->factors[1] != x) continue;
+    rotation.cosine = plain->factors[plain->factors[0] == x];
+    return turns(&rotation) && is_double(match, rotation.cosine, rotation.of_cosine, DEEPEST) &&
+           is_double(match, rotation.sine, rotation.of_sine, DEEPEST) && emit(&rotation);
+  }
+  return false;
+}
 
 static const FusionRule rules[] = {
-    {OP(Concat, TURNED_FIRST, TURNED_SECOND), OP_RotaryEmbedding, fuse_halves},
-    {OP(Add, PRODUCT(WHOLE, COSINE), OP(Mul, HALF_TURNED, ANY(SINE))), OP_RotaryEmbedding, fuse_half_turned},
-    {OP(Reshape, OP(Concat, OP(Unsqueeze, TURNED_FIRST), OP(Unsqueeze, TURNED_SECOND))), OP_RotaryEmbedding,
-     fuse_neighbours},
+    {OP(Concat, ANY(SOURCE)), OP_NONE, fuse_halves},
+    {OP(Add, OP(Mul, ANY(SOURCE)), OP(Mul, ANY(SOURCE + 1))), OP_NONE, fuse_half_turned},
+    {OP(Reshape, ANY(SOURCE)), OP_NONE, fuse_neighbours},
 };
 
 bool fuse_rotary(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }
