@@ -108,7 +108,7 @@ static bool is_only_moved(const Node *node) { return node_has(node, RENAMES) || 
 
 const Tensor *evaluate_node(const Evaluation *evaluation) {
   const Node *node = evaluation->node;
-  if (node->domain[0] || node->output_count != 1) return NULL;
+  if ((node->domain[0] && !node_is(node, OP_Narrow)) || node->output_count != 1) return NULL;
   for (size_t i = 0; i < evaluation->input_count; i++) {
     if (evaluation->inputs[i] && !plain(evaluation->inputs[i])) return NULL;
     if (evaluation->inputs[i] && !(i == 0 && is_only_moved(node))) tensor_ready(evaluation->inputs[i]);

@@ -367,7 +367,8 @@ static bool cast_element(DType from, DType to, Element e, Element *result) {
 
 static const Tensor *evaluate_cast(const Evaluation *evaluation) {
   const Tensor *x = evaluate_input(evaluation, 0);
-  DType to = dtype_from_onnx((int)node_int_or(evaluation->node, "to", 0));
+  const Node *node = evaluation->node;
+  DType to = node_is(node, OP_Cast) ? dtype_from_onnx((int)node_int_or(node, "to", 0)) : node->outputs[0]->type.dtype;
   if (!x || !computable(x->dtype) || !computable(to)) return NULL;
   Tensor *result = evaluate_result(evaluation, to, x->dims, x->rank);
   if (!result) return NULL;
@@ -450,6 +451,7 @@ const EvaluateRow evaluate_elementwise[] = {
     BINARY(OP_BitShift),
     {OP_Where, evaluate_where},
     {OP_Cast, evaluate_cast},
+    {OP_Narrow, evaluate_cast},
     {OP_Clip, evaluate_clip},
     {OP_NONE, NULL},
 };

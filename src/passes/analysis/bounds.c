@@ -219,7 +219,7 @@ static bool find(Search *search, const Value *value, Bounds *bounds) {
   if (constant) return of_constant(constant, bounds);
   const Node *node = value->producer;
   DType dtype = value->type.dtype;
-  if (node && !node->domain[0] && search->budget-- > 0 && node_input(node, 0)) {
+  if (node && (!node->domain[0] || node_has(node, COMPOSITE)) && search->budget-- > 0 && node_input(node, 0)) {
     const BoundsRow *row = rows;
     while (row->op && row->op != node->op) row++;
     if (row->op && row->find(search, node, bounds) && fits(dtype, *bounds)) {

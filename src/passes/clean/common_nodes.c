@@ -29,7 +29,8 @@ static bool commutes(const Node *node) {
 }
 
 static bool can_merge(const Node *node) {
-  if (node->domain[0] || node_has(node, RANDOM) || node->output_count == 0) return false;
+  if (node->domain[0] && !node_has(node, COMPOSITE)) return false;
+  if (node_has(node, RANDOM) || node->output_count == 0) return false;
   for (size_t i = 0; i < node->attributes.count; i++) {
     const Attribute *attribute = &node->attributes.items[i];
     if (attribute->kind == ATTRIBUTE_GRAPH || attribute->kind == ATTRIBUTE_OTHER) return false;

@@ -101,7 +101,7 @@ static const Tensor *fold_node(Rewriter *rewriter, const Node *node) {
 static const char *how_folded(const Node *node, const Tensor *result) {
   if (node_is(node, OP_Transpose)) return "transposed";
   if (node_has(node, RENAMES)) return "reshaped";
-  if (node_is(node, OP_Cast)) return dtype_short(result->dtype);
+  if (node_is(node, OP_Cast) || node_is(node, OP_Narrow)) return dtype_short(result->dtype);
   return node_is(node, OP_Expand) ? "expanded" : "folded";
 }
 
@@ -168,7 +168,7 @@ static const Tensor *fold_empty(Rewriter *rewriter, const Node *node) {
 }
 
 static void fold(Rewriter *rewriter, Node *node) {
-  if (node->output_count != 1 || !node->outputs[0] || node->domain[0]) return;
+  if (node->output_count != 1 || !node->outputs[0] || (node->domain[0] && !node_is(node, OP_Narrow))) return;
   const Tensor *result = NULL;
   if (node_is(node, OP_Shape)) result = fold_shape(rewriter, node);
   else if (has_constant_inputs(node)) result = fold_node(rewriter, node);
