@@ -1,7 +1,8 @@
-"""Rotary embeddings: by halves, by pairs, as complex numbers; angles from positions or given."""
+"""Rotary embeddings: by halves, by pairs, as complex numbers; angles from positions, looked up, or given."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,71 +11,166 @@ import numpy as np
 from forms import TYPES, Choices, Form
 
 Array = Any
-FEATURES, HEADS = 8, 2
+FEATURES, HEADS, MOST = 8, 2, 32
+HALF = FEATURES // 2
+RATES = 1.0 / 10000 ** (np.arange(0, FEATURES, 2) / FEATURES)
 
 
 def make(choices: Choices) -> Form:
     dtype = choices.take("type", "float32", "float32", "float16", "bfloat16")
     layout = choices.take("pairs", "halves", "halves", "neighbours")
     order = choices.take("order", "thd", "htd")
-    batch, length = choices.take("batch", 1, 2, "symbol"), choices.take("length", 6, "symbol")
-    angles = choices.take("angles", "from positions", "constant")
-    if layout == "halves":
-        way = choices.take("written", "split", "rotate_half", "slices", "complex")
-    else:
-        way = choices.take("written", "strides", "reshape", "complex", "stack")
-    if way == "complex":
-        dtype = choices.take("type", "float32")
-    if angles == "constant":
+    batch, length = choices.take("batch", None, 1, 2, "symbol"), choices.take("length", 6, "symbol")
+    way = choices.take("written", *(_HALVES if layout == "halves" else _NEIGHBOURS))
+    angles = choices.take("angles", "from positions", "constant", "table", "given")
+    if angles in ("constant", "given"):
         length = choices.take("length", 6)
-    joined = choices.take("tables", "half", "whole") if way == "rotate_half" else choices.take("tables", "half")
-    rates = 1.0 / 10000 ** (np.arange(0, FEATURES, 2) / FEATURES)
-    table = np.outer(np.arange(6), rates).astype(np.float32)
+    if angles == "given" and batch is None:
+        batch = choices.take("batch", 2)
+    wide = choices.take("computed in", "its own", "float32") == "float32" or way.startswith("complex")
+    turn = (_HALVES if layout == "halves" else _NEIGHBOURS)[way]
+    tables = _tables(choices, angles, order)
+    part = choices.take("turned", "all", "all", "all", "half of the features")
 
-    def tables(x: Array) -> tuple[Array, Array]:
-        at = 1 if order == "thd" else 2
-        if angles == "constant":
-            angle = jnp.asarray(table)
-        else:
-            angle = jnp.arange(x.shape[at], dtype=jnp.float32)[:, None] * jnp.asarray(rates, jnp.float32)
-        if joined == "whole":
-            angle = jnp.concatenate([angle, angle], axis=-1)
-        cosine, sine = jnp.cos(angle), jnp.sin(angle)
-        if order == "thd":
-            cosine, sine = cosine[:, None, :], sine[:, None, :]
-        return cosine.astype(x.dtype), sine.astype(x.dtype)
-
-    def fn(x: Array) -> Array:
-        cosine, sine = tables(x)
-        half = FEATURES // 2
-        if way == "complex":
-            pairs = (x[..., :half], x[..., half:]) if layout == "halves" else (x[..., ::2], x[..., 1::2])
-            turned = jax.lax.complex(*pairs) * jax.lax.complex(cosine, sine)
-            if layout == "halves":
-                return jnp.concatenate([turned.real, turned.imag], axis=-1)
-            return jnp.stack([turned.real, turned.imag], axis=-1).reshape(x.shape)
-        if way == "rotate_half":
-            if joined == "half":
-                cosine, sine = (jnp.concatenate([part, part], axis=-1) for part in (cosine, sine))
-            turned = jnp.concatenate([-x[..., half:], x[..., :half]], axis=-1)
-            return x * cosine + turned * sine
-        if way == "split":
-            a, b = jnp.split(x, 2, axis=-1)
-        elif way == "slices":
-            a, b = x[..., :half], x[..., half:]
-        elif way in ("strides", "stack"):
-            a, b = x[..., ::2], x[..., 1::2]
-        else:
-            apart = x.reshape(*x.shape[:-1], half, 2)
-            a, b = apart[..., 0], apart[..., 1]
-        first, second = a * cosine - b * sine, b * cosine + a * sine
-        if layout == "halves":
-            return jnp.concatenate([first, second], axis=-1)
-        return jnp.stack([first, second], axis=-1).reshape(x.shape)
+    def fn(x: Array, *given: Array) -> Array:
+        cosine, sine = tables(x, *given)
+        kept = x.dtype
+        if wide:
+            x = x.astype(jnp.float32)
+        cosine, sine = cosine.astype(x.dtype), sine.astype(x.dtype)
+        if part == "all":
+            return turn(x, cosine, sine).astype(kept)
+        few = turn(x[..., :HALF], cosine[..., : HALF // 2], sine[..., : HALF // 2])
+        return jnp.concatenate([few, x[..., HALF:]], axis=-1).astype(kept)
 
     sizes = (3 if batch == "symbol" else batch, 6)
     named = ("B" if batch == "symbol" else batch, "T" if length == "symbol" else length)
-    shape = (*sizes, HEADS, FEATURES) if order == "thd" else (sizes[0], HEADS, sizes[1], FEATURES)
-    spec = (*named, HEADS, FEATURES) if order == "thd" else (named[0], HEADS, named[1], FEATURES)
-    specs = [jax.ShapeDtypeStruct(spec, TYPES[dtype])] if any(isinstance(size, str) for size in spec) else None
-    return Form(fn, [choices.normal(shape, dtype)], {"RotaryEmbedding": 1}, specs, absent=("Neg",), dtype=dtype)
+    args = [choices.normal(_shape(sizes, order), dtype)]
+    names: list[Any] = [_shape(named, order)]
+    if angles == "given":
+        args.append(np.arange(3, 9, dtype=np.int32) + np.zeros((sizes[0], 1), np.int32))
+        names.append(named)
+    symbolic = any(isinstance(size, str) for shape in names for size in shape)
+    types = [TYPES[dtype], np.int32]
+    specs = [jax.ShapeDtypeStruct(*spec) for spec in zip(names, types, strict=False)] if symbolic else None
+    return Form(fn, args, {"RotaryEmbedding": 1}, specs, absent=("Neg",), dtype=dtype)
+
+
+def _shape(sizes: tuple[Any, Any], order: str) -> tuple[Any, ...]:
+    batch, length = sizes
+    inner = (length, HEADS, FEATURES) if order == "thd" else (HEADS, length, FEATURES)
+    return inner if batch is None else (batch, *inner)
+
+
+def _tables(choices: Choices, angles: str, order: str) -> Callable[..., tuple[Array, Array]]:
+    table = np.outer(np.arange(MOST), RATES).astype(np.float32)
+    rates = np.asarray(RATES, np.float32)
+
+    def angle(x: Array, *given: Array) -> Array:
+        length = x.shape[-3 if order == "thd" else -2]
+        if angles == "constant":
+            return jnp.asarray(table[:6])
+        if angles == "from positions":
+            return jnp.arange(length, dtype=jnp.float32)[:, None] * rates
+        return given[0][..., None] * rates
+
+    def tables(x: Array, *given: Array) -> tuple[Array, Array]:
+        if angles == "table":
+            length = x.shape[-3 if order == "thd" else -2]
+            parts = [jnp.asarray(turned)[:length] for turned in (np.cos(table), np.sin(table))]
+        else:
+            parts = [jnp.cos(angle(x, *given)), jnp.sin(angle(x, *given))]
+        at = -2 if order == "thd" else -3
+        if order == "thd" or angles == "given":
+            parts = [jnp.expand_dims(part, at) for part in parts]
+        return parts[0], parts[1]
+
+    return tables
+
+
+# ---- halves ----
+
+
+def _joined(a: Array, b: Array) -> Array:
+    return jnp.concatenate([a, b], axis=-1)
+
+
+def _turned(a: Array, b: Array, cosine: Array, sine: Array) -> tuple[Array, Array]:
+    return a * cosine - b * sine, b * cosine + a * sine
+
+
+def _split(x: Array, cosine: Array, sine: Array) -> Array:
+    return _joined(*_turned(*jnp.split(x, 2, axis=-1), cosine, sine))
+
+
+def _slices(x: Array, cosine: Array, sine: Array) -> Array:
+    half = x.shape[-1] // 2
+    a, b = x[..., :half], x[..., half:]
+    return jnp.concatenate((cosine * a - sine * b, sine * a + cosine * b), axis=-1)
+
+
+def _signs(x: Array, cosine: Array, sine: Array) -> Array:
+    a, b = jnp.split(x, 2, axis=-1)
+    return _joined(a * cosine + (-b) * sine, b * cosine + a * sine)
+
+
+def _rows(x: Array, cosine: Array, sine: Array) -> Array:
+    apart = x.reshape(*x.shape[:-1], 2, -1)
+    return jnp.stack(_turned(apart[..., 0, :], apart[..., 1, :], cosine, sine), axis=-2).reshape(x.shape)
+
+
+def _rotate_half(x: Array, cosine: Array, sine: Array) -> Array:
+    a, b = jnp.split(x, 2, axis=-1)
+    return x * _joined(cosine, cosine) + _joined(-b, a) * _joined(sine, sine)
+
+
+def _rolled(x: Array, cosine: Array, sine: Array) -> Array:
+    return x * _joined(cosine, cosine) + jnp.roll(x, x.shape[-1] // 2, axis=-1) * _joined(-sine, sine)
+
+
+def _complex_halves(x: Array, cosine: Array, sine: Array) -> Array:
+    turned = jax.lax.complex(*jnp.split(x, 2, axis=-1)) * jax.lax.complex(cosine, sine)
+    return _joined(turned.real, turned.imag)
+
+
+# ---- neighbours ----
+
+
+def _woven(x: Array, first: Array, second: Array) -> Array:
+    return jnp.stack([first, second], axis=-1).reshape(x.shape)
+
+
+def _strides(x: Array, cosine: Array, sine: Array) -> Array:
+    return _woven(x, *_turned(x[..., ::2], x[..., 1::2], cosine, sine))
+
+
+def _reshaped(x: Array, cosine: Array, sine: Array) -> Array:
+    apart = x.reshape(*x.shape[:-1], -1, 2)
+    return _woven(x, *_turned(apart[..., 0], apart[..., 1], cosine, sine))
+
+
+def _every_two(x: Array, cosine: Array, sine: Array) -> Array:
+    turned = _woven(x, -x[..., 1::2], x[..., ::2])
+    return x * jnp.repeat(cosine, 2, axis=-1) + turned * jnp.repeat(sine, 2, axis=-1)
+
+
+def _complex_neighbours(x: Array, cosine: Array, sine: Array) -> Array:
+    turned = jax.lax.complex(x[..., ::2], x[..., 1::2]) * jax.lax.complex(cosine, sine)
+    return _woven(x, turned.real, turned.imag)
+
+
+_HALVES = {
+    "split": _split,
+    "slices": _slices,
+    "signs": _signs,
+    "rows": _rows,
+    "rotate_half": _rotate_half,
+    "roll": _rolled,
+    "complex halves": _complex_halves,
+}
+_NEIGHBOURS = {
+    "strides": _strides,
+    "reshape": _reshaped,
+    "every two": _every_two,
+    "complex neighbours": _complex_neighbours,
+}

@@ -37,7 +37,7 @@ FAMILIES = {
     "recurrent": (12, 0.95),
     "pooling": (12, 0.95),
     "convolution": (12, 0.95),
-    "rotary": (10, 0.7),
+    "rotary": (10, 0.99),
     "embeddings": (8, 0.9),
     "losses": (8, 0.9),
     "resizing": (8, 0.7),
