@@ -18,6 +18,7 @@ struct ArenaBlock {
 
 enum {
   BLOCK_SIZE = 64 * 1024,
+  LARGEST_OF_HEAP = 512 * 1024,
   ALIGNMENT = 16,
   LARGE_PAGE = 2 << 20,
   LARGEST_BLOCK = 4 * LARGE_PAGE,
@@ -71,10 +72,10 @@ static void clear_more(Arena *arena, size_t size) {
 
 static void make_room(Arena *arena, size_t size) {
   if (size > arena->left) {
-    /* Blocks grow with the conversion, so that their number stays small and large pages come soon; a large object gets
-     * its own size. */
+    /* Blocks grow with the conversion, so that their number stays small; large pages come as soon as they are filled
+     * for the most part. A large object gets its own size. */
     size_t block = arena->total > BLOCK_SIZE ? arena->total : BLOCK_SIZE;
-    if (block > LARGE_PAGE) block = arena->total / 4 > LARGE_PAGE ? arena->total / 4 : LARGE_PAGE;
+    if (block > LARGEST_OF_HEAP) block = arena->total / 4 > LARGE_PAGE ? arena->total / 4 : LARGE_PAGE;
     if (block > LARGEST_BLOCK) block = LARGEST_BLOCK;
     add_block(arena, size > block ? size : block);
   }

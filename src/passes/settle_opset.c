@@ -66,30 +66,42 @@ static const Value *typed_value(const Node *node) {
   return node_input(node, 0);
 }
 
+typedef struct Settling {
+  Verification at;         /* the opset that the nodes so far ask for */
+  uint64_t runs[OP_COUNT]; /* bits of the element types that plain operators run on there as before, as far as asked */
+} Settling;
+
 /* What ONNX Runtime runs with the forms of AUTO_OPSET it runs with those of the opset too. */
-static bool runs_as_before(const Node *node, int64_t opset) {
+static bool runs_as_before(Settling *settling, const Node *node) {
+  int64_t opset = settling->at.opset;
   const Value *value = typed_value(node);
   if (!value || value->type.dtype == DTYPE_NONE) return true;
   const char *variant = variant_of(node);
   DType dtype = value->type.dtype;
+  uint64_t bit = (uint64_t)1 << dtype;
+  bool is_plain = !variant && !node_is(node, OP_Cast);
+  if (is_plain && settling->runs[node->op] & bit) return true;
   if (!schema_runs(node->op, variant, node->graph->model->opset, dtype)) return true;
   if (!schema_runs(node->op, variant, opset, dtype)) return false;
+  if (is_plain) settling->runs[node->op] |= bit;
   return !node_is(node, OP_Cast) || schema_runs(OP_Cast, "to", opset, node->outputs[0]->type.dtype);
 }
 
-static bool holds(Verification *at, const Node *node) {
+static bool holds(Settling *settling, const Node *node) {
+  Verification *at = &settling->at;
   if (*node->domain || node->op == OP_NONE) return true;
-  if (at->opset < least_by_meaning(node) || !runs_as_before(node, at->opset)) return false;
+  if (at->opset < least_by_meaning(node) || !runs_as_before(settling, node)) return false;
   if (has_movable_axes(node) || has_movable_axis(node)) return schema_version(node->op, at->opset) != 0;
   size_t before = at->faults.count;
   verify_operator(at, node);
   return at->faults.count == before;
 }
 
-static void ask(Verification *at, const Node *node) {
-  Model *model = at->model;
-  for (int64_t newest = model->opset; at->opset < newest && !holds(at, node); model->opset_asked_by = node) {
-    *at = (Verification){.model = model, .opset = at->opset + 1};
+static void ask(Settling *settling, const Node *node) {
+  Model *model = settling->at.model;
+  for (int64_t newest = model->opset, opset; (opset = settling->at.opset) < newest && !holds(settling, node);) {
+    *settling = (Settling){.at = {.model = model, .opset = opset + 1}};
+    model->opset_asked_by = node;
   }
 }
 
@@ -133,11 +145,11 @@ static void write_older_forms(Model *model) {
 }
 
 void settle_opset(Model *model) {
-  Verification at = {.model = model, .opset = LEAST_OPSET};
-  model_each_graph(model, ask_all, &at);
-  model->opset = at.opset;
+  Settling settling = {.at = {.model = model, .opset = LEAST_OPSET}};
+  model_each_graph(model, ask_all, &settling);
+  model->opset = settling.at.opset;
   for (size_t i = 0; i < model->opsets.count; i++) {
-    if (!*model->opsets.items[i].domain) model->opsets.items[i].version = at.opset;
+    if (!*model->opsets.items[i].domain) model->opsets.items[i].version = model->opset;
   }
   write_older_forms(model);
 }

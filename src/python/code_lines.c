@@ -1,5 +1,5 @@
-/* Lines and columns of code objects, as Python tells them: each code object is asked once, since an answer is a walk
- * over all of its instructions. */
+/* Lines and columns of code objects, as Python tells them: each code object is walked once, and for its lines no
+ * further than the instruction that was asked for. */
 #include "base/array.h"
 #include "python/importer.h"
 
@@ -9,7 +9,11 @@ typedef struct LineRange {
   int end, line; /* of the instructions up to `end` that no range before has; -1: no line */
 } LineRange;
 
-typedef ARRAY(LineRange) LineRanges;
+typedef struct CodeLines {
+  ARRAY(LineRange) ranges; /* those read so far */
+  PyObject *rest;          /* iterator over the others, NULL after the last; lives as long as the import */
+} CodeLines;
+
 typedef ARRAY(Span) Spans;
 
 static int integer_or(PyObject *object, int otherwise) {
@@ -31,18 +35,30 @@ static PyObject *positions(Importer *in, PyObject *code, PyObject *method) {
   return own(in, PyObject_GetIter(iterable));
 }
 
-static LineRanges *read_lines(Importer *in, PyObject *code) {
+static CodeLines *begin_lines(Importer *in, PyObject *code) {
   size_t mark = in->owned.count;
-  LineRanges *ranges = arena_new(&in->context->arena, LineRanges);
-  PyObject *iterator = positions(in, code, in->names[NAME_co_lines]), *tuple;
-  size_t inner = in->owned.count;
-  while ((tuple = next_tuple(in, iterator, 3))) {
+  CodeLines *lines = arena_new(&in->context->arena, CodeLines);
+  lines->rest = positions(in, code, in->names[NAME_co_lines]);
+  if (PyList_Append(in->kept, lines->rest) != 0) import_fail(in);
+  disown_to(in, mark);
+  return lines;
+}
+
+static bool read_range(Importer *in, CodeLines *lines) {
+  size_t mark = in->owned.count;
+  PyObject *tuple = next_tuple(in, lines->rest, 3);
+  if (tuple) {
     LineRange range = {integer_or(PyTuple_GetItem(tuple, 1), 0), integer_or(PyTuple_GetItem(tuple, 2), -1)};
-    array_push(in->context, ranges, range);
-    disown_to(in, inner);
+    array_push(in->context, &lines->ranges, range);
+  } else {
+    lines->rest = NULL;
   }
   disown_to(in, mark);
-  return ranges;
+  return tuple;
+}
+
+static bool covers(const CodeLines *lines, int offset) {
+  return lines->ranges.count && lines->ranges.items[lines->ranges.count - 1].end > offset;
 }
 
 static Spans *read_spans(Importer *in, PyObject *code) {
@@ -63,15 +79,16 @@ static Spans *read_spans(Importer *in, PyObject *code) {
 }
 
 int code_line(Importer *in, PyObject *code, int offset) {
-  LineRanges *ranges = map_get_pointer(&in->code_lines, code);
-  if (!ranges) *map_slot_pointer(in->context, &in->code_lines, code) = ranges = read_lines(in, code);
-  size_t low = 0, high = ranges->count;
+  CodeLines *lines = map_get_pointer(&in->code_lines, code);
+  if (!lines) *map_slot_pointer(in->context, &in->code_lines, code) = lines = begin_lines(in, code);
+  while (!covers(lines, offset) && lines->rest && read_range(in, lines)) {}
+  size_t low = 0, high = lines->ranges.count;
   while (low < high) {
     size_t middle = (low + high) / 2;
-    if (ranges->items[middle].end > offset) high = middle;
+    if (lines->ranges.items[middle].end > offset) high = middle;
     else low = middle + 1;
   }
-  return low < ranges->count ? ranges->items[low].line : -1;
+  return low < lines->ranges.count ? lines->ranges.items[low].line : -1;
 }
 
 bool code_span(Importer *in, PyObject *code, int offset, Span *span) {

@@ -5,7 +5,11 @@
 
 #include "base/bytes.h"
 
-enum { CHUNK = 256 * 1024, BORROW = 2048 /* byte strings of this size or more are not copied */ };
+enum {
+  FIRST_CHUNK = 32 * 1024,
+  LARGEST_CHUNK = 256 * 1024,
+  BORROW = 2048 /* byte strings of this size or more are not copied */
+};
 
 void encoder_init(Encoder *encoder, Context *context) { *encoder = (Encoder){.context = context}; }
 
@@ -18,7 +22,8 @@ static void flush(Encoder *encoder) {
 
 static void next_chunk(Encoder *encoder, size_t size) {
   flush(encoder);
-  size_t capacity = size > CHUNK ? size : CHUNK;
+  size_t capacity = encoder->total < FIRST_CHUNK ? FIRST_CHUNK : LARGEST_CHUNK;
+  if (capacity < size) capacity = size;
   encoder->chunk = arena_alloc(&encoder->context->arena, capacity);
   encoder->start = encoder->end = capacity;
 }
