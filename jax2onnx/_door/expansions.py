@@ -12,9 +12,12 @@ from functools import cache, partial
 from typing import Any
 
 import jax
+import jax.extend.core as jax_core
 import numpy as np
+from jax.export import is_symbolic_dim
 
 from jax2onnx import _core
+from jax2onnx._door.devices import on_one_device, spans_devices
 from jax2onnx._door.pure import made_pure
 
 
@@ -22,14 +25,18 @@ from jax2onnx._door.pure import made_pure
 def lowered_primitives() -> frozenset[str]:
     """The primitives that the core knows and that need no expansion."""
     known = {name for name, (kind, _) in _core.plugins().items() if kind != "refused"}
-    return frozenset(known - set(_OF_KEYS))
+    return frozenset(known - set(_OF_KEYS) - {"shard_map"})  # of which some are expanded all the same
 
 
 def expand(equation: Any) -> Any:
     """The jaxpr that computes what the equation does, or None."""
     if equation.primitive.name in _OF_KEYS:
         return _expand_keys(equation)
-    function = defining_function(equation.primitive)
+    if equation.primitive.name == "shard_map" and not spans_devices(equation.params):
+        return None
+    if equation.primitive.name == "call_exported":
+        return _traced_before(equation.params["exported"])
+    function = _in_line(equation) if equation.primitive.name == "noinline" else defining_function(equation.primitive)
     if function is None:
         return None
     avals = [_abstract(atom.aval) for atom in equation.invars]
@@ -82,8 +89,24 @@ def _interpreted(*operands: Any, interpret: Any, **params: Any) -> Any:
     return pallas_call_hlo_interpret(*operands, **params)
 
 
+def _in_line(equation: Any) -> Callable[..., Any] | None:
+    """Equinox's ``noinline`` calls a function back by its number: a literal, with which its implementation can do."""
+    number, *_ = equation.invars
+    if not isinstance(number, jax_core.Literal):
+        return None
+    return lambda _, *operands, **params: equation.primitive.impl(np.asarray(number.val), *operands, **params)
+
+
+def _traced_before(exported: Any) -> Any:
+    """The jaxpr of a function that this process exported: JAX keeps it for the derivative. There is none in a file."""
+    cells = getattr(exported._get_vjp, "__closure__", None) or ()
+    known = not any(is_symbolic_dim(size) for aval in exported.in_avals for size in aval.shape)
+    found = (cell.cell_contents for cell in cells if isinstance(cell.cell_contents, jax_core.ClosedJaxpr))
+    return made_pure(next(found, None)) if known else None
+
+
 # Primitives that JAX defines as a function that their lowering rules do not reveal.
-_DEFINED: dict[str, Callable[..., Any]] = {"pallas_call": _interpreted}
+_DEFINED: dict[str, Callable[..., Any]] = {"pallas_call": _interpreted, "shard_map": on_one_device}
 
 
 def defining_function(primitive: Any) -> Callable[..., Any] | None:

@@ -63,23 +63,10 @@ static void require_single_device(Lowering *l) {
     unsupported(l, "a model runs on a single device; export the function with a mesh whose axes all have size 1");
 }
 
+/* Over several devices it has an expansion, which computes what all of them do. */
 static void lower_shard_map(Lowering *l) {
   require_single_device(l);
   inline_call(l, HERE, param_jaxpr(l->context, l->equation, "jaxpr"));
-}
-
-/* Collectives over the axes of a mesh, which all have size one (shard_map above): nothing to exchange. */
-static void lower_collective(Lowering *l) {
-  for (uint32_t i = 0; i < l->equation->output_count; i++) {
-    Type type = output_type(l, i);
-    bind(l, i, reshape_to(l, input(l, i), type.dims, type.rank));
-  }
-}
-
-static void lower_axis_index(Lowering *l) { bind(l, 0, constant_integer(l, output_type(l, 0).dtype, 0)); }
-
-static void lower_call_exported(Lowering *l) {
-  unsupported(l, "an exported function contains compiled code but no jaxpr; call the original function instead");
 }
 
 /* The jaxpr that JAX itself would lower in place of the primitive. */
@@ -108,26 +95,7 @@ const Plugin call_plugins[] = {
     PLUGIN("linear_call", lower_inlined_call, .calls = "callee"),
     PLUGIN("custom_linear_solve", lower_custom_linear_solve, .calls = "solve"),
     PLUGIN("remat_opt", lower_inlined_call, .calls = "fwd_jaxpr"),
-    PLUGIN("shard_map", lower_shard_map, .calls = "jaxpr"),
-    PLUGIN("psum", lower_collective),
-    PLUGIN("psum_invariant", lower_collective),
-    PLUGIN("pmax", lower_collective),
-    PLUGIN("pmin", lower_collective),
-    PLUGIN("pvary", lower_collective),
-    PLUGIN("pcast", lower_collective),
-    PLUGIN("ppermute", lower_collective),
-    PLUGIN("all_gather", lower_collective),
-    PLUGIN("all_gather_invariant", lower_collective),
-    PLUGIN("all_to_all", lower_collective),
-    PLUGIN("reduce_scatter", lower_collective),
-    PLUGIN("all_gather_reduced", lower_collective),
-    PLUGIN("preduced", lower_collective),
-    PLUGIN("unreduced_psum", lower_collective),
-    PLUGIN("unreduced_pmax", lower_collective),
-    PLUGIN("unreduced_pmin", lower_collective),
-    PLUGIN("unreduced_reduce_scatter", lower_collective),
-    PLUGIN("axis_index", lower_axis_index),
-    PLUGIN("call_exported", lower_call_exported),
+    PLUGIN("shard_map", lower_shard_map, .calls = "jaxpr", .flags = EXPANDABLE),
     {0},
 };
 /* clang-format on */

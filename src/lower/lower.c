@@ -13,14 +13,14 @@
 #include "provenance/ledger.h"
 
 static const Plugin *const families[] = {
-    call_plugins,        function_plugins,   elementwise_plugins, shape_plugins,         reduction_plugins,
-    dot_plugins,         scan_plugins,       while_plugins,       cond_plugins,          convolution_plugins,
-    window_plugins,      convert_plugins,    integer_plugins,     special_plugins,       cumulative_plugins,
-    padding_plugins,     gather_plugins,     scatter_plugins,     dynamic_slice_plugins, sort_plugins,
-    bit_plugins,         random_plugins,     refusal_plugins,     reduce_plugins,        gamma_plugins,
-    cholesky_plugins,    triangular_plugins, householder_plugins, pivoted_qr_plugins,    lu_plugins,
-    tridiagonal_plugins, eigh_plugins,       svd_plugins,         hessenberg_plugins,    schur_plugins,
-    eig_plugins,         complex_plugins,    fft_plugins,         runtime_check_plugins,
+    call_plugins,        collective_plugins,  function_plugins,   elementwise_plugins, shape_plugins,
+    reduction_plugins,   dot_plugins,         scan_plugins,       while_plugins,       cond_plugins,
+    convolution_plugins, window_plugins,      convert_plugins,    integer_plugins,     special_plugins,
+    cumulative_plugins,  padding_plugins,     gather_plugins,     scatter_plugins,     dynamic_slice_plugins,
+    sort_plugins,        bit_plugins,         random_plugins,     refusal_plugins,     reduce_plugins,
+    gamma_plugins,       cholesky_plugins,    triangular_plugins, householder_plugins, pivoted_qr_plugins,
+    lu_plugins,          tridiagonal_plugins, eigh_plugins,       svd_plugins,         hessenberg_plugins,
+    schur_plugins,       eig_plugins,         complex_plugins,    fft_plugins,         runtime_check_plugins,
 };
 
 void each_plugin(void (*visit)(const Plugin *plugin, void *data), void *data) {
@@ -38,7 +38,7 @@ static void register_plugin(const Plugin *plugin, void *data) {
 const Plugin *plugin_for(Lowering *l, const Equation *equation) {
   if (equation->on_pairs) return complex_plugin_for(l, equation);
   const Plugin *plugin = map_get_pointer(&l->plugins, equation->primitive);
-  bool lowered = plugin && !(plugin->flags & REFUSED);
+  bool lowered = plugin && !(plugin->flags & (REFUSED | EXPANDABLE));
   return lowered || !param_find(equation, "expansion") ? plugin : &expansion_plugin;
 }
 

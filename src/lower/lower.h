@@ -38,6 +38,9 @@ enum { TAKES_COMPLEX = 1 << 27 };
 /* Rows of the user's plugins (custom.c): what their parameters hold is their own affair. */
 enum { CUSTOM = 1 << 26 };
 
+/* Rows that stand back where the equation comes with an expansion. */
+enum { EXPANDABLE = 1 << 25 };
+
 #define PLUGIN(primitive, function, ...) {primitive, function, #function, __FILE__, __LINE__, __VA_ARGS__}
 
 /* A place in our C source. */
@@ -195,6 +198,8 @@ Value *cast_to(Lowering *l, Value *value, DType dtype); /* ONNX Cast; nothing wh
 Value *narrow_to(Lowering *l, Value *value, DType dtype);
 /* A reducing operator over axes, which are dropped; cast around types it has no kernel for (reductions.c). */
 Value *reduce_along(Lowering *l, Here here, Op op, Value *value, const int64_t *axes, size_t count);
+/* As JAX reduces: NaN stays, integers wrap around, of nothing the neutral element. The nodes are the row's. */
+Value *reduce_by(Lowering *l, Op op, Value *value, const int64_t *axes, size_t count);
 #define EMIT_REDUCED(l, op, value, axes, count) reduce_along((l), HERE, (op), (value), (axes), (count))
 /* ReduceSum or ReduceProd of integers, which wrap around as in JAX. */
 Value *reduce_integers(Lowering *l, Op op, Value *value, const int64_t *axes, size_t count);
@@ -259,11 +264,11 @@ extern const Plugin expansion_plugin;
 /* Families (each file ends with its table, closed by a row without a primitive). */
 extern const Plugin eigh_plugins[], svd_plugins[], hessenberg_plugins[], schur_plugins[], eig_plugins[];
 extern const Plugin function_plugins[];
-extern const Plugin call_plugins[], elementwise_plugins[], shape_plugins[], reduction_plugins[], dot_plugins[],
-    scan_plugins[], while_plugins[], cond_plugins[], runtime_check_plugins[], gather_plugins[], scatter_plugins[],
-    dynamic_slice_plugins[], sort_plugins[], convolution_plugins[], window_plugins[], convert_plugins[],
-    integer_plugins[], special_plugins[], cumulative_plugins[], padding_plugins[], bit_plugins[], random_plugins[],
-    refusal_plugins[], reduce_plugins[], gamma_plugins[], cholesky_plugins[], triangular_plugins[],
+extern const Plugin call_plugins[], collective_plugins[], elementwise_plugins[], shape_plugins[], reduction_plugins[],
+    dot_plugins[], scan_plugins[], while_plugins[], cond_plugins[], runtime_check_plugins[], gather_plugins[],
+    scatter_plugins[], dynamic_slice_plugins[], sort_plugins[], convolution_plugins[], window_plugins[],
+    convert_plugins[], integer_plugins[], special_plugins[], cumulative_plugins[], padding_plugins[], bit_plugins[],
+    random_plugins[], refusal_plugins[], reduce_plugins[], gamma_plugins[], cholesky_plugins[], triangular_plugins[],
     householder_plugins[], pivoted_qr_plugins[], lu_plugins[], tridiagonal_plugins[], complex_plugins[], fft_plugins[];
 
 #endif

@@ -5,6 +5,10 @@
 #define CALLBACK \
   "it calls back into Python, which is not available when the model runs; compute it before or after the model"
 #define EXCHANGE "it exchanges data between devices, but a model runs on a single device"
+#define COMPILED                                                                                               \
+  "it was read from a file, which holds compiled code but no jaxpr, or has symbolic sizes; call the original " \
+  "function "                                                                                                  \
+  "instead"
 #define TOKEN "tokens order side effects, and a model has none"
 #define CUDNN "it is a cuDNN kernel; export the function with JAX's own implementation instead"
 #define SPARSE \
@@ -44,6 +48,7 @@ const Plugin refusal_plugins[] = {
     PLUGIN("dce_sink", lower_nothing),
     REFUSE("pure_callback", CALLBACK),
     REFUSE("outside_call", CALLBACK),
+    REFUSE("call_exported", COMPILED),
     REFUSE("ffi_call", FOREIGN),
     REFUSE("custom_partitioning", FOREIGN),
     REFUSE("pallas_call", DEVICE),

@@ -254,6 +254,16 @@ def test_scatter():
     check_export(fn, [A, np.array([2, 0], np.int32)])
 
 
+def test_scatter_by_products():
+    def fn(z, at):
+        real = z.at[1:3].multiply(2), z.at[jnp.array([0, 0])].multiply(z[:2].imag)
+        return *real, z.at[at].multiply(z[:2], unique_indices=True), z.at[0].multiply(z[1])
+
+    check_export(fn, [A, np.array([2, 0], np.int32)])
+    with pytest.raises(UnsupportedError, match="complex products at indices that may repeat"):
+        to_onnx(lambda z, at: z.at[at].multiply(z[:2]), [A, np.array([2, 0], np.int32)])
+
+
 def test_sort_with_a_passenger():
     keys = np.round(numbers(3, 6, scale=2).real) + 1j * np.round(numbers(3, 6, scale=2).imag)
     values = np.arange(18, dtype=np.float32).reshape(3, 6)
@@ -569,9 +579,11 @@ def test_real_programs_are_as_before():
 
 def test_what_is_not_supported_is_named_at_once():
     def fn(z):
-        return lax.reduce(z, np.complex64(0), lambda a, b: a * b + b, (0,)), z.at[0].multiply(z[1])
+        return lax.reduce(z, np.complex64(0), lambda a, b: a * b + b, (0,)), lax.reduce_window(
+            z, np.complex64(1), lax.mul, (2, 1), (1, 1), "VALID"
+        )
 
     with pytest.raises(UnsupportedError, match="not supported for complex numbers") as error:
         to_onnx(fn, [numbers(4, 4)])
-    assert [item[0].replace("_", "-") for item in error.value.items] == ["reduce", "scatter-mul"]
+    assert [item[0] for item in error.value.items] == ["reduce", "reduce_window"]
     assert all(item[2] == __file__ for item in error.value.items)

@@ -79,3 +79,9 @@ def test_symbolic_batch():
     (batch,) = symbolic_shape("B")
     spec = ShapeDtypeStruct((batch, 2), np.int32)
     check_export(fn, args(3), specs=[spec, spec], more_args=[args(1), args(0)])
+
+
+@pytest.mark.parametrize("dtype", [jnp.int4, jnp.uint4], ids=name)
+def test_floats_to_four_bits_are_cut_off(dtype):
+    x = np.array([-3.7, -0.2, 2.6, 9.5, -11, 1.5, 20, np.nan], np.float32)
+    check_export(lambda x: x.astype(dtype).astype(jnp.int32), [x])

@@ -74,3 +74,11 @@ def test_sparse_arrays():
     check_export(lambda a: sparse.BCOO.fromdense(a, nse=12).sum_duplicates(nse=12).todense(), [dense])
     check_export(lambda a: sparse.BCSR.fromdense(a, nse=12) @ a, [dense])
     check_export(lambda x: closed_over @ x, [MATRIX])
+
+
+def test_a_function_that_equinox_calls_back_is_in_line():
+    import equinox as eqx
+
+    square = eqx.internal.noinline(lambda x: jnp.sin(x) ** 2)
+    check_export(lambda x: (square(x), jax.vmap(square)(x), jax.grad(lambda x: jnp.sum(square(x)))(x)), [MATRIX])
+    check_export(lambda x: lax.scan(lambda c, _: (square(c), c), x, None, length=3), [MATRIX])

@@ -9,7 +9,7 @@ import pytest
 from export_check import check_export, op_types
 from jax import lax
 
-from jax2onnx import UnsupportedError, to_onnx
+from jax2onnx import to_onnx
 
 rng = np.random.default_rng(0)
 # Every way: nothing to do, ONNX's own DFT, the matrix, factors of two and more kinds, the chirp (odd and even).
@@ -141,10 +141,22 @@ def test_several_symbolic_sizes():
     close(fn, [numbers(2, 3, 6)], 11, specs=[spec], more_args=[[numbers(4, 1, 6)]])
 
 
-def test_symbolic_length_is_refused():
-    spec = jax.ShapeDtypeStruct(jax.export.symbolic_shape("N"), np.complex64)
-    with pytest.raises(UnsupportedError, match="must be constant, but is N"):
-        to_onnx(lambda z: lax.fft_p.bind(z, fft_type=lax.FftType.FFT, fft_lengths=z.shape), [spec])
+def test_symbolic_length():
+    def fn(z, x):
+        back = lax.fft(jnp.fft.rfft(x), lax.FftType.IRFFT, (x.shape[1],))
+        return jnp.fft.fft(z), jnp.fft.ifft(z, axis=0), jnp.fft.fft2(z), jnp.fft.rfft(x), back, jnp.fft.rfft(x[0])
+
+    sizes = jax.export.symbolic_shape("B, N")
+    specs = [jax.ShapeDtypeStruct(sizes, np.complex64), jax.ShapeDtypeStruct(sizes, np.float32)]
+    more = [[numbers(*shape), real(*shape)] for shape in ((1, 1), (3, 2), (4, 9), (2, 100))]
+    close(fn, [numbers(2, 6), real(2, 6)], 100, specs=specs, more_args=more, rtol=1e-4)
+
+
+def test_symbolic_length_in_double_precision():
+    spec = jax.ShapeDtypeStruct(jax.export.symbolic_shape("N"), np.float64)
+    more = [[real(7, dtype=np.float64)], [real(64, dtype=np.float64)]]
+    fn = lambda x: (jnp.fft.rfft(x), jnp.fft.ifft(x).real)  # noqa: E731
+    check_export(fn, [real(6, dtype=np.float64)], specs=[spec], more_args=more, x64=True, atol=1e-12)
 
 
 def test_inside_scan_vmap_and_grad():

@@ -89,6 +89,7 @@ static void register_row(Lowering *l, ComplexProgram *complex, const Plugin *plu
 
 static void register_rows(Lowering *l, ComplexProgram *complex) {
   const Plugin *const families[] = {call_plugins,
+                                    collective_plugins,
                                     function_plugins,
                                     complex_plugins,
                                     fft_plugins,

@@ -117,6 +117,34 @@ static void lower_scatter(Lowering *l) {
   lower_as_real(l, HERE, equation);
 }
 
+static bool is_zero(const Value *part) {
+  double number;
+  return part->tensor && literal_double(part->tensor, &number) && number == 0;
+}
+
+/* By real factors the parts are multiplied alike; by others where no index comes twice, once everywhere, with ones
+ * elsewhere. */
+static void lower_scatter_product(Lowering *l) {
+  Parts value = input_parts(l, 0), factors = input_parts(l, 2);
+  Type type = part_type(output_type(l, 0)), updates = part_type(input_type(l, 2));
+  Value *re = part_array(l, value.re, type), *im = part_array(l, value.im, type), *indices = input(l, 1);
+  Value *factor = part_array(l, factors.re, updates);
+  if (is_zero(factors.im)) {
+    re = APPLY(l, "scatter-mul", type, re, indices, factor);
+    im = APPLY(l, "scatter-mul", type, im, indices, factor);
+    bind_parts(l, 0, (Parts){re, im});
+    return;
+  }
+  if (!param_bool_or(l->equation, "unique_indices", false)) {
+    unsupported(l, "complex products at indices that may repeat are not supported; pass unique_indices=True");
+  }
+  Value *ones = filled(l, type, tensor_scalar(l, type.dtype, 1)),
+        *zeros = filled(l, type, tensor_scalar(l, type.dtype, 0));
+  Parts spread = {APPLY(l, "scatter-mul", type, ones, indices, factor),
+                  APPLY(l, "scatter-add", type, zeros, indices, part_array(l, factors.im, updates))};
+  bind_parts(l, 0, EMIT_PRODUCT(l, (Parts){re, im}, spread));
+}
+
 /* Padding is one number: where the parts of it differ, they are padded on their own. */
 static void lower_pad(Lowering *l) {
   Parts fill = input_parts(l, 1);
@@ -211,6 +239,8 @@ const Plugin complex_structure_plugins[] = {
     PLUGIN("scatter", lower_scatter, OP_NONE),
     PLUGIN("scatter-add", lower_scatter, OP_NONE),
     PLUGIN("scatter_add", lower_scatter, OP_NONE),
+    PLUGIN("scatter-mul", lower_scatter_product, OP_NONE),
+    PLUGIN("scatter_mul", lower_scatter_product, OP_NONE),
     PLUGIN("scatter-sub", lower_scatter, OP_NONE),
     PLUGIN("scatter_sub", lower_scatter, OP_NONE),
     PLUGIN("select_n", lower_select_n, OP_NONE),

@@ -17,6 +17,7 @@ static Value *float_to_integer(Lowering *l, Value *x, DType to) {
   x = EMIT_WHERE(l, EMIT_MATH(l, OP_IsNaN, x), number_like(l, x, 0), x);
   if (bits < 64) {
     x = EMIT_MATH(l, OP_Clip, x, number_like(l, x, low), number_like(l, x, limit - 1));
+    if (bits < 8) x = cast_to(l, x, DTYPE_INT32); /* ONNX Runtime rounds to nearest on the way to 4 bits */
     return cast_to(l, x, to);
   }
   Value *past = EMIT_MATH(l, OP_GreaterOrEqual, x, number_like(l, x, limit));

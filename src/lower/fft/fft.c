@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "base/bytes.h"
-#include "lower/complex/complex.h"
+#include "lower/fft/fft.h"
 #include "onnx/facts/schema.h"
 
 enum { MATRIX_LENGTH = 64 /* up to here a matrix: 64 KiB in float32 */, LONGEST = 1 << 24 };
@@ -68,21 +68,6 @@ static Value *dft(Lowering *l, Value *value, Type type, int64_t axis, bool inver
   if (inverse) node_set_int(result->producer, "inverse", 1);
   if (onesided) node_set_int(result->producer, "onesided", 1);
   return result;
-}
-
-/* The axis moved behind the others, or back from there. */
-static Value *axis_moved(Lowering *l, Value *value, int64_t from, int64_t to) {
-  int64_t order[MAX_RANK];
-  uint32_t rank = value->type.rank;
-  for (int64_t i = 0, next = 0; i < (int64_t)rank; i++) {
-    if (i == to) {
-      order[i] = from;
-      continue;
-    }
-    if (next == from) next++;
-    order[i] = next++;
-  }
-  return transpose_by(l, value, order);
 }
 
 /* The last count axes become one of that size; or the last one becomes `count` ones. */
@@ -363,6 +348,11 @@ static FourierKind read_kind(Lowering *l) {
   unsupported(l, "the transform is not an FFT, IFFT, RFFT or IRFFT");
 }
 
+static Value *transform_along(Lowering *l, Value *pairs, Dim length, int64_t axis, bool inverse) {
+  if (!dim_is_constant(length)) return transform_at_run_time(l, pairs, length, axis, inverse);
+  return transform(l, pairs, (Fourier){.length = length.constant, .axis = axis, .inverse = inverse});
+}
+
 static void lower_fft(Lowering *l) {
   FourierKind kind = read_kind(l);
   size_t count;
@@ -370,19 +360,21 @@ static void lower_fft(Lowering *l) {
   Value *value = input(l, 0);
   int64_t rank = (int64_t)value->type.rank - (kind == OF_REAL ? 0 : 1);
   rely_on(l, (int64_t)count <= rank);
-  for (size_t i = 0; i < count; i++) {
-    if (!dim_is_constant(lengths[i])) {
-      unsupported(l, "the length of the transform must be constant, but is %s", dim_text(l->context, lengths[i]));
-    }
+  Dim last = count ? lengths[count - 1] : dim_of(1);
+  if (count && kind == OF_REAL) {
+    Type type = output_type(l, 0);
+    value = dim_is_constant(last) ? transform_of_real(l, value, last.constant)
+                                  : transform_of_real_at_run_time(l, value, last, type.dims[type.rank - 2]);
   }
-  if (count && kind == OF_REAL) value = transform_of_real(l, value, lengths[count - 1].constant);
   bool last_is_real = kind == OF_REAL || kind == TO_REAL;
   for (size_t i = count - (count && last_is_real ? 1 : 0); i-- > 0;) {
     bool inverse = kind == INVERSE || kind == TO_REAL;
-    int64_t axis = rank - (int64_t)count + (int64_t)i;
-    value = transform(l, value, (Fourier){.length = lengths[i].constant, .axis = axis, .inverse = inverse});
+    value = transform_along(l, value, lengths[i], rank - (int64_t)count + (int64_t)i, inverse);
   }
-  if (count && kind == TO_REAL) value = real_from_transform(l, value, lengths[count - 1].constant);
+  if (count && kind == TO_REAL) {
+    value = dim_is_constant(last) ? real_from_transform(l, value, last.constant)
+                                  : real_from_transform_at_run_time(l, value, last);
+  }
   bind(l, 0, value);
 }
 

@@ -186,23 +186,19 @@ Value *reduce_integers(Lowering *l, Op op, Value *value, const int64_t *axes, si
   return sum ? integer_sum(l, value, axes, count) : integer_product(l, value, axes, count);
 }
 
+Value *reduce_by(Lowering *l, Op op, Value *value, const int64_t *axes, size_t count) {
+  Type type = reduced_type(l, value->type, axes, count);
+  if (!count) return value;
+  if (is_empty(value->type)) return filled(l, type, reduction_identity(l, op, type.dtype));
+  if (op == OP_ReduceMax || op == OP_ReduceMin) return extreme(l, op, value, axes, count);
+  if (dtype_is_integer(type.dtype)) return reduce_integers(l, op, value, axes, count);
+  return reduce_along(l, ROW_HERE(l), op, value, axes, count);
+}
+
 static void lower_reduce(Lowering *l) {
   size_t count;
   const int64_t *axes = param_ints(l->context, l->equation, "axes", &count);
-  Op op = l->plugin->op;
-  Type type = output_type(l, 0);
-  Value *value = input(l, 0);
-  if (!count) {
-    bind(l, 0, value);
-  } else if (is_empty(value->type)) {
-    bind(l, 0, filled(l, type, reduction_identity(l, op, type.dtype)));
-  } else if (op == OP_ReduceMax || op == OP_ReduceMin) {
-    bind(l, 0, extreme(l, op, value, axes, count));
-  } else if (dtype_is_integer(type.dtype)) {
-    bind(l, 0, reduce_integers(l, op, value, axes, count));
-  } else {
-    bind(l, 0, reduce_along(l, ROW_HERE(l), op, value, axes, count));
-  }
+  bind(l, 0, reduce_by(l, l->plugin->op, input(l, 0), axes, count));
 }
 
 /* 0, 1, 2, … bits - 1, or the powers of two with those exponents. */
