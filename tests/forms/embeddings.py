@@ -20,35 +20,71 @@ def make(choices: Choices) -> Form:
     dtype = choices.take("type", "float32", "float16", "bfloat16")
     shape = choices.take("shape", (5,), (2, 5), ("B", 5), ("B", "T"))
     indices = choices.take("indices", "int32", "uint8")
-    way = choices.take(
-        "written", "index", "take", "clipped", "one_hot", "one_hot einsum", "linen", "nnx", "keras", "vmap"
-    )
+    way = choices.take("written", *_HANDS, *_LAYERS)
     if way in ("linen", "nnx", "keras"):
         dtype = choices.take("type", "float32")
     table = jnp.asarray(choices.normal((ROWS, FEATURES), dtype))
-    fn = _LAYERS[way]() if way in _LAYERS else _by_hand(way, table)
-    args = [choices.numbers.integers(0, ROWS, [3 if isinstance(n, str) else n for n in shape]).astype(indices)]
-    specs = [jax.ShapeDtypeStruct(shape, indices)] if any(isinstance(n, str) for n in shape) else None
-    absent = ("MatMul", "OneHot", "GatherND", "ScatterND", "Einsum")
-    apart = "an index outside gives a row of zeros" if "one_hot" in way else None
-    return Form(fn, args, {"Gather": 1}, specs, absent=absent, apart=apart, dtype=dtype)
+    given = way not in _LAYERS and choices.take("table", "constant", "constant", "input") == "input"
+    tied = way not in _LAYERS and choices.take("tied to logits", False, False, True)
+    fn = _LAYERS[way]() if way in _LAYERS else _by_hand(_HANDS[way], table, tied)
+    sizes = [3 if isinstance(n, str) else n for n in shape]
+    args = [choices.numbers.integers(0, ROWS, sizes).astype(indices)]
+    specs = [jax.ShapeDtypeStruct(shape, indices)]
+    outside = [np.full(sizes, ROWS + 2, indices)]
+    if given:
+        args, outside = [*args, np.asarray(table)], [*outside, np.asarray(table)]
+        specs.append(jax.ShapeDtypeStruct(table.shape, table.dtype))
+    absent = ("OneHot", "GatherND", "ScatterND", "Einsum")
+    expected = {"Gather": 1, "MatMul": int(tied)}
+    apart = "0 times what the table may hold is NaN" if given and way in _PRODUCTS else None
+    symbolic = any(isinstance(n, str) for n in shape)
+    form = Form(fn, args, expected, specs if symbolic else None, absent=absent, apart=apart, dtype=dtype)
+    if way in _PRODUCTS or way in ("clipped", "wrapped", "filled", "got", "dynamic"):
+        form.more_args = [outside]
+    return form
 
 
-def _by_hand(way: str, table: Array) -> Callable[[Array], Array]:
-    def fn(i: Array) -> Array:
-        if way == "index":
-            return table[i]
-        if way == "take":
-            return jnp.take(table, i, axis=0)
-        if way == "clipped":
-            return jnp.take(table, i, axis=0, mode="clip")
-        if way == "vmap":
-            flat = jax.vmap(lambda one: table[one])(i.reshape(-1))
-            return flat.reshape(*i.shape, FEATURES)
-        hot = jax.nn.one_hot(i, ROWS, dtype=table.dtype)
-        return hot @ table if way == "one_hot" else jnp.einsum("...v,vf->...f", hot, table)
+def _by_hand(way: Callable[[Array, Array], Array], table: Array, tied: bool) -> Callable[..., Array]:
+    def fn(i: Array, *given: Array) -> Array:
+        weights = given[0] if given else table
+        rows = way(weights, i)
+        return rows @ weights.T if tied else rows
 
     return fn
+
+
+def _hot(table: Array, i: Array) -> Array:
+    return jax.nn.one_hot(i, ROWS, dtype=table.dtype)
+
+
+def _mapped(table: Array, i: Array) -> Array:
+    flat = jax.vmap(lambda one: table[one])(i.reshape(-1))
+    return flat.reshape(*i.shape, FEATURES)
+
+
+def _dynamic(table: Array, i: Array) -> Array:
+    pick = jax.vmap(lambda one: jax.lax.dynamic_index_in_dim(table, one, 0, keepdims=False))
+    return pick(i.reshape(-1)).reshape(*i.shape, FEATURES)
+
+
+_PRODUCTS: dict[str, Callable[[Array, Array], Array]] = {
+    "one_hot": lambda table, i: _hot(table, i) @ table,
+    "one_hot einsum": lambda table, i: jnp.einsum("...v,vf->...f", _hot(table, i), table),
+    "one_hot dot": lambda table, i: jnp.dot(_hot(table, i), table),
+    "compared": lambda table, i: (i[..., None] == jnp.arange(ROWS)).astype(table.dtype) @ table,
+}
+_HANDS: dict[str, Callable[[Array, Array], Array]] = {
+    "index": lambda table, i: table[i],
+    "take": lambda table, i: jnp.take(table, i, axis=0),
+    "clipped": lambda table, i: jnp.take(table, i, axis=0, mode="clip"),
+    "wrapped": lambda table, i: jnp.take(table, i, axis=0, mode="wrap"),
+    "filled": lambda table, i: jnp.take(table, i, axis=0, mode="fill", fill_value=0),
+    "got": lambda table, i: table.at[i].get(mode="fill", fill_value=0),
+    "vmap": _mapped,
+    "dynamic": _dynamic,
+    "flat": lambda table, i: table[i.reshape(-1)].reshape(*i.shape, FEATURES),
+    **_PRODUCTS,
+}
 
 
 @functools.cache

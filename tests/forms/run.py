@@ -38,8 +38,8 @@ FAMILIES = {
     "pooling": (12, 0.95),
     "convolution": (12, 0.95),
     "rotary": (10, 0.99),
-    "embeddings": (8, 0.9),
-    "losses": (8, 0.9),
+    "embeddings": (8, 0.99),
+    "losses": (8, 0.99),
     "resizing": (8, 0.7),
 }
 RENEW = 200  # programs after which what JAX has compiled is dropped

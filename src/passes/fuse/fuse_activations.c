@@ -109,9 +109,16 @@ static bool fuse_celu_scaled(Match *match) {
 
 /* ---- Softplus, Mish, Softsign ---- */
 
-#define SOFTPLUS_INNER OP(Add, RELU, OP(Log1p, OP(Exp, OP(Neg, OP(Abs, X)))))
-#define SOFTPLUS \
-  OP(Where, OP(Not, OP(Equal, X, X)), OP(Add, X, NUMBER(0)), OP(Add, RELU, OP(Log1p, OP(Exp, OP(Neg, OP(Abs, X))))))
+#define LOG_OF_1_AND_EXP OP(Log1p, OP(Exp, OP(Neg, OP(Abs, X))))
+#define SOFTPLUS_INNER OP(Add, RELU, LOG_OF_1_AND_EXP)
+#define SOFTPLUS OP(Where, OP(Not, OP(Equal, X, X)), OP(Add, X, NUMBER(0)), SOFTPLUS_INNER)
+
+/* relu(x) - b + log(1 + exp(-|x|)), the loss of a logit: the Softplus in it stands apart. */
+static bool fuse_softplus_and_rest(Match *match) {
+  if (!match_keeps_type(match) || !type_equal(match->values[X_SLOT]->type, match_type(match))) return false;
+  Value *softplus = EMIT_BEFORE(match, OP_Softplus, match_type(match), match->values[X_SLOT])->outputs[0];
+  return EMIT_MATCH(match, OP_Sub, softplus, match->values[B]);
+}
 
 /* ---- Sigmoid ---- */
 
@@ -225,6 +232,7 @@ static const FusionRule rules[] = {
     {OP(Add, RELU, OP(Mul, UNIFORM(A), OP(Expm1, OP(Div, CELU_PART, UNIFORM(B))))), OP_Celu, fuse_celu_scaled},
     {SOFTPLUS, OP_Softplus, fuse_one_operand},
     {SOFTPLUS_INNER, OP_Softplus, fuse_one_operand},
+    {OP(Add, OP(Sub, RELU, ANY(B)), LOG_OF_1_AND_EXP), OP_Softplus, fuse_softplus_and_rest},
     {OP(Where, OP(Not, OP(Equal, X, X)), OP(Add, X, NUMBER(0)), OP(Softplus, X)), OP_Softplus, fuse_one_operand},
     {OP(Mul, X, OP(Tanh, OP(Softplus, X))), OP_Mish, fuse_one_operand},
     {OP(Div, X, OP(Add, OP(Abs, X), NUMBER(1))), OP_Softsign, fuse_one_operand},

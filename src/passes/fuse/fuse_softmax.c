@@ -64,14 +64,13 @@ static bool fuse_single_axis(Match *match) {
   return true;
 }
 
-static bool fuse_log_sum_exp(Match *match) {
-  bool axes[MAX_RANK];
-  Type type = match->values[X_SLOT]->type;
+static bool emit_log_sum_exp(Match *match, Value *x, const bool axes[MAX_RANK]) {
+  Type type = x->type;
   const Node *sum = match->values[SUM]->producer;
   int64_t numbers[MAX_RANK];
   size_t count = 0;
-  if (!lines_up(match, axes)) return false;
-  if (!type_equal(match_type(match), match->values[SUM]->type)) return false;
+  if (match_type(match).dtype != type.dtype) return false;
+  if (!type_same_shape(match_type(match), match->values[SUM]->type)) return false;
   for (uint32_t i = 0; i < type.rank; i++) {
     if (axes[i]) numbers[count++] = i;
   }
@@ -79,13 +78,68 @@ static bool fuse_log_sum_exp(Match *match) {
        as_attribute = schema_version(OP_ReduceLogSumExp, match_opset(match)) < 18;
   Value *given =
       as_attribute ? NULL : rewrite_constant_ints(match->rewriter, match->root, numbers, count, match->root->origin);
-  Value *inputs[] = {match->values[X_SLOT], given};
-  Node *node = match_emit(match, OP_ReduceLogSumExp, inputs, as_attribute ? 1 : 2, REWRITE_EMITTER(match->rewriter));
+  Value *inputs[] = {x, given};
+  bool is_half = dtype_is_half(type.dtype); /* added up in float32, as JAX does */
+  if (is_half) {
+    Node *cast = EMIT_BEFORE(match, OP_Cast, type_with(type, DTYPE_FLOAT32), x);
+    node_set_int(cast, "to", onnx_dtype(DTYPE_FLOAT32));
+    inputs[0] = cast->outputs[0];
+  }
+  Emitter emitter = REWRITE_EMITTER(match->rewriter);
+  Type wide = type_with(match_type(match), DTYPE_FLOAT32);
+  Node *node = is_half ? match_node_before(match, OP_ReduceLogSumExp, wide, inputs, as_attribute ? 1 : 2, emitter)
+                       : match_emit(match, OP_ReduceLogSumExp, inputs, as_attribute ? 1 : 2, emitter);
   if (as_attribute) node_set_ints(node, "axes", numbers, count);
   node_set_int(node, "keepdims", keep);
-  return true;
+  return !is_half || EMIT_MATCH(match, OP_Narrow, node->outputs[0]);
 }
 
+static bool fuse_log_sum_exp(Match *match) {
+  bool axes[MAX_RANK];
+  return lines_up(match, axes) && emit_log_sum_exp(match, match->values[X_SLOT], axes);
+}
+
+/* Is it the largest element of x along the axes, as LARGEST_OF_X is written? */
+static bool is_largest(const Value *value, const Value *x, const bool axes[MAX_RANK]) {
+  const Node *node = value->producer;
+  double number;
+  while (node && node_has(node, RENAMES)) node = node_input(node, 0)->producer;
+  if (node && node_is(node, OP_Max) && uniform_number(node_input(node, 0), &number) && number == -INFINITY)
+    node = node_input(node, 1)->producer;
+  if (node && node_is(node, OP_Min)) {
+    const Node *first = node_input(node, 0)->producer;
+    node = first && node_is(first, OP_ReduceMax) ? first : node_input(node, 1)->producer;
+  }
+  return node && node_is(node, OP_ReduceMax) && node_input(node, 0) == x &&
+         same_axes(node->outputs[0], axes, x->type.rank) && is_reduced_shape(value->type, x->type, axes);
+}
+
+/* May the value be what is taken from the shifted elements for a LogSoftmax? */
+static bool is_taken_from(const Value *value, const Value *shifted, int depth) {
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (!use->node) continue;
+    if (node_is(use->node, OP_Sub) && node_input(use->node, 0) == shifted) return true;
+    bool is_moved = node_has(use->node, RENAMES) || node_is(use->node, OP_Narrow) || node_is(use->node, OP_Cast);
+    if (is_moved && depth > 0 && is_taken_from(use->node->outputs[0], shifted, depth - 1)) return true;
+  }
+  return false;
+}
+
+/* Of elements that were shifted by their largest, and are read by others as well. */
+static bool fuse_log_sum_exp_of_shifted(Match *match) {
+  Value *shifted = match->values[DIFFERENCE];
+  const Node *difference = shifted->producer;
+  bool axes[MAX_RANK];
+  if (!difference || !node_is(difference, OP_Sub) || !reduced_axes(match->values[SUM]->producer, axes)) return false;
+  if (!is_largest(node_input(difference, 1), node_input(difference, 0), axes)) return false;
+  if (is_taken_from(match->root->outputs[0], shifted, 2)) return false;
+  return emit_log_sum_exp(match, shifted, axes);
+}
+
+/* The same, the shifted elements left to those who read them. */
+#define SHIFTED_EXP OP_AT(EXP, Exp, ANY(DIFFERENCE))
+#define SHIFTED_SUM OP_AT(SUM, ReduceSum, EITHER(OP(Cast, SHIFTED_EXP), SHIFTED_EXP))
+#define SHIFTED_TOTAL EITHER(OP(Narrow, SHIFTED_SUM), SHIFTED_SUM)
 #define LOG_TOTAL OP(Log, RESHAPED(TOTAL, TOTAL_OF(LARGEST_OF_X)))
 /* jax.nn.logsumexp takes the absolute value, for its signed form. */
 #define LOG_OF(total) OP(Log, EITHER(OP(Abs, total), total))
@@ -95,11 +149,26 @@ static bool fuse_log_softmax(Match *match) {
   return (match_dtype(match) != DTYPE_FLOAT64 || !hides_nan) && fuse_single_axis(match);
 }
 
+/* exp(log(softmax)) */
+static bool fuse_exp_of_log(Match *match) {
+  const Node *log = match->values[SUM]->producer;
+  int64_t axis = node_int_or(log, "axis", -1);
+  if (!match_keeps_type(match)) return false;
+  node_set_int(EMIT_MATCH(match, OP_Softmax, match->values[X_SLOT]), "axis", axis);
+  return true;
+}
+
+#define TOTAL_OF_EXP RESHAPED(TOTAL, TOTAL_OF(LARGEST_OF_X))
+#define INVERSE_TOTAL EITHER(OP(Reciprocal, TOTAL_OF_EXP), OP(Div, NUMBER(1), TOTAL_OF_EXP))
+
 static const FusionRule rules[] = {
-    {OP(Div, ANY(EXP), RESHAPED(TOTAL, TOTAL_OF(LARGEST_OF_X))), OP_Softmax, fuse_single_axis},
+    {OP(Mul, ANY(EXP), INVERSE_TOTAL), OP_Softmax, fuse_single_axis},
+    {OP(Exp, OP_AT(SUM, LogSoftmax, X)), OP_Softmax, fuse_exp_of_log},
+    {OP(Div, ANY(EXP), TOTAL_OF_EXP), OP_Softmax, fuse_single_axis},
     {OP(Sub, ANY(DIFFERENCE), LOG_TOTAL), OP_LogSoftmax, fuse_log_softmax},
     {OP(Sub, ANY(DIFFERENCE), RESHAPED(TOTAL, OP(Log, TOTAL_OF(LARGEST_OF_X)))), OP_LogSoftmax, fuse_log_softmax},
     {OP(Add, LOG_OF(TOTAL_OF(FINITE_OR_0)), ANY(SHIFT)), OP_ReduceLogSumExp, fuse_log_sum_exp},
+    {OP(Log, SHIFTED_TOTAL), OP_NONE, fuse_log_sum_exp_of_shifted},
 };
 
 bool fuse_softmax(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }
