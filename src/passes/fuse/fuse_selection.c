@@ -1,6 +1,7 @@
 /* Selection: a Slice of one element whose axis is then dropped is a Gather, and it picks the position before a
  * Transpose rather than after it, so that only what is picked is moved. Rows of a table that are picked by a product
  * with rows of zeros and a one are a Gather too. */
+#include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/analysis/bounds.h"
 #include "passes/analysis/positions.h"
@@ -106,7 +107,7 @@ static bool is_all_finite(const Tensor *tensor) {
   size_t width = dtype_bytes(tensor->dtype, 1);
   if (!exponent) return false;
   for (size_t at = 0; at < tensor->size; at += width) {
-    memcpy(&bits, (const char *)tensor->data + at, width);
+    copy_bytes(&bits, (const char *)tensor->data + at, width);
     if ((bits & exponent) == exponent) return false;
   }
   return true;
@@ -138,7 +139,7 @@ static Value *as_indices(Match *match, Value *value) {
 static Value *integer(Match *match, DType dtype, int64_t number) {
   Tensor *tensor = match_tensor(match, dtype, type_scalar(dtype));
   uint64_t bits = number_encode(dtype, (double)number);
-  memcpy((char *)(uintptr_t)tensor->data, &bits, tensor->size);
+  copy_bytes((char *)(uintptr_t)tensor->data, &bits, tensor->size);
   return match_constant(match, tensor);
 }
 
