@@ -44,6 +44,8 @@ const Pass all_passes[] = {
     {"cancel_transposes", "chooses the axis orders that need the fewest Transposes",
      PHASE_LAYOUT, cancel_transposes},
     {"sink_reshapes", "moves each Reshape towards the next one", PHASE_LAYOUT, sink_reshapes},
+    {"count_steps", "makes loops whose number of steps is known Scans over it", PHASE_LAYOUT, count_steps},
+    {"batch_steps", "computes for all steps of a Scan at once what no step carries on", PHASE_LAYOUT, batch_steps},
     {"expand_composites", "expands operations without an ONNX operator into plain operators", PHASE_EXPAND, expand_composites},
     {0},
 };

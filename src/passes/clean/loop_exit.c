@@ -4,6 +4,7 @@
  * leaving everything as it is. Once it is left as it is, it stays so: what decided it has not changed either. The loop
  * then goes on as long as steps are taken.
  */
+#include "passes/loop_body.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -12,16 +13,6 @@ typedef struct Choice {
   Graph *body, *rests;
   bool rests_when; /* what the predicate is then */
 } Choice;
-
-static const Value *behind_identities(const Value *value) {
-  while (value->producer && node_is(value->producer, OP_Identity)) value = node_input(value->producer, 0);
-  return value;
-}
-
-static Graph *branch_of(const Node *node, const char *name) {
-  const Attribute *attribute = node_attribute(node, name);
-  return attribute && attribute->kind == ATTRIBUTE_GRAPH ? attribute->graph : NULL;
-}
 
 static bool is_boolean(const Value *value, bool which) {
   const Tensor *tensor = constant_of(value);
@@ -68,7 +59,7 @@ static bool find_choice(Choice *choice) {
   if (!choice->node) return false;
   for (int when = 0; when < 2; when++) {
     choice->rests_when = when;
-    choice->rests = branch_of(choice->node, when ? "then_branch" : "else_branch");
+    choice->rests = subgraph_of(choice->node, when ? "then_branch" : "else_branch");
     if (choice->rests && choice->rests->outputs.count == choice->node->output_count && all_is_left(choice)) return true;
   }
   return false;
@@ -91,7 +82,8 @@ static Value *next_predicate(const Choice *choice) {
 
 static void visit(Rewriter *rewriter, Node *node) {
   Choice choice = {.loop = node};
-  if (!node_is(node, OP_Loop) || !(choice.body = branch_of(node, "body")) || node->input_count < FIRST_CARRIED) return;
+  if (!node_is(node, OP_Loop) || !(choice.body = subgraph_of(node, "body")) || node->input_count < FIRST_CARRIED)
+    return;
   bool nothing_stacked = node->output_count == node->input_count - FIRST_CARRIED;
   bool sound = choice.body->inputs.count == node->input_count &&
                choice.body->outputs.count == FIRST_CARRIED_OUTPUT + node->output_count;

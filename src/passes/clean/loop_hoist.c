@@ -3,7 +3,7 @@
  * What depends on nothing inside Loop or Scan is computed once, before it. And where every step of a Scan multiplies
  * its slice of an input by the same matrix, as recurrent layers do, the slices of all steps are multiplied at once: one
  * large MatMul in place of many small ones. */
-#include "base/bytes.h"
+#include "passes/loop_body.h"
 #include "passes/passes.h"
 
 static bool is_loop(const Node *node) { return node && node_has(node, LOOPS); }
@@ -48,21 +48,6 @@ static bool hoist_invariants(Graph *body) {
   return changed;
 }
 
-/* Adds an input at the end of the node's list. */
-static void add_input(Node *node, Value *value) {
-  Use *inputs = arena_new_array(&node->graph->model->context->arena, node->input_count + 1, Use);
-  for (uint32_t i = 0; i < node->input_count; i++) {
-    Value *old = node->inputs[i].value;
-    inputs[i].node = node;
-    use_set(&node->inputs[i], NULL);
-    use_set(&inputs[i], old);
-  }
-  inputs[node->input_count].node = node;
-  use_set(&inputs[node->input_count], value);
-  node->inputs = inputs;
-  node->input_count++;
-}
-
 /* The step's product of a slice and an outer matrix, or NULL. */
 static Node *product_of(const Value *slice) {
   for (const Use *use = slice->uses; use; use = use->next) {
@@ -78,7 +63,6 @@ static Node *product_of(const Value *slice) {
 /* product becomes one more scan input: the slices of MatMul(all, matrix). */
 static void multiply_before(Node *scan, Node *product, Value *all) {
   Model *model = scan->graph->model;
-  Graph *body = product->graph;
   Value *result = product->outputs[0];
   Dim dims[MAX_RANK];
   dims[0] = all->type.dims[0];
@@ -87,17 +71,8 @@ static void multiply_before(Node *scan, Node *product, Value *all) {
   const Origin *origin = origin_with_emitter(model->provenance, product->origin, PASS_EMITTER(model));
   Value *factors[] = {all, node_input(product, 1)};
   Node *before = graph_node(scan->graph, origin, OP_MatMul, factors, 2, &type, 1, scan);
-  Value *slice = graph_input(body, result->type, NULL);
-  value_replace(result, slice);
+  value_replace(result, scan_add_input(scan, before->outputs[0], result->type));
   node_remove(product);
-  add_input(scan, before->outputs[0]);
-  node_set_int(scan, "num_scan_inputs", node_int_or(scan, "num_scan_inputs", 0) + 1);
-  const Attribute *directions = node_attribute(scan, "scan_input_directions");
-  if (!directions) return;
-  int64_t *longer = arena_new_array(&model->context->arena, directions->count + 1, int64_t);
-  copy_bytes(longer, directions->integers, directions->count * sizeof *longer);
-  longer[directions->count] = longer[0]; /* a scan runs one way */
-  node_set_ints(scan, "scan_input_directions", longer, directions->count + 1);
 }
 
 static bool multiply_slices_at_once(Node *scan) {

@@ -1,15 +1,11 @@
 /* Results that nobody uses: stacked outputs of Scan and Loop, outputs of If, carried values that only feed themselves
  * (the counter of a loop whose body does not look at it), and slices that no step looks at. What computed them in the
  * bodies is then dead. */
+#include "passes/loop_body.h"
 #include "passes/passes.h"
 
 static bool is_unused(const Node *node, size_t output) {
   return !node->outputs[output] || !node->outputs[output]->uses;
-}
-
-static Graph *subgraph_of(const Node *node, const char *name) {
-  const Attribute *attribute = node_attribute(node, name);
-  return attribute && attribute->kind == ATTRIBUTE_GRAPH ? attribute->graph : NULL;
 }
 
 void drop_graph_output(Graph *graph, size_t index) {
@@ -41,30 +37,6 @@ static void drop_entry(Node *node, const char *name, size_t index) {
     if (i != index) kept[count++] = list->integers[i];
   }
   node_set_ints(node, name, kept, count);
-}
-
-/* How the outputs of a loop's body correspond: those after `lead` are the node's, `carried` of them carried. */
-typedef struct LoopShape {
-  Graph *body;
-  size_t lead, carried;
-  size_t first_input;      /* the first carried one, of the node */
-  size_t first_body_input; /* and of the body */
-} LoopShape;
-
-static bool loop_shape(const Node *node, LoopShape *shape) {
-  *shape = (LoopShape){.body = subgraph_of(node, "body")};
-  if (!shape->body) return false;
-  if (node_is(node, OP_Loop) && node->input_count >= 2) {
-    *shape = (LoopShape){shape->body, 1, node->input_count - 2, 2, 2};
-  } else if (node_is(node, OP_Scan)) {
-    int64_t scanned = node_int_or(node, "num_scan_inputs", -1);
-    if (scanned < 0 || (uint64_t)scanned > node->input_count) return false;
-    shape->carried = node->input_count - (size_t)scanned;
-  } else {
-    return false;
-  }
-  return shape->body->outputs.count == shape->lead + node->output_count && shape->carried <= node->output_count &&
-         shape->body->inputs.count >= shape->first_body_input + shape->carried;
 }
 
 static bool drop_unused_stacked(Node *node) {
