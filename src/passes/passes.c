@@ -46,6 +46,8 @@ const Pass all_passes[] = {
     {"sink_reshapes", "moves each Reshape towards the next one", PHASE_LAYOUT, sink_reshapes},
     {"count_steps", "makes loops whose number of steps is known Scans over it", PHASE_LAYOUT, count_steps},
     {"batch_steps", "computes for all steps of a Scan at once what no step carries on", PHASE_LAYOUT, batch_steps},
+    {"split_scans", "carries on alone what depends on nothing else, so that the rest can be computed at once",
+     PHASE_LAYOUT, split_scans},
     {"expand_composites", "expands operations without an ONNX operator into plain operators", PHASE_EXPAND, expand_composites},
     {0},
 };

@@ -92,6 +92,7 @@ bool decide_by_ranges(Model *model);
 bool cancel_transposes(Model *model);
 bool count_steps(Model *model);
 bool batch_steps(Model *model);
+bool split_scans(Model *model);
 
 /* Parts of remove_dead_code (unused_results.c): what the node's bodies compute for it in vain. True when changed. */
 bool drop_unused_results(Node *node);

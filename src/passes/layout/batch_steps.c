@@ -5,24 +5,17 @@
  * the random numbers of all steps are one draw. Arrays that are large are left where they are, since their elements
  * cost more than their nodes and all steps together would need memory.
  */
+#include "passes/layout/batch_steps.h"
+
 #include "passes/loop_body.h"
 #include "passes/passes.h"
 #include "passes/pattern.h"
 #include "passes/rewrite.h"
 
 enum {
-  MOST_ELEMENTS = 4096,         /* of one step */
+  MOST_ELEMENTS = 4096,           /* of one step */
   MOST_ELEMENTS_STACKED = 1 << 18 /* of all steps */
 };
-
-typedef struct Batch {
-  Rewriter *rewriter;
-  Node *scan;
-  Graph *body;
-  size_t carried; /* inputs before the slices */
-  Dim length;
-  Map stacked; /* value of the body -> all steps of it: a value before the scan, with one axis more in front */
-} Batch;
 
 static bool is_outside(const Batch *batch, const Value *value) { return !value || value->graph != batch->body; }
 
@@ -60,13 +53,13 @@ static bool is_batched_operator(const Batch *batch, const Node *node) {
   if (!follows_first(batch, node)) return false;
   if (node_has(node, ELEMENTWISE)) return !node_is(node, OP_Identity);
   if (node_has(node, REDUCES)) return node_input(node, 0)->type.rank && reduced_axes(node, flags);
-  return node_has(node, RENAMES) || node_is(node, OP_Gather) || node_is(node, OP_Transpose) ||
-         node_is(node, OP_Expand);
+  return node_has(node, RENAMES) || node_is(node, OP_Gather) || node_is(node, OP_Transpose) || node_is(node, OP_Expand);
 }
 
-static bool can_be_batched(const Batch *batch, const Node *node) {
+bool can_be_batched(const Batch *batch, const Node *node) {
   bool sliced = false;
-  if (node->op == OP_NONE || node->output_count != 1 || node_has(node, RANDOM) || node_has(node, HAS_BODY)) return false;
+  if (node->op == OP_NONE || node->output_count != 1 || node_has(node, RANDOM) || node_has(node, HAS_BODY))
+    return false;
   for (uint32_t i = 0; i < node->input_count; i++) {
     const Value *input = node_input(node, i);
     if (input && (type_is_unranked(input->type) || input->type.dtype == DTYPE_NONE)) return false;
@@ -171,7 +164,8 @@ static Value *batch_reduction(const Batch *batch, const Node *node, Type type) {
     if (flags[i]) axes[count++] = i + 1;
   }
   bool attribute = !node_input(node, 1) && node_attribute(node, "axes");
-  Value *inputs[] = {all, attribute ? NULL : rewrite_constant_ints(batch->rewriter, batch->scan, axes, count, node->origin)};
+  Value *inputs[] = {all,
+                     attribute ? NULL : rewrite_constant_ints(batch->rewriter, batch->scan, axes, count, node->origin)};
   Value *result = node_before(batch, node, node->op, type, inputs, attribute ? 1 : 2);
   node_set_int(result->producer, "keepdims", node_int_or(node, "keepdims", 1));
   if (attribute) node_set_ints(result->producer, "axes", axes, count);
@@ -199,7 +193,7 @@ static Value *batch_node(const Batch *batch, const Node *node) {
 
 /* ---- the scan ---- */
 
-static bool read_scan(Batch *batch) {
+bool batch_begin(Batch *batch) {
   LoopShape shape;
   Node *scan = batch->scan;
   if (!node_is(scan, OP_Scan) || !loop_shape(scan, &shape) || shape.carried == scan->input_count) return false;
@@ -209,7 +203,11 @@ static bool read_scan(Batch *batch) {
   Type first = node_input(scan, shape.carried)->type;
   if (type_is_unranked(first) || first.rank == 0 || !dim_is_constant(first.dims[0])) return false;
   batch->length = first.dims[0];
-  return batch->length.constant > 1 && scan_runs_one_way(scan);
+  if (batch->length.constant <= 1 || !scan_runs_one_way(scan)) return false;
+  for (size_t i = batch->carried; i < scan->input_count; i++) {
+    *map_slot_pointer(batch->rewriter->context, &batch->stacked, batch->body->inputs.items[i]) = node_input(scan, i);
+  }
+  return true;
 }
 
 /* Is it read by what stays in the body, or given out by it? */
@@ -224,9 +222,6 @@ static bool is_needed_inside(const Value *value, const Map *leaving) {
 static size_t find_leaving(Batch *batch, Map *leaving, Node **nodes) {
   Context *context = batch->rewriter->context;
   size_t count = 0, handed_in = 0;
-  for (size_t i = batch->carried; i < batch->scan->input_count; i++) {
-    *map_slot_pointer(context, &batch->stacked, batch->body->inputs.items[i]) = node_input(batch->scan, i);
-  }
   FOR_EACH_NODE(node, batch->body) {
     if (!can_be_batched(batch, node)) continue;
     *map_slot_pointer(context, &batch->stacked, node->outputs[0]) = node->outputs[0]; /* until it has left */
@@ -242,7 +237,8 @@ static void hand_in(const Batch *batch, Value *old, Value *stacked) {
   Node *producer = old->producer;
   Value *slice = scan_add_input(batch->scan, stacked, old->type);
   if (value_is_output(old)) {
-    const Origin *origin = origin_with_emitter(batch->rewriter->model->provenance, producer->origin, REWRITE_EMITTER(batch->rewriter));
+    const Origin *origin =
+        origin_with_emitter(batch->rewriter->model->provenance, producer->origin, REWRITE_EMITTER(batch->rewriter));
     Node *identity = graph_node(batch->body, origin, OP_Identity, &slice, 1, &old->type, 1, NULL);
     for (Use *use = old->uses, *next; use; use = next) {
       next = use->next;
@@ -255,7 +251,7 @@ static void hand_in(const Batch *batch, Value *old, Value *stacked) {
 static void visit(Rewriter *rewriter, Node *node) {
   Batch batch = {.rewriter = rewriter, .scan = node};
   Map leaving = {0};
-  if (!read_scan(&batch)) return;
+  if (!batch_begin(&batch)) return;
   Node **nodes = arena_new_array(&rewriter->context->arena, batch.body->node_count, Node *);
   size_t count = find_leaving(&batch, &leaving, nodes);
   for (size_t i = 0; i < count; i++) {

@@ -104,8 +104,8 @@ static const Tensor *numbers_tensor(Rewriter *rewriter, DType dtype, Counter cou
 
 /* The one number that a counter is behind the last step. */
 static const Tensor *number_tensor(Rewriter *rewriter, DType dtype, int64_t number) {
-  Tensor *tensor =
-      arena_copy(&rewriter->context->arena, numbers_tensor(rewriter, dtype, (Counter){number, 0}, 1, false), sizeof *tensor);
+  Tensor *tensor = arena_copy(&rewriter->context->arena,
+                              numbers_tensor(rewriter, dtype, (Counter){number, 0}, 1, false), sizeof *tensor);
   tensor->rank = 0;
   return tensor;
 }
