@@ -78,11 +78,11 @@ def test_scan_of_wide_types(name: str) -> None:
     check_export(fn, [rows(3, dtype=name), rows(4, 3, dtype=name)], x64=True)
 
 
-def test_scan_without_arrays_is_a_loop() -> None:
+def test_scan_without_arrays_goes_over_the_steps() -> None:
     def fn(start):
         return lax.scan(lambda carry, _: (carry * 1.5, carry + 1), start, None, length=4)
 
-    assert "Loop" in op_types(check_export(fn, [rows(3)]))
+    assert "Scan" in op_types(check_export(fn, [rows(3)]))
 
 
 def test_scan_without_arrays_backwards() -> None:
@@ -408,7 +408,7 @@ def test_scan_in_cond_in_while() -> None:
         return lax.while_loop(lambda state: state[0] < 5, step, (0, x))
 
     model = check_export(fn, [rows(3), rows(4, 3)])
-    assert [op_types(model).count(op) for op in ("Loop", "If", "Scan")] == [1, 1, 1]
+    assert [op_types(model).count(op) for op in ("Loop", "If", "Scan")] == [0, 1, 2]
 
 
 def test_cond_in_scan_and_switch_in_switch() -> None:
@@ -527,8 +527,12 @@ def test_a_library_function_as_branch_is_blamed_on_the_line_of_the_cond() -> Non
 
 
 def test_the_loop_itself_is_at_the_line_that_calls_it() -> None:
-    (found,) = traced_nodes(nested_program, [rows(3), rows(4, 3)], "Scan")
-    assert found["pkg.jax2onnx.callsite"] == f"nested_program.<locals>.step:{line_of(nested_program, '# scan line')}"
+    found = traced_nodes(nested_program, [rows(3), rows(4, 3)], "Scan")
+    lines = {name: line_of(nested_program, f"# {name} line") for name in ("scan", "while")}
+    assert {node["pkg.jax2onnx.callsite"] for node in found} == {
+        f"nested_program.<locals>.step:{lines['scan']}",
+        f"nested_program:{lines['while']}",
+    }
 
 
 # --- calls --------------------------------------------------------------------------------------------------------
@@ -766,8 +770,8 @@ def test_unused_results_of_loops_and_branches_are_not_computed() -> None:
 def test_the_counter_of_a_loop_goes_when_the_body_does_not_look_at_it() -> None:
     model = check_export(lambda x: lax.fori_loop(0, 5, lambda i, c: c * 0.5, x), [rows(3)])
     assert "Add" not in op_types(model)
-    loop = next(node for node in model.graph.node if node.op_type == "Loop")
-    assert len(loop.input) == 3 and len(loop.output) == 1
+    loop = next(node for node in model.graph.node if node.op_type == "Scan")
+    assert len(loop.input) == 2 and len(loop.output) == 1
 
 
 def test_what_every_step_repeats_is_computed_before_the_loop() -> None:

@@ -9,7 +9,8 @@
  * stacked weights are unrolled, and each step has its own part of them.
  *
  * Loop is used where Scan cannot be: without xs, and when the length may be zero at run time and the target's Scan
- * needs a step. Length one is inlined, and length zero known at export needs no body at all.
+ * needs a step. Where the length is known, a pass makes that a Scan after all (passes/layout/count_steps.c), once loops
+ * that may end early were looked for. Length one is inlined, and length zero known at export needs no body at all.
  */
 #include "lower/control/scan_axis.h"
 #include "types/moved.h"

@@ -7,6 +7,7 @@
  * A while loop that counts to a bound has a known number of steps as well. Runtimes for which only Loop was tried keep
  * it.
  */
+#include "base/bytes.h"
 #include "passes/loop_body.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
@@ -42,6 +43,13 @@ static bool read_counter(const Node *loop, const LoopShape *shape, size_t carrie
          (right == before && only_integer(left, &counter->step));
 }
 
+/* Does it not wrap? The product is 2^31 times 2^16 at the most. */
+static bool fits(DType dtype, Counter counter, int64_t length) {
+  if (length > MOST_STEPS) return false;
+  int64_t last = counter.start + counter.step * length;
+  return dtype == DTYPE_INT64 || (last >= INT32_MIN && last <= INT32_MAX);
+}
+
 /* Steps of a loop that goes on as long as the counter, as the next step will find it, is below the bound. */
 static bool steps_to_bound(const Node *loop, const LoopShape *shape, const Node *test, int64_t *steps) {
   int64_t bound;
@@ -53,7 +61,7 @@ static bool steps_to_bound(const Node *loop, const LoopShape *shape, const Node 
     if (next != behind_identities(node_input(test, 0)) || !read_counter(loop, shape, i, &counter)) continue;
     int64_t way = bound + included - counter.start;
     *steps = counter.step > 0 ? (way + counter.step - 1) / counter.step : 0;
-    return true;
+    return fits(next->type.dtype, counter, *steps);
   }
   return false;
 }
@@ -95,7 +103,7 @@ static const Tensor *numbers_tensor(Rewriter *rewriter, DType dtype, Counter cou
   for (int64_t i = 0; i < count; i++) {
     int64_t number = counter.start + counter.step * (backwards ? count - 1 - i : i);
     int32_t narrow = (int32_t)number;
-    memcpy(data + (size_t)i * width, width == sizeof narrow ? (const void *)&narrow : (const void *)&number, width);
+    copy_bytes(data + (size_t)i * width, width == sizeof narrow ? (const void *)&narrow : (const void *)&number, width);
   }
   *tensor = (Tensor){.dtype = dtype, .rank = 1, .size = (size_t)count * width, .data = data};
   tensor->dims = arena_copy(arena, &count, sizeof count);
@@ -168,9 +176,15 @@ static bool scan_length(const Node *scan, const LoopShape *shape, int64_t *lengt
   return *length >= 1 && *length <= MOST_STEPS && scan_runs_one_way(scan);
 }
 
-static bool fits(DType dtype, Counter counter, int64_t length) {
-  int64_t last = counter.start + counter.step * length; /* 2^32 times 2^16 at the most */
-  return dtype == DTYPE_INT64 || (last >= INT32_MIN && last <= INT32_MAX);
+/* An output of the graph needs a node of its own. */
+static void replace_by_last(Rewriter *rewriter, Node *scan, Value *after, const Tensor *number) {
+  Value *last = rewrite_constant(rewriter, scan, number, scan->origin);
+  if (value_is_output(after)) {
+    const Origin *origin = origin_with_emitter(rewriter->model->provenance, scan->origin, REWRITE_EMITTER(rewriter));
+    last = graph_node(scan->graph, origin, OP_Identity, &last, 1, &after->type, 1, scan)->outputs[0];
+    rewrite_take_name(last, after);
+  }
+  value_replace(after, last);
 }
 
 static void scan_counter(Rewriter *rewriter, Node *scan, const LoopShape *shape, size_t carried, Counter counter,
@@ -181,8 +195,7 @@ static void scan_counter(Rewriter *rewriter, Node *scan, const LoopShape *shape,
   Value *all = rewrite_constant(rewriter, scan, numbers, scan->origin);
   value_replace(before, scan_add_input(scan, all, before->type));
   if (after && after->uses) {
-    const Tensor *last = number_tensor(rewriter, dtype, counter.start + counter.step * length);
-    value_replace(after, rewrite_constant(rewriter, scan, last, scan->origin));
+    replace_by_last(rewriter, scan, after, number_tensor(rewriter, dtype, counter.start + counter.step * length));
   }
   drop_node_output(scan, carried);
   drop_node_input(scan, carried);
@@ -199,7 +212,6 @@ static void scan_counters(Rewriter *rewriter, Node *scan) {
   for (size_t i = shape.carried; i-- && scan->output_count > 1;) {
     Type type = shape.body->inputs.items[i]->type;
     if (type.rank || !read_counter(scan, &shape, i, &counter) || !fits(type.dtype, counter, length)) continue;
-    if (scan->outputs[i] && value_is_output(scan->outputs[i])) continue;
     scan_counter(rewriter, scan, &shape, i, counter, length);
   }
 }

@@ -16,9 +16,9 @@ enum {
 
 typedef struct Split {
   Batch batch;
-  Map needs;      /* value of the body -> the set of carried values that it depends on */
-  uint64_t alone; /* those that depend on themselves alone */
-  Map chain;      /* nodes of the body that compute these */
+  Map needs;                  /* value of the body -> the set of carried values that it depends on */
+  uint64_t alone;             /* those that depend on themselves alone */
+  Map chain;                  /* nodes of the body that compute these */
   ARRAY(Value *) handed_over; /* what the rest reads of them */
 } Split;
 
@@ -158,7 +158,8 @@ static Node *chain_scan(const Split *split) {
     if (i < batch->carried) types[output_count++] = batch->body->inputs.items[i]->type;
     inputs[input_count++] = node_input(scan, i);
   }
-  for (size_t i = 0; i < handed_over; i++) types[output_count++] = stacked_type(batch, split->handed_over.items[i]->type);
+  for (size_t i = 0; i < handed_over; i++)
+    types[output_count++] = stacked_type(batch, split->handed_over.items[i]->type);
   const Origin *origin = origin_with_emitter(rewriter->model->provenance, scan->origin, REWRITE_EMITTER(rewriter));
   Node *chain = graph_node(scan->graph, origin, OP_Scan, inputs, input_count, types, output_count, scan);
   node_set_graph(chain, "body", chain_body(split));
@@ -178,7 +179,8 @@ static void read_slice(const Split *split, Value *value, Value *slice) {
     next = use->next;
     if (use->node && !map_get_pointer(&split->chain, use->node)) use_set(use, slice);
     if (use->node) continue;
-    Node *identity = graph_node(split->batch.body, split->batch.scan->origin, OP_Identity, &slice, 1, &value->type, 1, NULL);
+    Node *identity =
+        graph_node(split->batch.body, split->batch.scan->origin, OP_Identity, &slice, 1, &value->type, 1, NULL);
     use_set(use, identity->outputs[0]);
   }
 }
