@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import os
 from collections.abc import Callable
 from typing import Any
@@ -18,24 +18,38 @@ OPERATORS = {"lstm": "LSTM", "gru": "GRU", "plain": "RNN"}
 
 def make(choices: Choices) -> Form:
     cell = choices.take("cell", *OPERATORS)
-    library = choices.take("written", "scan", "scan", "flax.nnx", "flax.linen", "equinox", "keras")
-    directions = choices.take("directions", "forward", "forward", "backward", "both")
-    batch = choices.take("batch", None, 1, 3, "symbol") if library in ("scan", "equinox") else choices.take("batch", 3)
+    library = choices.take("written", "scan", "scan", "scan", "flax.nnx", "flax.linen", "equinox", "keras")
+    directions = choices.take("directions", "forward", "forward", "backward", "turned around", "both", "both apart")
+    own = library in ("scan", "equinox")
+    batch = choices.take("batch", None, 1, 3, "symbol", "mapped") if own else choices.take("batch", 3)
     length = choices.take("length", 7, 7, "symbol") if library == "scan" else choices.take("length", 7)
-    wanted = choices.take("result", "steps", "last", "state")
+    wanted = choices.take("result", "steps", "last", "state", "steps and state") if own else "steps"
+    if not own:
+        wanted = choices.take("result", "steps", "last")
     dtype = choices.take("type", "float32", "float32", "float32", "float16", "bfloat16")
     if library != "scan":
         dtype = choices.take("type", "float32")
-    make_layer = {"scan": _scanned, "equinox": _equinox}.get(library)
-    if make_layer:
+    if own:
+        make_layer = _scanned if library == "scan" else _equinox
+        readout = choices.take("read out", "no", "no", "in the step") if library == "scan" else "no"
+        start = choices.take("start", "zeros", "zeros", "learned")
         ways = [make_layer(choices, cell, dtype)]
-        if directions == "both":
+        if directions.startswith("both"):
             choices.fixed = {**choices.made, **choices.fixed}  # the other one is written as the first is
             ways.append(make_layer(choices, cell, dtype))
-        fn = _directed(ways, directions, wanted, batch is not None)
+        matrix = jnp.asarray(choices.normal((WIDTH, 3), dtype, 0.4)) if readout != "no" else None
+        plan = _Plan(directions, wanted, batch not in (None, "mapped"), choices.take("time first", False, True), matrix)
+        first = jnp.asarray(choices.normal((WIDTH,), dtype, 0.4)) if start == "learned" else None
+        plan = dataclasses.replace(plan, first=first, unroll=choices.take("unroll", 1, 1, 3))
+        fn = _directed(ways, plan)
+        fn = jax.vmap(fn) if batch == "mapped" else fn
     else:
-        fn = _LIBRARIES[library](cell, directions, wanted)
-    named = ["B" if batch == "symbol" else batch, "T" if length == "symbol" else length, FEATURES]
+        fn = _LIBRARIES[library](choices, cell, {"turned around": "backward"}.get(directions, directions), wanted)
+        plan = _Plan(directions, wanted)
+    size = {"symbol": "B", "mapped": 3}.get(batch, batch)
+    named = [size, "T" if length == "symbol" else length, FEATURES]
+    if own and plan.time_first and batch != "mapped" and size is not None:
+        named[:2] = reversed(named[:2])
     names = tuple(size for size in named if size is not None)
     shape = [4 if isinstance(size, str) else size for size in names]
     numbers = choices.normal(shape, dtype)
@@ -47,56 +61,126 @@ def make(choices: Choices) -> Form:
 Cell = Callable[[Any, Array], Any]  # from a state and an input to the next state
 
 
-def _directed(cells: list[tuple[Any, Cell]], directions: str, wanted: str, batched: bool) -> Callable[[Array], Array]:
+@dataclasses.dataclass
+class _Plan:
+    directions: str
+    wanted: str
+    batched: bool = True
+    time_first: bool = False
+    readout: Array = None
+    first: Array = None  # a row that each state starts with
+    unroll: int = 1
+
+
+def _directed(cells: list[tuple[Any, Cell]], plan: _Plan) -> Callable[[Array], Array]:
     """Steps are the first axis while they are scanned over, or the second of what is mapped over a batch."""
 
-    def run(x: Array, cell: tuple[Any, Cell], reverse: bool) -> Array:
+    def swap(x: Array) -> Array:
+        return jnp.swapaxes(x, 0, 1) if plan.batched and not plan.time_first else x
+
+    def run(x: Array, cell: tuple[Any, Cell], reverse: bool, turned: bool = False) -> Any:
         start, step = cell
-        x = jnp.swapaxes(x, 0, 1) if batched else x
+        x = swap(x)
+        x = x[::-1] if turned else x
         zeros = start(x)
+        if plan.first is not None:
+            zeros = jax.tree.map(lambda zero: jnp.broadcast_to(plan.first, zero.shape), zeros)
+        prepare = getattr(step, "prepare", lambda x: x)
 
         def body(state: Any, now: Array) -> tuple[Any, Array]:
             state = step(state, now)
-            return state, state[0] if isinstance(state, tuple) else state
+            out = state[0] if isinstance(state, tuple) else state
+            return state, out if plan.readout is None else out @ plan.readout
 
-        state, steps = jax.lax.scan(body, zeros, x, reverse=reverse)
-        if wanted == "state":
-            return state[0] if isinstance(state, tuple) else state
-        if wanted == "last":
+        state, steps = jax.lax.scan(body, zeros, prepare(x), reverse=reverse, unroll=plan.unroll)
+        state = state[0] if isinstance(state, tuple) else state
+        if plan.wanted == "state":
+            return state
+        if plan.wanted == "last":
             return steps[0 if reverse else -1]
-        return jnp.swapaxes(steps, 0, 1) if batched else steps
+        steps = swap(steps[::-1] if turned else steps)
+        return (steps, state) if plan.wanted == "steps and state" else steps
 
-    if directions == "both":
-        return lambda x: jnp.concatenate([run(x, cells[0], False), run(x, cells[1], True)], axis=-1)
-    return lambda x: run(x, cells[0], directions == "backward")
+    def both(x: Array) -> Any:
+        one, other = run(x, cells[0], False), run(x, cells[1], True)
+        if plan.directions == "both apart":
+            return jax.tree.map(lambda a, b: a + 2 * b, one, other)
+        return jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=-1), one, other)
+
+    if plan.directions.startswith("both"):
+        return both
+    turned = plan.directions == "turned around"
+    return lambda x: run(x, cells[0], plan.directions == "backward", turned)
+
+
+def _sigmoid(written: str) -> Callable[[Array], Array]:
+    return {"jax.nn": jax.nn.sigmoid, "by hand": lambda x: 1 / (1 + jnp.exp(-x)), "lax": jax.lax.logistic}[written]
+
+
+# How the next state of a GRU is blended from the update gate, the candidate and the state.
+_BLENDS: dict[str, Callable[[Array, Array, Array], Array]] = {
+    "weighted": lambda z, n, h: (1 - z) * n + z * h,
+    "weighted the other way": lambda z, n, h: (1 - z) * h + z * n,
+    "state first": lambda z, n, h: z * h + (1 - z) * n,
+    "from the candidate": lambda z, n, h: n + z * (h - n),
+    "from the state": lambda z, n, h: h + z * (n - h),
+    "multiplied out": lambda z, n, h: n - z * n + z * h,
+}
 
 
 def _scanned(choices: Choices, cell: str, dtype: str) -> tuple[Any, Cell]:
     count = {"lstm": 4, "gru": 3, "plain": 1}[cell]
-    joined = choices.take("weights", "joined", "apart", "input and state in one")
-    if cell == "gru" and joined == "input and state in one":
-        joined = choices.take("weights", "joined")
+    joined = choices.take("weights", "joined", "apart", "input and state in one", "an axis of gates", "einsum")
+    hoisted = choices.take("input products", "in the step", "in the step", "before the loop")
     bias = choices.take("bias", "one", "two", "none")
+    sigmoid = _sigmoid(choices.take("sigmoid", "jax.nn", "jax.nn", "by hand", "lax"))
+    parted = choices.take("parted", "split", "slices")
     normal = lambda *shape: jnp.asarray(choices.normal(shape, dtype, 0.4))  # noqa: E731
     w, u = [normal(FEATURES, WIDTH) for _ in range(count)], [normal(WIDTH, WIDTH) for _ in range(count)]
     b, c = [normal(WIDTH) for _ in range(count)], [normal(WIDTH) for _ in range(count)]
-    forget = choices.take("forget", "as it is", "one more") if cell == "lstm" else "as it is"
+    forget = choices.take("forget", "as it is", "one more", "one minus input") if cell == "lstm" else "as it is"
     reset = choices.take("reset", "before the product", "after the product") if cell == "gru" else ""
-    update = choices.take("update", "weighted", "difference") if cell == "gru" else ""
-    squash = choices.take("squash", "tanh", "relu") if cell == "plain" else "tanh"
+    blend = _BLENDS[choices.take("blend", *_BLENDS)] if cell == "gru" else None
+    squash = choices.take("squash", "tanh", "relu", "sigmoid") if cell == "plain" else "tanh"
+    order = choices.random.sample(range(count), count)
+    if joined == "input and state in one" and (cell == "gru" or hoisted != "in the step"):
+        joined = choices.take("weights", "joined")
 
-    def parts(x: Array, h: Array) -> tuple[list[Array], list[Array]]:
+    def parts_of(value: Array) -> list[Array]:
+        """What was joined in some order of gates, in ours."""
+        if parted == "split":
+            found = jnp.split(value, count, axis=-1)
+        else:
+            found = [value[..., WIDTH * k : WIDTH * (k + 1)] for k in range(count)]
+        return [found[order.index(k)] for k in range(count)]
+
+    def ordered(matrices: list[Array]) -> list[Array]:
+        return [matrices[k] for k in order]
+
+    def products(x: Array, matrices: list[Array]) -> list[Array]:
+        if joined == "apart":
+            return [x @ one for one in matrices]
+        if joined == "einsum":
+            return [jnp.einsum("...i,oi->...o", x, one.T) for one in matrices]
+        whole = x @ jnp.concatenate(ordered(matrices), 1)
+        if joined == "an axis of gates":
+            whole = whole.reshape(*whole.shape[:-1], count, WIDTH)
+            return [whole[..., order.index(k), :] for k in range(count)]
+        return parts_of(whole)
+
+    def of_input(x: Array) -> Array:
+        found = products(x, w)
+        found = found if bias == "none" else [part + one for part, one in zip(found, b, strict=True)]
+        return found
+
+    def parts(x: Any, h: Array) -> tuple[list[Array], list[Any]]:
         """What each gate gets from the input and from the state."""
         if joined == "input and state in one":
-            both = jnp.concatenate([x, h], axis=-1) @ jnp.concatenate([jnp.concatenate(w, 1), jnp.concatenate(u, 1)], 0)
-            of_x, of_h = jnp.split(both, count, axis=-1), [None] * count
-        elif joined == "joined":
-            of_x = jnp.split(x @ jnp.concatenate(w, 1), count, axis=-1)
-            of_h = jnp.split(h @ jnp.concatenate(u, 1), count, axis=-1)
+            whole = jnp.concatenate([jnp.concatenate(ordered(w), 1), jnp.concatenate(ordered(u), 1)], 0)
+            of_x, of_h = parts_of(jnp.concatenate([x, h], axis=-1) @ whole), [None] * count
+            of_x = of_x if bias == "none" else [part + one for part, one in zip(of_x, b, strict=True)]
         else:
-            of_x, of_h = [x @ one for one in w], [h @ one for one in u]
-        if bias != "none":
-            of_x = [part + one for part, one in zip(of_x, b, strict=True)]
+            of_x, of_h = x if hoisted == "before the loop" else of_input(x), products(h, u)
         if bias == "two":
             of_h = [one if part is None else part + one for part, one in zip(of_h, c, strict=True)]
         return of_x, of_h
@@ -107,30 +191,33 @@ def _scanned(choices: Choices, cell: str, dtype: str) -> tuple[Any, Cell]:
     def lstm(state: tuple[Array, Array], x: Array) -> tuple[Array, Array]:
         h, memory = state
         i, f, g, o = map(total, *parts(x, h))
-        if forget == "one more":
-            f = f + 1
-        memory = jax.nn.sigmoid(f) * memory + jax.nn.sigmoid(i) * jnp.tanh(g)
-        return jax.nn.sigmoid(o) * jnp.tanh(memory), memory
+        f = sigmoid(f + 1) if forget == "one more" else sigmoid(f)
+        i = sigmoid(i) if forget != "one minus input" else 1 - f
+        memory = f * memory + i * jnp.tanh(g)
+        return sigmoid(o) * jnp.tanh(memory), memory
 
     def gru(h: Array, x: Array) -> Array:
         of_x, of_h = parts(x, h)
-        r, z = (jax.nn.sigmoid(of_x[k] + of_h[k]) for k in range(2))
+        r, z = (sigmoid(of_x[k] + of_h[k]) for k in range(2))
         if reset == "before the product":
             extra = c[2] if bias == "two" else 0
             n = jnp.tanh(of_x[2] + (r * h) @ u[2] + extra)
         else:
             n = jnp.tanh(of_x[2] + r * of_h[2])
-        return (1 - z) * n + z * h if update == "weighted" else n + z * (h - n)
+        return blend(z, n, h)
 
     def plain(h: Array, x: Array) -> Array:
         (gate,) = map(total, *parts(x, h))
-        return jnp.tanh(gate) if squash == "tanh" else jax.nn.relu(gate)
+        return {"tanh": jnp.tanh, "relu": jax.nn.relu, "sigmoid": sigmoid}[squash](gate)
 
     def start(x: Array) -> Any:
         zeros = jnp.zeros((*x.shape[1:-1], WIDTH), x.dtype)
         return (zeros, zeros) if cell == "lstm" else zeros
 
-    return start, {"lstm": lstm, "gru": gru, "plain": plain}[cell]
+    step = {"lstm": lstm, "gru": gru, "plain": plain}[cell]
+    if hoisted == "before the loop":
+        step.prepare = of_input
+    return start, step
 
 
 def _equinox(choices: Choices, cell: str, dtype: str) -> tuple[Any, Cell]:
@@ -158,52 +245,67 @@ def _equinox(choices: Choices, cell: str, dtype: str) -> tuple[Any, Cell]:
     return start, step
 
 
-@functools.cache
-def _flax_nnx(cell: str, directions: str, wanted: str) -> Callable[[Array], Array]:
+def _kind(choices: Choices, library: Any, cell: str) -> Any:
+    names = {"lstm": ("LSTMCell", "OptimizedLSTMCell"), "gru": ("GRUCell",), "plain": ("SimpleCell",)}[cell]
+    return getattr(library, choices.take("kind", *names))
+
+
+def _flax_nnx(choices: Choices, cell: str, directions: str, wanted: str) -> Callable[[Array], Array]:
     from flax import nnx
 
-    kind = {"lstm": nnx.LSTMCell, "gru": nnx.GRUCell, "plain": nnx.SimpleCell}[cell]
+    kind = _kind(choices, nnx, cell)
     cells = [kind(FEATURES, WIDTH, rngs=nnx.Rngs(seed)) for seed in range(2)]
     layer = nnx.RNN(cells[0], reverse=directions == "backward", keep_order=True)
-    if directions == "both":
+    if directions.startswith("both"):
         layer = nnx.Bidirectional(nnx.RNN(cells[0]), nnx.RNN(cells[1]))
     graph, state = nnx.split(layer)
 
     def fn(x: Array) -> Array:  # a carry of its own is made with counted random numbers, which a trace may not change
         zeros = jnp.zeros((x.shape[0], WIDTH))
         carry = (zeros, zeros) if cell == "lstm" else zeros
-        return nnx.merge(graph, state, copy=True)(x, initial_carry=(carry, carry) if directions == "both" else carry)
+        carry = (carry, carry) if directions.startswith("both") else carry
+        return nnx.merge(graph, state, copy=True)(x, initial_carry=carry)
 
     return _picked(fn, directions, wanted)
 
 
-@functools.cache
-def _flax_linen(cell: str, directions: str, wanted: str) -> Callable[[Array], Array]:
+def _flax_linen(choices: Choices, cell: str, directions: str, wanted: str) -> Callable[[Array], Array]:
     from flax import linen
 
-    kind = {"lstm": linen.OptimizedLSTMCell, "gru": linen.GRUCell, "plain": linen.SimpleCell}[cell]
+    kind = _kind(choices, linen, cell)
     layer = linen.RNN(kind(WIDTH), reverse=directions == "backward", keep_order=True)
-    if directions == "both":
+    if directions.startswith("both"):
         layer = linen.Bidirectional(linen.RNN(kind(WIDTH)), linen.RNN(kind(WIDTH)))
     weights = layer.init(jax.random.key(0), jnp.zeros((3, 7, FEATURES)))
     return _picked(lambda x: layer.apply(weights, x), directions, wanted)
 
 
 def _picked(layer: Callable[[Array], Array], directions: str, wanted: str) -> Callable[[Array], Array]:
-    if wanted == "steps" or directions == "both":
+    if wanted == "steps" or directions.startswith("both"):
         return layer
     return lambda x: layer(x)[:, 0 if directions == "backward" else -1]
 
 
-@functools.cache
-def _keras(cell: str, directions: str, wanted: str) -> Callable[[Array], Array]:
+def _keras(choices: Choices, cell: str, directions: str, wanted: str) -> Callable[[Array], Array]:
     os.environ.setdefault("KERAS_BACKEND", "jax")
     import keras
 
     kind = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU, "plain": keras.layers.SimpleRNN}[cell]
-    layer = kind(WIDTH, return_sequences=wanted == "steps", go_backwards=directions == "backward")
+    options: dict[str, Any] = {"use_bias": choices.take("bias", True, True, False)}
+    options["activation"] = choices.take("squash", "tanh", "tanh", "relu")
+    if cell != "plain":
+        options["recurrent_activation"] = choices.take("gates", "sigmoid", "sigmoid", "hard_sigmoid")
+    if cell == "gru":
+        options["reset_after"] = choices.take("reset after", True, False)
+    options["return_sequences"] = wanted == "steps"
     if directions == "both":
-        layer = keras.layers.Bidirectional(kind(WIDTH, return_sequences=wanted == "steps"))
+        layer = keras.layers.Bidirectional(kind(WIDTH, **options))
+    elif directions == "both apart":
+        layer = keras.layers.Bidirectional(
+            kind(WIDTH, **options), merge_mode=choices.take("merge", "sum", "ave", "mul")
+        )
+    else:
+        layer = kind(WIDTH, go_backwards=directions == "backward", **options)
     layer.build((None, 7, FEATURES))
     return lambda x: layer(x)
 

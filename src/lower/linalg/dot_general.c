@@ -211,13 +211,24 @@ static Dot swapped_dot(Lowering *l, const Dot *dot, int64_t *order) {
   return swapped;
 }
 
+/* The same of those computed at run time alone: a stored one is transposed once and for all. */
+static int transposed_at_run_time(const Dot *dot) {
+  int64_t order[MAX_RANK];
+  lhs_order(&dot->left, order);
+  int count = !dot->lhs->tensor && !is_identity(order, dot->lhs->type.rank);
+  rhs_order(&dot->right, order);
+  return count + (!dot->rhs->tensor && !is_identity(order, dot->rhs->type.rank));
+}
+
 /* Transposing the result instead of both operands pays off. So it does instead of one: what JAX swaps for its own
- * reasons it transposes afterwards, and then the two transposes are one or none. */
+ * reasons, as a matrix times the vectors of a batch, it transposes afterwards, and then the two transposes are one or
+ * none. Several free axes on the right would be merged into one and parted again; on the left they stay as they are. */
 static Value *cheapest_product(Lowering *l, const Dot *dot) {
-  if (dot->left.free_count != 1 || dot->right.free_count != 1) return matrix_product(l, dot);
+  bool spreads = dot->right.free_count > 1 && dot->left.batch_count == 0;
+  if (dot->left.free_count != 1 || (dot->right.free_count != 1 && !spreads)) return matrix_product(l, dot);
   int64_t order[MAX_RANK];
   Dot swapped = swapped_dot(l, dot, order);
-  if (transpose_cost(&swapped) + 2 > transpose_cost(dot)) return matrix_product(l, dot);
+  if (transposed_at_run_time(&swapped) + 1 > transposed_at_run_time(dot) + spreads) return matrix_product(l, dot);
   return transpose_by(l, matrix_product(l, &swapped), order);
 }
 

@@ -9,7 +9,7 @@
 
 enum { AFFINE_TERMS = 8 };
 
-/* features of source times matrix, or with no source the matrix itself: a bias. */
+/* factor times features of source times matrix, or with no source the matrix itself: a bias. */
 typedef struct AffineTerm {
   Value *source;        /* a value of the step, or one of all steps around the loop, steps first */
   bool batch_first;     /* ... or its batch axis first */
@@ -17,6 +17,7 @@ typedef struct AffineTerm {
   bool transposed;      /* the other way round */
   int64_t offset;       /* the features wanted begin here */
   int64_t first_input;  /* and the features of the source here, where it was joined with others */
+  double factor;        /* of the whole term */
 } AffineTerm;
 
 typedef struct Affine {
@@ -26,12 +27,19 @@ typedef struct Affine {
   bool takes_product;
 } Affine;
 
-/* Reads the `length` features of value, a value of the Scan's body with its features last, from `offset` on. False when
- * it is anything but an affine sum. */
-bool affine_read(const Node *scan, Value *value, int64_t offset, int64_t length, Affine *sum);
+/* Some features of a value of the Scan's body, which has them last. */
+typedef struct Lane {
+  Value *value;
+  int64_t offset; /* of the first */
+} Lane;
+
+/* Reads factor times the `length` features of a lane. False when it is anything but an affine sum. */
+bool affine_read(const Node *scan, Lane lane, int64_t length, double factor, Affine *sum);
 
 /* The value before it was cast between float32 and a half. */
 Value *affine_bare(Value *value);
+/* The same of a lane, and the value that Split and Slice took its features from. */
+Lane affine_lane(Value *value);
 
 /* Copies the term's matrix, features of the sum first: `features` rows of `inputs` numbers. */
 void affine_copy(const AffineTerm *term, float *to, int64_t features, int64_t inputs);

@@ -13,8 +13,24 @@
 
 enum {
   MOST_GATES = 4,
+  MOST_ACTIVATIONS = 3,
+  DEEPEST_READOUT = 8,       /* operators between a state and what is handed out */
+  DEEPEST_BLEND = 6,         /* operators between a GRU's next state and its parts */
   LARGEST_PACKED = 64 << 20, /* bytes of weights that are packed anew */
 };
+
+/* A function that an operator applies to its gates or to its candidate. */
+typedef struct Activation {
+  Op op;
+  float alpha, beta; /* HardSigmoid alone */
+} Activation;
+
+/* An activation of some features, or one minus it. */
+typedef struct Squashed {
+  Lane lane;
+  Activation by;
+  bool complement;
+} Squashed;
 
 typedef struct Cell {
   Rewriter *rewriter;
@@ -29,14 +45,14 @@ typedef struct Cell {
   Affine gates[MOST_GATES]; /* in ONNX's order */
   Affine candidate_state;   /* GRU: what the reset gate multiplies; else empty */
   Value *reset_state;       /* GRU: the state times the reset gate, where the product comes after; else NULL */
-  bool relu;
+  Activation activations[MOST_ACTIVATIONS]; /* in ONNX's order */
   bool reverse;
   int64_t width; /* of the state */
   Value *inputs; /* of all steps */
   bool batch_first;
 } Cell;
 
-/* ---- the shape of a cell ---- */
+/* ---- activations ---- */
 
 static Value *without_identity(Value *value) {
   while (value->producer && node_is(value->producer, OP_Identity)) value = node_input(value->producer, 0);
@@ -48,23 +64,75 @@ static Node *made_by(const Cell *cell, Value *value, Op op) {
   return node && node->graph == cell->body && node_is(node, op) ? node : NULL;
 }
 
-/* What the operator was applied to; NULL when the value is nothing of that kind. */
-static Value *argument_of(const Cell *cell, Value *value, Op op) {
-  Node *node = made_by(cell, value, op);
-  return node ? affine_bare(node_input(node, 0)) : NULL;
+static bool is_number(const Value *value, double wanted) {
+  double number;
+  return uniform_number(value, &number) && number == wanted;
 }
 
-/* A product of sigmoid(*gate) and *other, in the given order of its factors. */
-static bool gated(const Cell *cell, Value *value, size_t swapped, Value **gate, Value **other) {
+/* 1 / (1 + exp(-x)) of a lane; NULL when it is not. */
+static Value *logistic_argument(const Cell *cell, Node *node) {
+  bool reciprocal = node_is(node, OP_Reciprocal);
+  if (!reciprocal && (!node_is(node, OP_Div) || !is_number(node_input(node, 0), 1))) return NULL;
+  Node *sum = made_by(cell, node_input(node, reciprocal ? 0 : 1), OP_Add);
+  size_t one = sum && is_number(node_input(sum, 0), 1) ? 0 : 1;
+  if (!sum || !is_number(node_input(sum, one), 1)) return NULL;
+  Node *power = made_by(cell, node_input(sum, 1 - one), OP_Exp);
+  Node *minus = power ? made_by(cell, node_input(power, 0), OP_Neg) : NULL;
+  return minus ? node_input(minus, 0) : NULL;
+}
+
+static bool read_activation(const Cell *cell, Value *value, Squashed *squashed) {
+  Lane lane = affine_lane(value);
+  Node *node = lane.value->producer;
+  if (!node || node->graph != cell->body) return false;
+  if (node_is(node, OP_Sub) && is_number(node_input(node, 0), 1) && lane.offset == 0) {
+    if (!read_activation(cell, node_input(node, 1), squashed)) return false;
+    squashed->complement = !squashed->complement;
+    return true;
+  }
+  Value *argument = logistic_argument(cell, node);
+  *squashed = (Squashed){.by.op = argument ? OP_Sigmoid : node->op};
+  const Attribute *alpha = node_attribute(node, "alpha"), *beta = node_attribute(node, "beta");
+  if (!argument && node_is(node, OP_HardSigmoid)) {
+    squashed->by.alpha = alpha ? alpha->real : 0.2f;
+    squashed->by.beta = beta ? beta->real : 0.5f;
+  } else if (!argument && !node_is(node, OP_Sigmoid) && !node_is(node, OP_Tanh) && !node_is(node, OP_Relu)) {
+    return false;
+  }
+  squashed->lane = affine_lane(argument ? argument : node_input(node, 0));
+  squashed->lane.offset += lane.offset;
+  return true;
+}
+
+static bool same_activation(Activation a, Activation b) {
+  return a.op == b.op && a.alpha == b.alpha && a.beta == b.beta;
+}
+
+static bool same_lane(Lane a, Lane b) { return a.value == b.value && a.offset == b.offset; }
+
+/* What lies between 0 and 1, and so does one minus it: the same of minus its argument. */
+static bool read_gate(const Cell *cell, Value *value, Squashed *gate) {
+  if (!read_activation(cell, value, gate)) return false;
+  return gate->by.op == OP_Sigmoid || (gate->by.op == OP_HardSigmoid && (!gate->complement || gate->by.beta == 0.5f));
+}
+
+static bool read_candidate(const Cell *cell, Value *value, Squashed *candidate) {
+  return read_activation(cell, value, candidate) && !candidate->complement &&
+         (candidate->by.op == OP_Tanh || candidate->by.op == OP_Relu);
+}
+
+/* ---- the shape of a cell ---- */
+
+/* A product of a gate and *other, in the given order of its factors. */
+static bool gated(const Cell *cell, Value *value, size_t swapped, Squashed *gate, Value **other) {
   Node *product = made_by(cell, value, OP_Mul);
-  if (!product) return false;
-  *gate = argument_of(cell, node_input(product, swapped), OP_Sigmoid);
+  if (!product || !read_gate(cell, node_input(product, swapped), gate)) return false;
   *other = affine_bare(node_input(product, 1 - swapped));
-  return *gate != NULL;
+  return true;
 }
 
-/* sigmoid(*gate) * other for this very other. */
-static bool gates_value(const Cell *cell, Value *value, const Value *wanted, Value **gate) {
+/* The gate times this very other. */
+static bool gates_value(const Cell *cell, Value *value, const Value *wanted, Squashed *gate) {
   Value *other;
   for (size_t swapped = 0; swapped < 2; swapped++) {
     if (gated(cell, value, swapped, gate, &other) && other == wanted) return true;
@@ -72,102 +140,137 @@ static bool gates_value(const Cell *cell, Value *value, const Value *wanted, Val
   return false;
 }
 
-/* sigmoid(*gate) * tanh(*candidate). */
-static bool gates_candidate(const Cell *cell, Value *value, Value **gate, Value **candidate) {
+/* A gate times tanh, or what stands for it, of the candidate. */
+static bool gates_candidate(const Cell *cell, Value *value, Squashed *gate, Squashed *candidate) {
   Value *other;
   for (size_t swapped = 0; swapped < 2; swapped++) {
-    if (gated(cell, value, swapped, gate, &other) && (*candidate = argument_of(cell, other, OP_Tanh))) return true;
+    if (gated(cell, value, swapped, gate, &other) && read_candidate(cell, other, candidate)) return true;
   }
   return false;
 }
 
-static bool read_gate(const Cell *cell, Value *value, Affine *gate) {
-  return affine_read(cell->scan, value, 0, cell->width, gate);
+static bool collect_gate(const Cell *cell, const Squashed *squashed, Affine *gate) {
+  return affine_read(cell->scan, squashed->lane, cell->width, squashed->complement ? -1 : 1, gate);
 }
 
 /* memory' = f * memory + i * tanh(g), hidden' = o * tanh(memory'). */
 static bool is_lstm(Cell *cell, Value *next_memory) {
   Node *sum = made_by(cell, next_memory, OP_Add);
-  Value *output, *forget, *input, *candidate, *squashed;
-  if (!sum || !gates_candidate(cell, cell->next_hidden, &output, &squashed) || squashed != next_memory) return false;
+  Squashed output, forget, input, candidate, result;
+  if (!sum || !gates_candidate(cell, cell->next_hidden, &output, &result)) return false;
+  if (result.lane.value != next_memory || result.lane.offset != 0) return false;
   for (size_t swapped = 0; swapped < 2; swapped++) {
     if (!gates_value(cell, node_input(sum, swapped), cell->memory, &forget)) continue;
     if (!gates_candidate(cell, node_input(sum, 1 - swapped), &input, &candidate)) continue;
+    if (!same_activation(forget.by, input.by) || !same_activation(forget.by, output.by)) continue;
     cell->op = OP_LSTM;
     cell->gate_count = 4;
-    return read_gate(cell, input, &cell->gates[0]) && read_gate(cell, output, &cell->gates[1]) &&
-           read_gate(cell, forget, &cell->gates[2]) && read_gate(cell, candidate, &cell->gates[3]);
+    cell->activations[0] = forget.by;
+    cell->activations[1] = candidate.by;
+    cell->activations[2] = result.by;
+    return collect_gate(cell, &input, &cell->gates[0]) && collect_gate(cell, &output, &cell->gates[1]) &&
+           collect_gate(cell, &forget, &cell->gates[2]) && collect_gate(cell, &candidate, &cell->gates[3]);
   }
   return false;
 }
 
-/* (1 - z) * tanh(n), for the update gate z that is given. */
-static bool is_complement(const Cell *cell, Value *value, const Value *update, Value **candidate) {
-  Node *product = made_by(cell, value, OP_Mul);
-  double one;
-  for (size_t swapped = 0; product && swapped < 2; swapped++) {
-    Node *rest = made_by(cell, node_input(product, swapped), OP_Sub);
-    *candidate = argument_of(cell, node_input(product, 1 - swapped), OP_Tanh);
-    if (!rest || !*candidate || !uniform_number(node_input(rest, 0), &one) || one != 1) continue;
-    if (argument_of(cell, node_input(rest, 1), OP_Sigmoid) == update) return true;
+/* The next state of a GRU as a sum: state and candidate, each by itself and times the update gate. */
+typedef struct Blend {
+  Squashed update, candidate; /* with no value: not met yet */
+  int state, state_gated, candidate_alone, candidate_gated;
+} Blend;
+
+/* Notes what is taken, or compares it with what was noted. */
+static bool is_noted(Squashed *noted, const Squashed *found) {
+  if (!noted->lane.value) *noted = *found;
+  return same_lane(noted->lane, found->lane) && same_activation(noted->by, found->by);
+}
+
+/* Adds value * (alone + gated * update), both of which are -1, 0 or 1. */
+static bool add_to_blend(const Cell *cell, Value *value, int alone, int gated_by, int depth, Blend *blend) {
+  Squashed part;
+  value = affine_bare(value);
+  Node *node = value->producer;
+  if (value == cell->hidden) {
+    blend->state += alone;
+    blend->state_gated += gated_by;
+    return true;
+  }
+  if (read_candidate(cell, value, &part)) {
+    blend->candidate_alone += alone;
+    blend->candidate_gated += gated_by;
+    return is_noted(&blend->candidate, &part);
+  }
+  if (!node || node->graph != cell->body || depth == 0) return false;
+  if (node_is(node, OP_Add) || node_is(node, OP_Sub)) {
+    int sign = node_is(node, OP_Sub) ? -1 : 1;
+    return add_to_blend(cell, node_input(node, 0), alone, gated_by, depth - 1, blend) &&
+           add_to_blend(cell, node_input(node, 1), sign * alone, sign * gated_by, depth - 1, blend);
+  }
+  for (size_t swapped = 0; swapped < 2 && gated_by == 0; swapped++) {
+    Value *other;
+    if (!gated(cell, value, swapped, &part, &other)) continue;
+    bool complement = part.complement;
+    part.complement = false;
+    if (!is_noted(&blend->update, &part)) return false;
+    return add_to_blend(cell, other, complement ? alone : 0, complement ? -alone : alone, depth - 1, blend);
   }
   return false;
 }
 
-/* hidden' = (1 - z) * tanh(n) + z * hidden, or tanh(n) + z * (hidden - tanh(n)). */
-static bool is_update(const Cell *cell, Value **update, Value **candidate) {
-  Node *sum = made_by(cell, cell->next_hidden, OP_Add);
-  for (size_t swapped = 0; sum && swapped < 2; swapped++) {
-    Value *one = affine_bare(node_input(sum, swapped)), *other = affine_bare(node_input(sum, 1 - swapped));
-    Value *difference;
-    if (gates_value(cell, one, cell->hidden, update) && is_complement(cell, other, *update, candidate)) return true;
-    *candidate = argument_of(cell, other, OP_Tanh);
-    for (size_t order = 0; *candidate && order < 2; order++) {
-      if (!gated(cell, one, order, update, &difference)) continue;
-      Node *step = made_by(cell, difference, OP_Sub);
-      if (!step || affine_bare(node_input(step, 1)) != other) continue;
-      if (affine_bare(node_input(step, 0)) == cell->hidden) return true;
-    }
-  }
-  return false;
+/* hidden' = (1 - z) * tanh(n) + z * hidden, however it is multiplied out; or z where that has 1 - z. */
+static bool is_update(const Cell *cell, Squashed *update, Squashed *candidate) {
+  Blend blend = {0};
+  if (!add_to_blend(cell, cell->next_hidden, 1, 0, DEEPEST_BLEND, &blend)) return false;
+  if (!blend.update.lane.value || !blend.candidate.lane.value) return false;
+  if (blend.state + blend.candidate_alone != 1 || blend.state_gated + blend.candidate_gated != 0) return false;
+  bool complement = blend.state == 1;
+  if (blend.state_gated != (complement ? -1 : 1) || (complement && blend.candidate_alone != 0)) return false;
+  *update = blend.update;
+  *candidate = blend.candidate;
+  update->complement = complement;
+  return !complement || update->by.op == OP_Sigmoid || update->by.beta == 0.5f;
 }
 
 /* The reset gate multiplies the state's part of the candidate, or the state before its product. */
-static Value *reset_gate(Cell *cell, Affine *candidate) {
-  Value *reset, *part;
+static bool find_reset(Cell *cell, Affine *candidate, Squashed *reset) {
+  Value *part;
   for (size_t swapped = 0; candidate->product && swapped < 2; swapped++) {
-    if (!gated(cell, candidate->product, swapped, &reset, &part)) continue;
+    if (!gated(cell, candidate->product, swapped, reset, &part)) continue;
     cell->candidate_state = (Affine){0};
-    if (read_gate(cell, part, &cell->candidate_state)) return reset;
+    Lane lane = affine_lane(part);
+    if (affine_read(cell->scan, lane, cell->width, 1, &cell->candidate_state)) return true;
   }
   for (size_t i = 0; !candidate->product && i < candidate->count; i++) {
     Value *source = candidate->terms[i].source;
     if (!source || source->graph != cell->body || source == cell->hidden) continue;
-    if (!gates_value(cell, source, cell->hidden, &reset)) return NULL;
     cell->reset_state = source;
-    return reset;
+    return gates_value(cell, source, cell->hidden, reset);
   }
-  return NULL;
+  return false;
 }
 
 static bool is_gru(Cell *cell) {
-  Value *update, *candidate;
+  Squashed update, candidate, reset;
   if (!is_update(cell, &update, &candidate)) return false;
   cell->op = OP_GRU;
   cell->gate_count = 3;
   cell->gates[2].takes_product = true;
-  if (!read_gate(cell, candidate, &cell->gates[2])) return false;
-  Value *reset = reset_gate(cell, &cell->gates[2]);
-  return reset && read_gate(cell, update, &cell->gates[0]) && read_gate(cell, reset, &cell->gates[1]);
+  if (!collect_gate(cell, &candidate, &cell->gates[2])) return false;
+  if (!find_reset(cell, &cell->gates[2], &reset) || !same_activation(reset.by, update.by)) return false;
+  cell->activations[0] = update.by;
+  cell->activations[1] = candidate.by;
+  return collect_gate(cell, &update, &cell->gates[0]) && collect_gate(cell, &reset, &cell->gates[1]);
 }
 
 static bool is_plain(Cell *cell) {
-  Value *sum = argument_of(cell, cell->next_hidden, OP_Tanh);
-  cell->relu = !sum;
-  if (cell->relu) sum = argument_of(cell, cell->next_hidden, OP_Relu);
+  Squashed result;
+  if (!read_activation(cell, cell->next_hidden, &result)) return false;
+  if (result.complement && result.by.op != OP_Sigmoid) return false;
   cell->op = OP_RNN;
   cell->gate_count = 1;
-  return sum && read_gate(cell, sum, &cell->gates[0]);
+  cell->activations[0] = result.by;
+  return collect_gate(cell, &result, &cell->gates[0]);
 }
 
 /* ---- what its parts must be ---- */
@@ -251,7 +354,55 @@ static bool check_parts(Cell *cell) {
   return (features + cell->width) * cell->width * cell->gate_count <= LARGEST_PACKED / (int64_t)sizeof(float);
 }
 
-/* All slices are handed out in one direction, and those put together are the state's. */
+/* ---- what is computed from each state ---- */
+
+/* What the loop hands out slices of, when the value is a slice; else NULL. */
+static Value *all_slices(const Cell *cell, const Value *value) {
+  for (uint32_t i = cell->state_count; i < cell->scan->input_count; i++) {
+    if (cell->body->inputs.items[i] == value) return cell->scan->inputs[i].value;
+  }
+  return NULL;
+}
+
+static bool is_liftable(const Cell *cell, Value *value, int depth);
+
+/* Operands of the step have the rank and the sizes of the result, and at least one is there: with one more axis in
+ * front they broadcast as before. */
+static bool lifts_elementwise(const Cell *cell, const Node *node, int depth) {
+  Type type = node->outputs[0]->type;
+  size_t lifted = 0;
+  if (node->output_count != 1) return false;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    Value *value = node->inputs[i].value;
+    if (!value || value->type.rank > type.rank) return false;
+    if (value->graph != cell->body) continue;
+    if (!type_same_shape(value->type, type) || !is_liftable(cell, value, depth)) return false;
+    lifted++;
+  }
+  return lifted > 0;
+}
+
+static bool lifts_product(const Cell *cell, const Node *node, int depth) {
+  Value *left = node_input(node, 0), *matrix = node_input(node, 1), *bias = node_input(node, 2);
+  bool gemm = node_is(node, OP_Gemm);
+  const Attribute *alpha = node_attribute(node, "alpha"), *beta = node_attribute(node, "beta");
+  if (gemm && (node_int_or(node, "transA", 0) || (alpha && alpha->real != 1) || (beta && beta->real != 1)))
+    return false;
+  if (matrix->graph == cell->body || matrix->type.rank != 2 || left->type.rank != cell->hidden->type.rank) return false;
+  if (gemm && bias && (bias->graph == cell->body || bias->type.rank > 1)) return false;
+  return is_liftable(cell, left, depth);
+}
+
+/* Can the value be computed for all steps at once, from the states and inputs of all? */
+static bool is_liftable(const Cell *cell, Value *value, int depth) {
+  if (affine_bare(value) == cell->next_hidden || all_slices(cell, value)) return true;
+  const Node *node = value->producer;
+  if (!node || node->graph != cell->body || depth == 0) return false;
+  if (node_is(node, OP_MatMul) || node_is(node, OP_Gemm)) return lifts_product(cell, node, depth - 1);
+  return node_has(node, ELEMENTWISE) && lifts_elementwise(cell, node, depth - 1);
+}
+
+/* All slices are handed out in one direction, and those put together are the state's or computed from it. */
 static bool check_outputs(Cell *cell) {
   const Attribute *in = node_attribute(cell->scan, "scan_input_directions");
   const Attribute *out = node_attribute(cell->scan, "scan_output_directions");
@@ -262,7 +413,7 @@ static bool check_outputs(Cell *cell) {
   for (uint32_t i = cell->state_count; i < cell->scan->output_count; i++) {
     const Value *value = cell->scan->outputs[i];
     if (!value || !value->uses) continue;
-    if (body_output(cell, i) != cell->next_hidden) return false;
+    if (!is_liftable(cell, body_output(cell, i), DEEPEST_READOUT)) return false;
     uint32_t at = i - cell->state_count;
     bool backwards = out && at < out->count && out->integers[at] == 1;
     if (backwards != cell->reverse) return false;
@@ -406,10 +557,10 @@ static Value *steps_first(Cell *cell) {
 }
 
 /* Zeros are what the operator starts with anyway. */
-static bool is_zero(const Value *value) {
+static bool is_zero(Value *value) {
   double number;
-  const Node *node = value->producer;
-  if (node && node_is(node, OP_Expand)) value = node_input(node, 0);
+  const Node *node = affine_bare(value)->producer;
+  if (node && node_is(node, OP_Expand)) value = affine_bare(node_input(node, 0));
   return uniform_number(value, &number) && number == 0;
 }
 
@@ -435,12 +586,73 @@ static void replace_result(Cell *cell, Value *old, Value *result, const int64_t 
 
 static const int64_t of_steps[] = {1, 2}, of_state[] = {0, 1};
 
+/* The type of the value of all steps. */
+static Type of_all(const Cell *cell, Type type, Dim steps) {
+  Dim dims[MAX_RANK] = {steps};
+  for (uint32_t i = 0; i < type.rank; i++) dims[i + 1] = type.dims[i];
+  return type_make(cell->rewriter->context, type.dtype, dims, type.rank + 1);
+}
+
+static Value *lifted(Cell *cell, Value *value, Value *states);
+
+static Value *lifted_gemm(Cell *cell, const Node *node, Value *left) {
+  Emitter emitter = REWRITE_EMITTER(cell->rewriter);
+  Value *matrix = node_input(node, 1), *bias = node_input(node, 2);
+  if (node_int_or(node, "transB", 0)) {
+    const Dim dims[] = {matrix->type.dims[1], matrix->type.dims[0]};
+    Type type = type_make(cell->rewriter->context, matrix->type.dtype, dims, 2);
+    Node *transpose = emit(cell, emitter, OP_Transpose, &matrix, 1, type);
+    node_set_ints(transpose, "perm", (int64_t[]){1, 0}, 2);
+    matrix = transpose->outputs[0];
+  }
+  Type type = of_all(cell, node->outputs[0]->type, left->type.dims[0]);
+  Value *product = emit(cell, emitter, OP_MatMul, (Value *[]){left, matrix}, 2, type)->outputs[0];
+  return bias ? emit(cell, emitter, OP_Add, (Value *[]){product, bias}, 2, type)->outputs[0] : product;
+}
+
+/* The value of all steps at once, as is_liftable has found that it can be computed. */
+static Value *lifted(Cell *cell, Value *value, Value *states) {
+  if (affine_bare(value) == cell->next_hidden) return in_type(cell, states, value->type.dtype);
+  Value *slices = all_slices(cell, value);
+  if (slices) return slices;
+  const Node *node = value->producer;
+  Value **inputs = arena_new_array(&cell->rewriter->context->arena, node->input_count, Value *);
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    Value *input = node->inputs[i].value;
+    inputs[i] = input && input->graph == cell->body ? lifted(cell, input, states) : input;
+  }
+  if (node_is(node, OP_Gemm)) return lifted_gemm(cell, node, inputs[0]);
+  Type type = of_all(cell, value->type, states->type.dims[0]);
+  Node *copy = emit(cell, REWRITE_EMITTER(cell->rewriter), node->op, inputs, node->input_count, type);
+  for (size_t i = 0; i < node->attributes.count; i++) {
+    array_push(cell->rewriter->context, &copy->attributes, node->attributes.items[i]);
+  }
+  return copy->outputs[0];
+}
+
+/* What the loop computed from each state, now from all of them. */
+static void replace_readout(Cell *cell, Value *old, Value *of_body, Value *steps) {
+  size_t count = cell->hidden->type.rank == 2 ? 1 : 2;
+  Dim dims[3] = {steps->type.dims[0]};
+  for (uint32_t i = 0; i < cell->hidden->type.rank; i++) dims[i + 1] = cell->hidden->type.dims[i];
+  Type type = make_type(cell, dims, cell->hidden->type.rank + 1);
+  Value *states = with_axes(cell, steps, of_steps, count, type, OP_Squeeze);
+  Value *value = in_type(cell, lifted(cell, of_body, states), old->type.dtype);
+  rewrite_take_name(value, old);
+  value_replace(old, value);
+}
+
 static void replace_results(Cell *cell, Node *node) {
   for (uint32_t i = 0; i < cell->scan->output_count; i++) {
     Value *old = cell->scan->outputs[i];
     if (!is_used(old)) continue;
     bool state = i < cell->state_count;
     uint32_t output = !state ? 0 : i == cell->hidden_index ? 1 : 2;
+    Value *of_body = body_output(cell, i);
+    if (!state && of_body != cell->next_hidden) {
+      replace_readout(cell, old, of_body, node->outputs[0]);
+      continue;
+    }
     replace_result(cell, old, node->outputs[output], state ? of_state : of_steps);
   }
   node_leave_out_unused(node);
@@ -455,6 +667,23 @@ static void hand_over_products(Cell *cell, Node *node) {
       value = node_input(value->producer, 0);
     }
   }
+}
+
+/* Sigmoid, and Tanh where they are not gates, go without saying. */
+static void set_activations(const Cell *cell, Node *node) {
+  size_t count = cell->op == OP_LSTM ? 3 : cell->op == OP_GRU ? 2 : 1;
+  Str names[MOST_ACTIVATIONS];
+  bool usual = true;
+  for (size_t i = 0; i < count; i++) {
+    bool gate = i == 0 && cell->op != OP_RNN;
+    names[i] = str_intern(cell->rewriter->context, op_name(cell->activations[i].op));
+    usual = usual && cell->activations[i].op == (gate ? OP_Sigmoid : OP_Tanh);
+  }
+  if (usual) return;
+  node_set_strings(node, "activations", names, count);
+  if (cell->activations[0].op != OP_HardSigmoid) return;
+  node_set_floats(node, "activation_alpha", &cell->activations[0].alpha, 1);
+  node_set_floats(node, "activation_beta", &cell->activations[0].beta, 1);
 }
 
 static void emit_cell(Cell *cell) {
@@ -475,8 +704,7 @@ static void emit_cell(Cell *cell) {
   node_set_int(node, "hidden_size", cell->width);
   if (cell->reverse) node_set_string(node, "direction", "reverse");
   if (gru && !cell->reset_state) node_set_int(node, "linear_before_reset", 1);
-  Str relu = str_intern(cell->rewriter->context, op_name(OP_Relu));
-  if (cell->relu) node_set_strings(node, "activations", &relu, 1);
+  set_activations(cell, node);
   FOR_EACH_NODE(inner, cell->body) rewrite_hand_over(cell->rewriter, node, inner);
   hand_over_products(cell, node);
   replace_results(cell, node);
@@ -580,6 +808,11 @@ static void turn_steps(Rewriter *rewriter, Node *node) {
   rewrite_replace(rewriter, node, source);
 }
 
+/* What is left where nothing joins the results. */
+static void visit_last(Rewriter *rewriter, Node *node) {
+  if (!node->is_gone && is_recurrent(node)) part_directions(rewriter, node);
+}
+
 static void visit(Rewriter *rewriter, Node *node) {
   if (node->is_gone) return; /* with the other results of two directions */
   if (node_is(node, OP_Scan)) fuse_scan(rewriter, node);
@@ -593,5 +826,6 @@ bool fuse_recurrent(Model *model) {
   Rewriter rewriter;
   rewrite_begin(&rewriter, model, __func__);
   rewrite_each_node(&rewriter, visit);
+  if (!rewriter.changed) rewrite_each_node(&rewriter, visit_last);
   return rewrite_end(&rewriter);
 }

@@ -8,4 +8,8 @@
  * are those of one operator in both directions. recurrent_directions.c */
 void merge_directions(Rewriter *rewriter, Node *concat);
 
+/* Where nothing joins them: two operators become one, and each result a part of its. `first` is the one that comes
+ * first in the graph. recurrent_directions.c */
+void part_directions(Rewriter *rewriter, Node *first);
+
 #endif

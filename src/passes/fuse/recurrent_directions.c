@@ -106,10 +106,42 @@ static bool goes(const Node *node, const char *way) {
   return strcmp(direction ? direction->string : "forward", way) == 0;
 }
 
-static bool same_activations(const Node *a, const Node *b) {
-  const Attribute *one = node_attribute(a, "activations"), *other = node_attribute(b, "activations");
+static bool same_list(const Node *a, const Node *b, const char *name) {
+  const Attribute *one = node_attribute(a, name), *other = node_attribute(b, name);
   if (!one || !other) return one == other;
-  return one->count == 1 && other->count == 1 && one->strings[0] == other->strings[0];
+  if (one->kind != other->kind || one->count != other->count) return false;
+  for (size_t i = 0; i < one->count; i++) {
+    bool same =
+        one->kind == ATTRIBUTE_STRINGS ? one->strings[i] == other->strings[i] : one->reals[i] == other->reals[i];
+    if (!same) return false;
+  }
+  return true;
+}
+
+static const char *const activation_lists[] = {"activations", "activation_alpha", "activation_beta"};
+enum { ACTIVATION_LISTS = 3, MOST_ACTIVATIONS = 4 };
+
+static bool same_activations(const Node *a, const Node *b) {
+  for (size_t i = 0; i < ACTIVATION_LISTS; i++) {
+    const Attribute *list = node_attribute(a, activation_lists[i]);
+    if (!same_list(a, b, activation_lists[i]) || (list && list->count > MOST_ACTIVATIONS)) return false;
+  }
+  return true;
+}
+
+/* Each list twice, for one direction after the other. */
+static void set_activations_of_both(Node *node, const Node *from) {
+  for (size_t i = 0; i < ACTIVATION_LISTS; i++) {
+    const Attribute *list = node_attribute(from, activation_lists[i]);
+    Str names[2 * MOST_ACTIVATIONS];
+    float numbers[2 * MOST_ACTIVATIONS];
+    for (size_t k = 0; list && k < 2 * list->count; k++) {
+      if (list->kind == ATTRIBUTE_STRINGS) names[k] = list->strings[k % list->count];
+      else numbers[k] = list->reals[k % list->count];
+    }
+    if (list && list->kind == ATTRIBUTE_STRINGS) node_set_strings(node, activation_lists[i], names, 2 * list->count);
+    else if (list) node_set_floats(node, activation_lists[i], numbers, 2 * list->count);
+  }
 }
 
 /* Given to both or to neither. */
@@ -204,14 +236,10 @@ static Node *emit_both(const Pair *pair, Node *before) {
   types[1] = types[2] = state;
   const Origin *origin = origin_of(pair, pair->forward, REWRITE_EMITTER(pair->rewriter));
   Node *node = graph_node(before->graph, origin, pair->forward->op, inputs, count, types, results, before);
-  const Attribute *activations = node_attribute(pair->forward, "activations");
   node_set_int(node, "hidden_size", width);
   node_set_string(node, "direction", "bidirectional");
   if (node_int_or(pair->forward, "linear_before_reset", 0)) node_set_int(node, "linear_before_reset", 1);
-  if (activations) {
-    const Str both[] = {activations->strings[0], activations->strings[0]};
-    node_set_strings(node, "activations", both, 2);
-  }
+  set_activations_of_both(node, pair->forward);
   return node;
 }
 
@@ -296,6 +324,81 @@ void merge_directions(Rewriter *rewriter, Node *concat) {
   }
   rewrite_drop_unused(rewriter, pair.forward, both);
   rewrite_drop_unused(rewriter, pair.backward, both);
+  node_leave_out_unused(both);
+  rewriter->changed = true;
+}
+
+/* ---- results that nothing joins ---- */
+
+/* Can all that the operator starts with, unless the other starts with the same, be computed where the graph begins? */
+static bool starts_early(const Node *node, const Node *other) {
+  for (size_t i = FIRST_STATE; i < MOST_INPUTS; i++) {
+    const Value *value = node_input(node, i);
+    const Node *producer = value ? value->producer : NULL;
+    if (!producer || value == node_input(other, i)) continue;
+    if (producer->graph != node->graph || !node_has(producer, RENAMES)) return false;
+    for (uint32_t k = 0; k < producer->input_count; k++) {
+      if (producer->inputs[k].value && producer->inputs[k].value->producer) return false;
+    }
+  }
+  return true;
+}
+
+static bool find_other(Rewriter *rewriter, Node *node, Pair *pair) {
+  bool forward = goes(node, "forward");
+  for (const Use *use = node_input(node, X)->uses; use; use = use->next) {
+    if (!use->node || use->node == node || !node_has(use->node, RECURRENT)) continue;
+    *pair = (Pair){rewriter, forward ? node : use->node, forward ? use->node : node, {{0}}};
+    if (are_alike(pair) && starts_early(node, use->node) && starts_early(use->node, node)) return true;
+  }
+  return false;
+}
+
+static void start_before(const Pair *pair, Node *first) {
+  Node *second = first == pair->forward ? pair->backward : pair->forward;
+  for (size_t i = FIRST_STATE; i < MOST_INPUTS; i++) {
+    const Value *value = node_input(second, i);
+    if (value && value->producer && value != node_input(first, i)) node_move(value->producer, first);
+  }
+}
+
+/* A result of one direction, with its axis, out of that of both. */
+static void replace_part(const Pair *pair, Value *old, Value *both, size_t side, Node *before) {
+  Rewriter *rewriter = pair->rewriter;
+  int64_t axis = both->type.rank - 3;
+  Dim dims[3];
+  for (uint32_t i = 0, at = 0; i < both->type.rank; i++) {
+    if (i != (uint32_t)axis) dims[at++] = both->type.dims[i];
+  }
+  const Origin *origin = origin_of(pair, old->producer, REWRITE_EMITTER(rewriter));
+  Type type = type_make(rewriter->context, DTYPE_FLOAT32, dims, both->type.rank - 1);
+  const int64_t index = (int64_t)side;
+  Tensor *number = arena_new(&rewriter->context->arena, Tensor);
+  *number = (Tensor){.dtype = DTYPE_INT64, .size = sizeof index};
+  number->data = arena_copy(&rewriter->context->arena, &index, sizeof index);
+  Value *inputs[] = {both, rewrite_constant(rewriter, before, number, old->producer->origin)};
+  Node *part = graph_node(before->graph, origin, OP_Gather, inputs, 2, &type, 1, before);
+  node_set_int(part, "axis", axis);
+  Value *axes[] = {part->outputs[0], rewrite_constant_ints(rewriter, before, &axis, 1, old->producer->origin)};
+  Node *kept = graph_node(before->graph, origin, OP_Unsqueeze, axes, 2, &old->type, 1, before);
+  rewrite_take_name(kept->outputs[0], old);
+  value_replace(old, kept->outputs[0]);
+}
+
+/* The first of the two in the graph comes here first. */
+void part_directions(Rewriter *rewriter, Node *first) {
+  Pair pair;
+  if (!find_other(rewriter, first, &pair)) return;
+  Node *nodes[] = {pair.forward, pair.backward};
+  start_before(&pair, first);
+  Node *both = emit_both(&pair, first);
+  for (size_t side = 0; side < 2; side++) {
+    for (uint32_t i = 0; i < nodes[side]->output_count; i++) {
+      Value *old = nodes[side]->outputs[i];
+      if (old && old->uses) replace_part(&pair, old, both->outputs[i], side, first);
+    }
+  }
+  for (size_t side = 0; side < 2; side++) rewrite_drop_unused(rewriter, nodes[side], both);
   node_leave_out_unused(both);
   rewriter->changed = true;
 }

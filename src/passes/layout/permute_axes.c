@@ -355,7 +355,7 @@ const PermuteRow *permutable(const Node *node) {
   const PermuteRow *row = row_of(node);
   if (!row || !node->outputs[0] || !node_input(node, 0)) return NULL;
   uint32_t rank = node->outputs[0]->type.rank;
-  if (rank < 3 || rank > MOST_PERMUTED) return NULL;
+  if (rank < 2 || rank > MOST_PERMUTED) return NULL;
   for (uint32_t i = 0; i < node->output_count; i++) {
     const Value *value = node->outputs[i];
     if (value && (value->type.dtype == DTYPE_NONE || value->type.rank != rank)) return NULL;
