@@ -20,13 +20,12 @@ enum {
   BLOCK_SIZE = 64 * 1024,
   LARGEST_OF_HEAP = 512 * 1024,
   ALIGNMENT = 16,
-  LARGE_PAGE = 2 << 20,
   LARGEST_BLOCK = 4 * LARGE_PAGE,
   STRIDE = 8 * 1024
 };
 
-/* Large blocks are mapped in large pages: touching 4 KiB at a time is a good part of what a large conversion costs. */
-static ArenaBlock *map_block(size_t size) {
+/* Touching 4 KiB at a time is a good part of what a large conversion costs. */
+void *large_pages(size_t size) {
   size_t whole = size + LARGE_PAGE;
   char *start = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (start == MAP_FAILED) return NULL;
@@ -36,10 +35,10 @@ static ArenaBlock *map_block(size_t size) {
 #ifdef MADV_HUGEPAGE
   madvise(start + before, size, MADV_HUGEPAGE);
 #endif
-  ArenaBlock *block = (ArenaBlock *)(void *)(start + before);
-  block->mapped = size;
-  return block;
+  return start + before;
 }
+
+void large_pages_free(void *start, size_t size) { munmap(start, size); }
 
 static void add_block(Arena *arena, size_t size) {
   interruption_point(arena->context);
@@ -51,9 +50,9 @@ static void add_block(Arena *arena, size_t size) {
   size_t whole = header + size;
   bool large = whole >= LARGE_PAGE;
   if (large) whole = (whole + LARGE_PAGE - 1) & ~(size_t)(LARGE_PAGE - 1);
-  ArenaBlock *block = large ? map_block(whole) : malloc(whole);
+  ArenaBlock *block = large ? large_pages(whole) : malloc(whole);
   if (!block) fail(arena->context, ERROR_MEMORY, "block");
-  if (!large) block->mapped = 0;
+  block->mapped = large ? whole : 0;
   block->older = arena->blocks;
   block->size = whole - header;
   arena->blocks = block;
@@ -124,10 +123,35 @@ char *arena_format(Arena *arena, const char *format, ...) {
   return text;
 }
 
+/* What is taken at a time grows with what was taken: a small graph leaves little unused. */
+static void fill_pool(Arena *arena, Pool *pool, size_t size) {
+  enum { LEAST = 1024, MOST = 64 * 1024 };
+  size_t wanted = pool->taken < LEAST ? LEAST : pool->taken > MOST ? MOST : pool->taken;
+  if (wanted < size) wanted = size;
+  pool->next = arena_alloc(arena, wanted);
+  pool->left = wanted;
+  pool->taken += wanted;
+}
+
+void *pool_alloc(Arena *arena, Pool *pool, size_t size) {
+  if (size > SIZE_MAX - 8) fail(arena->context, ERROR_MEMORY, "size");
+  size = (size + 7) & ~(size_t)7;
+  if (size > pool->left) fill_pool(arena, pool, size);
+  void *result = pool->next;
+  pool->next += size;
+  pool->left -= size;
+  return result;
+}
+
+void *pool_alloc_array(Arena *arena, Pool *pool, size_t count, size_t size) {
+  if (size && count > SIZE_MAX / size) fail(arena->context, ERROR_MEMORY, "array");
+  return pool_alloc(arena, pool, count * size);
+}
+
 void arena_release(Arena *arena) {
   for (ArenaBlock *block = arena->blocks; block;) {
     ArenaBlock *older = block->older;
-    if (block->mapped) munmap(block, block->mapped);
+    if (block->mapped) large_pages_free(block, block->mapped);
     else free(block);
     block = older;
   }

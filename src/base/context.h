@@ -19,6 +19,7 @@ struct Context {
   Arena arena;
   Strings strings;
   uint64_t secret;                 /* random: where names fall in tables (map.h) */
+  MapEntry *spare_tables[64];      /* by the logarithm of their capacity, each holding the next (map.c) */
   Map dimensions;                  /* dimension expressions, interned by their text */
   Trap *trap;                      /* innermost protected call, NULL outside of any */
   Cleanup *cleanups;               /* run, newest first, when an error unwinds past them */

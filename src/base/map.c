@@ -73,9 +73,34 @@ void *map_get(const Map *map, uint64_t first, uint64_t second) {
   return map->entries[find(map->entries, map->capacity, map->secret, first, second)].value;
 }
 
-static void grow(Context *context, Map *map) {
-  size_t capacity = map->capacity ? map->capacity * 2 : 64;
-  MapEntry *entries = arena_new_array(&context->arena, capacity, MapEntry);
+/* Tables that were outgrown or are no longer needed serve the next maps of their size: those of a large graph are as
+ * large as all the rest of it. */
+static MapEntry **spare_of(Context *context, size_t capacity) {
+  size_t size = 0;
+  while (capacity >> (size + 1)) size++;
+  return &context->spare_tables[size];
+}
+
+static MapEntry *take_table(Context *context, size_t capacity) {
+  MapEntry **spare = spare_of(context, capacity), *table = *spare;
+  if (!table) return arena_new_array(&context->arena, capacity, MapEntry);
+  *spare = table->value;
+  fill_bytes(table, 0, capacity * sizeof *table);
+  return table;
+}
+
+void map_release(Context *context, Map *map) {
+  if (map->capacity) {
+    MapEntry **spare = spare_of(context, map->capacity);
+    map->entries->value = *spare;
+    *spare = map->entries;
+  }
+  *map = (Map){0};
+}
+
+static void grow(Context *context, Map *map, size_t capacity) {
+  Map outgrown = *map;
+  MapEntry *entries = take_table(context, capacity);
   map->secret = context->secret;
   for (size_t i = 0; i < map->capacity; i++) {
     const MapEntry *entry = &map->entries[i];
@@ -83,10 +108,19 @@ static void grow(Context *context, Map *map) {
   }
   map->entries = entries;
   map->capacity = capacity;
+  map_release(context, &outgrown);
+}
+
+/* At most half of the slots are taken. */
+void map_reserve(Context *context, Map *map, size_t more) {
+  if (!more) return;
+  size_t capacity = map->capacity ? map->capacity : 64;
+  while (capacity / 2 < map->count + more) capacity *= 2;
+  if (capacity > map->capacity) grow(context, map, capacity);
 }
 
 void **map_slot(Context *context, Map *map, uint64_t first, uint64_t second) {
-  if ((map->count + 1) * 2 > map->capacity) grow(context, map);
+  if ((map->count + 1) * 2 > map->capacity) map_reserve(context, map, 1);
   MapEntry *entry = &map->entries[find(map->entries, map->capacity, map->secret, first, second)];
   if (!entry->value) {
     entry->first = first;

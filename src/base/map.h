@@ -29,6 +29,10 @@ void **map_slot(Context *context, Map *map, uint64_t first, uint64_t second);
 void *map_get(const Map *map, uint64_t first, uint64_t second);
 /* Does nothing when the key is not there. */
 void map_remove(Map *map, uint64_t first, uint64_t second);
+/* Makes room for so many more, where that is known beforehand. */
+void map_reserve(Context *context, Map *map, size_t more);
+/* Empties it and leaves its memory to other maps. */
+void map_release(Context *context, Map *map);
 
 /* Of tables: by the context's secret. */
 uint64_t hash_name(uint64_t secret, const char *text, size_t length);

@@ -12,16 +12,28 @@
 typedef struct Context Context;
 typedef const char *Str; /* interned, NUL-terminated */
 
+typedef struct StringSlot {
+  uint64_t hash; /* so that what else stands in a slot is told apart without reading it */
+  Str text;      /* NULL: free */
+} StringSlot;
+
 typedef struct Strings {
   Context *context;
-  Str *slots; /* open addressing, power of two */
+  StringSlot *slots; /* open addressing, power of two */
   size_t capacity, count;
+  uint32_t marks; /* that were given */
 } Strings;
 
 Str str_intern(Context *context, const char *text);
 Str str_intern_sized(Context *context, const char *text, size_t length);
+/* Makes room for so many more, where that is known beforehand. */
+void strings_reserve(Context *context, size_t more);
 size_t str_length(Str text); /* stored, not counted */
 uint64_t str_hash(Str text); /* stored */
+/* Sets the mark of a text, 0 at first; false when it has it. Marks are those that next_mark gives: each use has its
+ * own. */
+bool str_mark(Str text, uint32_t mark);
+uint32_t next_mark(Context *context);
 void strings_release(Strings *strings);
 
 /* Names from a file may hold a NUL: of an interned text every byte counts. */

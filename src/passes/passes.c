@@ -11,7 +11,7 @@
 /* clang-format off */
 const Pass all_passes[] = {
     {"hoist_from_loops", "moves computations that every step repeats out of loops", PHASE_CLEAN, hoist_from_loops},
-    {"end_loops_early", "ends a loop when the remaining steps do nothing", PHASE_CLEAN, end_loops_early},
+    {"end_loops_early", "ends a loop when the remaining steps do nothing", PHASE_CLEAN, end_loops_early, .needs = {OP_Loop}},
     {"remove_dead_code", "removes nodes and initializers that no output needs", PHASE_CLEAN, remove_dead_code},
     {"remove_no_ops", "removes nodes that return their input unchanged, and shortens chains",
      PHASE_CLEAN, remove_no_ops},
@@ -36,19 +36,19 @@ const Pass all_passes[] = {
     {"fuse_integer_products", "recognises MatMulInteger", PHASE_FUSE, fuse_integer_products},
     {"fuse_attention", "recognises Attention", PHASE_FUSE, fuse_attention},
     {"fuse_selection", "recognises Gather where one position is picked", PHASE_FUSE, fuse_selection},
-    {"fuse_split", "recognises Split where Slices are adjacent", PHASE_FUSE, fuse_split},
+    {"fuse_split", "recognises Split where Slices are adjacent", PHASE_FUSE, fuse_split, .needs = {OP_Slice}},
     {"fuse_triangles", "recognises Trilu", PHASE_FUSE, fuse_triangles},
     {"fuse_rotary", "recognises RotaryEmbedding", PHASE_FUSE, fuse_rotary},
-    {"fuse_recurrent", "recognises LSTM, GRU and RNN in loops", PHASE_FUSE, fuse_recurrent},
-    {"fuse_resize", "recognises image resizing", PHASE_LAYOUT, fuse_resize},
+    {"fuse_recurrent", "recognises LSTM, GRU and RNN in loops", PHASE_FUSE, fuse_recurrent, .needs = {OP_Scan, OP_LSTM, OP_GRU, OP_RNN}},
+    {"fuse_resize", "recognises image resizing", PHASE_LAYOUT, fuse_resize, .needs = {OP_MatMul, OP_Gather, OP_Expand}},
     {"cancel_transposes", "chooses the axis orders that need the fewest Transposes",
-     PHASE_LAYOUT, cancel_transposes},
+     PHASE_LAYOUT, cancel_transposes, .needs = {OP_Transpose}},
     {"sink_reshapes", "moves each Reshape towards the next one", PHASE_LAYOUT, sink_reshapes},
     {"count_steps", "makes loops whose number of steps is known Scans over it", PHASE_LAYOUT, count_steps},
     {"batch_steps", "computes for all steps of a Scan at once what no step carries on", PHASE_LAYOUT, batch_steps},
     {"split_scans", "carries on alone what depends on nothing else, so that the rest can be computed at once",
      PHASE_LAYOUT, split_scans},
-    {"expand_composites", "expands operations without an ONNX operator into plain operators", PHASE_EXPAND, expand_composites},
+    {"expand_composites", "expands operations without an ONNX operator into plain operators", PHASE_EXPAND, expand_composites, .needs = {OP_Erfc, OP_Expm1, OP_Log1p, OP_Narrow}},
     {0},
 };
 /* clang-format on */
@@ -124,15 +124,27 @@ static void dump(PassRun *run, const char *name) {
   output_bytes(context, path, builder_text(&out), out.length, &(OutputOptions){.skip_sync = true});
 }
 
+static bool has_what_it_needs(const Model *model, const Pass *pass) {
+  bool any = !pass->needs[0];
+  for (size_t i = 0; i < sizeof pass->needs / sizeof *pass->needs && pass->needs[i]; i++) {
+    any = any || model->made[pass->needs[i]];
+  }
+  return any;
+}
+
 static bool run_pass(PassRun *run, const Pass *pass) {
   const PassOptions *options = run->options;
   if (is_disabled(options, pass->name) || pass->from > options->normalization) return false;
   int *rested = &run->rested[pass - all_passes];
   if (*rested == run->changes + 1) return false; /* the model is what it was then */
+  bool can_act = has_what_it_needs(run->model, pass);
+  if (!can_act && !options->check) return false;
   bool check = options->check && run->model->provenance;
   ProvenanceSnapshot *before = check ? provenance_snapshot(run->model) : NULL;
   run->model->pass = pass->name;
   bool changed = run_timed(run, pass);
+  if (changed && !can_act)
+    fail(run->model->context, ERROR_INTERNAL, "%s acts without the operators that its row names", pass->name);
   if (check) provenance_check(run->model, before, pass->name);
   if (options->check) require_verified(run->model, VERIFY_ALL, pass->name);
   if (options->after) options->after(run->model, pass->name, options->data);

@@ -333,8 +333,8 @@ static bool choose_rules(Fusion *fusion) {
 
 static void visit(Rewriter *rewriter, Node *node) {
   Fusion *fusion = (Fusion *)rewriter;
-  if (node->op == OP_NONE || node->output_count != 1 || !node->outputs[0]) return;
   size_t rule = fusion->first[node->op];
+  if (!rule || node->op == OP_NONE || node->output_count != 1 || !node->outputs[0]) return;
   for (; rule; rule = fusion->next[rule - 1]) {
     if (!try_rule(fusion, &fusion->rules[rule - 1], node)) continue;
     if (memcmp(fusion->made, rewriter->model->made, sizeof fusion->made) != 0) choose_rules(fusion);

@@ -218,8 +218,9 @@ Value *rewrite_constant_ints(Rewriter *rewriter, Node *before, const int64_t *va
 }
 
 static void visit_graph(Rewriter *rewriter, Graph *graph, void (*visit)(Rewriter *, Node *)) {
+  const Model *model = rewriter->model;
   for (Node *node = graph->first, *next; node; node = next) {
-    for (size_t i = 0; i < node->attributes.count; i++) {
+    for (size_t i = 0; model->graph_count > 1 && i < node->attributes.count; i++) {
       const Attribute *attribute = &node->attributes.items[i];
       if (attribute->kind == ATTRIBUTE_GRAPH) visit_graph(rewriter, attribute->graph, visit);
     }

@@ -496,6 +496,7 @@ Jaxpr *import_jaxpr(Importer *in, PyObject *object) {
   PyObject *equations = own(in, PySequence_Tuple(attribute(in, open, in->names[NAME_eqns])));
   jaxpr->equation_count = (size_t)PyTuple_Size(equations);
   jaxpr->equations = arena_new_array(&in->context->arena, jaxpr->equation_count, Equation *);
+  map_reserve(in->context, &in->vars, jaxpr->equation_count);
   if (++in->depth > 200) fail(in->context, ERROR_UNSUPPORTED, "jaxprs are nested more than 200 deep");
   for (size_t i = 0; i < jaxpr->equation_count; i++) {
     jaxpr->equations[i] = import_equation(in, PyTuple_GetItem(equations, (Py_ssize_t)i), scope);
@@ -658,6 +659,7 @@ Program *importer_run(Importer *in, Provenance *provenance) {
   if (in->request.weights != Py_None) bind_weights(in, in->program->main, in->request.weights);
   name_tensors(in);
   name_modules(in);
+  map_release(in->context, &in->vars);
   return in->program;
 }
 

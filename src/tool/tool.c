@@ -86,7 +86,7 @@ static int finish_job(Job *job, bool completed, FILE *err, ToolCosts *costs) {
     fputs("\n", err);
     code = job->command->run == run_diff ? EXIT_TROUBLE : EXIT_FILE;
   }
-  costs->memory = job->context.arena.total + job->context.strings.capacity * sizeof(Str);
+  costs->memory = job->context.arena.total + job->context.strings.capacity * sizeof(StringSlot);
   costs->written = job->report.written;
   costs->error = completed ? ERROR_NONE : job->context.error;
   for (int i = 0; i < MAX_FILES; i++) file_unmap(&job->files[i]);

@@ -115,6 +115,61 @@ static void what_is_taken_out_hides_nothing(void) {
   context_release(&context);
 }
 
+static void tables_serve_the_next_map_of_their_size(void) {
+  Context context;
+  context_init(&context);
+  static char values[4000];
+  Map map = {0}, next = {0}, small = {0};
+  map_reserve(&context, &map, 4000);
+  const MapEntry *table = map.entries;
+  for (uint64_t i = 0; i < 4000; i++) *map_slot(&context, &map, i, 1) = &values[i];
+  CHECK(map.entries == table);
+  map_release(&context, &map);
+  CHECK(map.count == 0 && map_get(&map, 1, 1) == NULL);
+  *map_slot(&context, &small, 1, 1) = values;
+  map_reserve(&context, &next, 4000);
+  CHECK(next.entries == table && small.entries != table);
+  for (uint64_t i = 0; i < 4000; i++) CHECK(map_get(&next, i, 1) == NULL);
+  map_reserve(&context, &map, 4000);
+  CHECK(map.entries != table);
+  for (uint64_t i = 0; i < 4000; i++) *map_slot(&context, &next, i, 2) = &values[i];
+  table = next.entries;
+  *map_slot(&context, &next, 9999, 2) = values;
+  for (uint64_t i = 0; next.entries == table; i++) *map_slot(&context, &next, i, 3) = values;
+  for (uint64_t i = 0; i < 4000; i++) CHECK(map_get(&next, i, 2) == &values[i]); /* the one outgrown is nobody's */
+  context_release(&context);
+}
+
+static void each_mark_is_set_once(void) {
+  Context context;
+  context_init(&context);
+  Str one = str_intern(&context, "one"), two = str_intern(&context, "two");
+  uint32_t first = next_mark(&context);
+  CHECK(str_mark(one, first) && !str_mark(one, first) && str_mark(two, first));
+  uint32_t second = next_mark(&context);
+  CHECK(str_mark(one, second) && !str_mark(one, second));
+  strings_reserve(&context, 300000); /* past a large page */
+  CHECK(str_intern(&context, "one") == one && str_intern(&context, "three") != two);
+  context_release(&context);
+}
+
+static void a_pool_gives_neighbours(void) {
+  Context context;
+  context_init(&context);
+  Pool pool = {0};
+  char *before = pool_alloc(&context.arena, &pool, 24);
+  arena_alloc(&context.arena, 100);
+  char *after = pool_alloc_array(&context.arena, &pool, 3, 11);
+  CHECK(after == before + 24);
+  for (int i = 0; i < 10000; i++) {
+    char *next = pool_alloc(&context.arena, &pool, 72);
+    for (int k = 0; k < 72; k++) CHECK(!next[k]);
+    fill_bytes(next, 1, 72);
+  }
+  CHECK(*(char *)pool_alloc(&context.arena, &pool, 1 << 20) == 0);
+  context_release(&context);
+}
+
 static void builder_writes_numbers(void) {
   Context context;
   context_init(&context);
@@ -274,6 +329,9 @@ const Test base_tests[] = {
     {"equal_strings_are_one_pointer", equal_strings_are_one_pointer},
     {"map_finds_what_was_stored", map_finds_what_was_stored},
     {"what_is_taken_out_hides_nothing", what_is_taken_out_hides_nothing},
+    {"tables_serve_the_next_map_of_their_size", tables_serve_the_next_map_of_their_size},
+    {"each_mark_is_set_once", each_mark_is_set_once},
+    {"a_pool_gives_neighbours", a_pool_gives_neighbours},
     {"builder_writes_numbers", builder_writes_numbers},
     {"builder_keeps_what_is_below_its_limit", builder_keeps_what_is_below_its_limit},
     {"builder_grows", builder_grows},

@@ -13,6 +13,7 @@ Model *model_new(Context *context, Provenance *provenance, int64_t opset) {
 Graph *graph_new(Model *model, Str name) {
   Graph *graph = arena_new(&model->context->arena, Graph);
   graph->model = model;
+  model->graph_count++;
   graph->name = name;
   return graph;
 }
@@ -96,18 +97,21 @@ static Node *make_node(Graph *graph, const Origin *origin, Value *const *inputs,
                        const Type *outputs, size_t output_count, Node *before) {
   Context *context = context_of(graph);
   require(context, origin || !graph->model->provenance);
-  Node *node = arena_new(&context->arena, Node);
+  Model *model = graph->model;
+  Node *node = pool_alloc(&context->arena, &model->nodes, sizeof(Node));
   node->origin = origin;
   node->graph = graph;
   node->input_count = (uint32_t)input_count;
   node->output_count = (uint32_t)output_count;
-  if (input_count) node->inputs = arena_new_array(&context->arena, input_count, Use);
+  if (input_count) node->inputs = pool_alloc_array(&context->arena, &model->uses, input_count, sizeof(Use));
   for (size_t i = 0; i < input_count; i++) {
     node->inputs[i].node = node;
     if (inputs) use_link(&node->inputs[i], inputs[i]);
   }
-  if (output_count) node->outputs = arena_new_array(&context->arena, output_count, Value *);
-  Value *values = output_count ? arena_new_array(&context->arena, output_count, Value) : NULL;
+  /* The pointers to its values stand before them. */
+  enum { EACH = sizeof(Value *) + sizeof(Value) };
+  if (output_count) node->outputs = pool_alloc_array(&context->arena, &model->values, output_count, EACH);
+  Value *values = output_count ? (Value *)(void *)(node->outputs + output_count) : NULL;
   for (size_t i = 0; i < output_count; i++) {
     if (outputs) values[i].type = outputs[i];
     values[i].producer = node;
@@ -252,6 +256,7 @@ static Attribute *attribute_slot(Node *node, const char *name) {
       return known;
     }
   }
+  array_reserve(context, &node->attributes, 2); /* most have no more */
   array_push(context, &node->attributes, ((Attribute){.name = key}));
   return &node->attributes.items[node->attributes.count - 1];
 }
@@ -321,13 +326,17 @@ int64_t node_int_or(const Node *node, const char *name, int64_t otherwise) {
   return attribute && attribute->kind == ATTRIBUTE_INT ? attribute->integer : otherwise;
 }
 
-void graph_each(Graph *graph, void (*visit)(Graph *graph, void *data), void *data) {
+static void each_body(Graph *graph, void (*visit)(Graph *graph, void *data), void *data) {
   FOR_EACH_NODE(node, graph) {
     for (size_t i = 0; i < node->attributes.count; i++) {
       const Attribute *attribute = &node->attributes.items[i];
       if (attribute->kind == ATTRIBUTE_GRAPH) graph_each(attribute->graph, visit, data);
     }
   }
+}
+
+void graph_each(Graph *graph, void (*visit)(Graph *graph, void *data), void *data) {
+  if (graph->model->graph_count > 1) each_body(graph, visit, data);
   visit(graph, data);
 }
 

@@ -38,19 +38,20 @@ typedef struct Heir {
   Value *value; /* an initializer */
 } Heir;
 
+/* What walks over large graphs read stands first, in few lines of the cache; likewise in Node. */
 struct Value {
-  Str name;              /* unique in the model once names are given (names.c); NULL before, unless fixed */
-  Type type;             /* dtype DTYPE_NONE: unknown */
+  Use *uses;
   Node *producer;        /* NULL: graph input or initializer */
-  Graph *graph;          /* the graph it is defined in */
+  Type type;             /* dtype DTYPE_NONE: unknown */
   const Tensor *tensor;  /* an initializer's data, else NULL */
+  Graph *graph;          /* the graph it is defined in */
+  void *scratch;         /* a pass's own, cleared by nobody: use it only after setting it */
+  Str name;              /* unique in the model once names are given (names.c); NULL before, unless fixed */
+  uint32_t output_index; /* which output of its producer */
+  bool name_fixed;       /* a graph input, output or parameter: its name is part of the interface */
   const Origin *origin;  /* of a constant that a pass folded; else NULL */
   const Origin *literal; /* of an initializer that the program holds: the equation that used it first; else NULL */
   Heir heir;             /* of an initializer that nothing uses any more */
-  Use *uses;
-  uint32_t output_index; /* which output of its producer */
-  bool name_fixed;       /* a graph input, output or parameter: its name is part of the interface */
-  void *scratch;         /* a pass's own, cleared by nobody: use it only after setting it */
   MetadataList metadata; /* of an initializer that was read from a file */
 };
 
@@ -84,21 +85,21 @@ typedef struct Attribute {
 } Attribute;
 
 struct Node {
-  Op op;               /* of ONNX's own domain; OP_NONE: any other, which has only a name */
-  Str op_type, domain; /* the operator's name; domain "" is ONNX's own */
-  Str name;
-  Function *callee; /* the model's function that a node we made calls, else NULL */
+  Node *next, *previous;
+  Op op;        /* of ONNX's own domain; OP_NONE: any other, which has only a name */
+  bool is_gone; /* removed */
+  uint32_t input_count, output_count;
   Use *inputs;
   Value **outputs; /* NULL entries: optional outputs left out */
-  uint32_t input_count, output_count;
   ARRAY(Attribute) attributes;
-  const Origin *origin;  /* set for every node that we made */
+  Graph *graph;
+  const Origin *origin; /* set for every node that we made */
+  void *scratch;        /* a pass's own, as in Value */
+  Str op_type, domain;  /* the operator's name; domain "" is ONNX's own */
+  Str name;
+  Function *callee;      /* the model's function that a node we made calls, else NULL */
   MetadataList metadata; /* of nodes that were read from a file */
   Heir heir;             /* of a node that was removed, or lost its last reader with one */
-  bool is_gone;          /* removed */
-  Graph *graph;
-  Node *previous, *next;
-  void *scratch; /* a pass's own, as in Value */
 };
 
 struct Graph {
@@ -148,6 +149,8 @@ struct Model {
   Str no_domain;               /* "" */
   Str op_types[OP_COUNT];      /* names of operators once they were needed */
   bool made[OP_COUNT];         /* operators of which a node was ever made: without one no pattern matches */
+  size_t graph_count;          /* ever made: with one, no node has a graph of its own */
+  Pool nodes, values, uses;    /* each kind by itself, so that a walk finds the next one where it is expected */
   const char *pass;            /* that is running, or NULL */
   ARRAY(Removal) removals;     /* by passes, for the ledger */
   Map stored;                  /* of a model read from a file: where tensors without plain data have theirs (read.h) */

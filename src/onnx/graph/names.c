@@ -9,7 +9,7 @@
 
 typedef struct Namer {
   Context *context;
-  Map taken;       /* names in use */
+  uint32_t taken;  /* the mark of names in use */
   Map counters;    /* per base name: the next number plus one, as a pointer-sized integer */
   Map lower_cased; /* operator -> its name in lower case */
   Map bases;       /* (module's path, operator) -> Base */
@@ -25,12 +25,7 @@ static bool is_named(const Namer *namer, const Value *value) {
   return value->name_fixed || (namer->keep && value->name);
 }
 
-static bool take(Namer *namer, Str name) {
-  void **slot = map_slot_pointer(namer->context, &namer->taken, name);
-  if (*slot) return false;
-  *slot = namer;
-  return true;
-}
+static bool take(const Namer *namer, Str name) { return str_mark(name, namer->taken); }
 
 static size_t next_number(Namer *namer, Str base) {
   void **slot = map_slot_pointer(namer->context, &namer->counters, base);
@@ -180,6 +175,7 @@ static void name_node(Namer *namer, Node *node) {
 
 static void name_graph(Graph *graph, void *data) {
   Namer *namer = data;
+  strings_reserve(namer->context, 2 * graph->node_count);
   for (size_t i = 0; i < graph->initializers.count; i++) name_initializer(namer, graph->initializers.items[i]);
   for (size_t i = 0; i < graph->inputs.count; i++) {
     Value *value = graph->inputs.items[i];
@@ -195,10 +191,10 @@ static void name_graph(Graph *graph, void *data) {
 void model_name(Model *model) {
   Namer namer = {.context = model->context};
   for (size_t i = 0; i < model->functions.count; i++) {
-    namer.taken = (Map){0};
+    namer.taken = next_mark(model->context);
     graph_each(model->functions.items[i]->body, name_graph, &namer);
   }
-  namer.taken = (Map){0};
+  namer.taken = next_mark(model->context);
   graph_each(model->graph, take_fixed, &namer);
   graph_each(model->graph, name_graph, &namer);
 }
@@ -220,7 +216,7 @@ static void take_all(Graph *graph, void *data) {
 }
 
 void model_name_rest(Model *model) {
-  Namer namer = {.context = model->context, .keep = true};
+  Namer namer = {.context = model->context, .taken = next_mark(model->context), .keep = true};
   model_each_graph(model, take_all, &namer);
   model_each_graph(model, name_graph, &namer);
 }

@@ -8,18 +8,16 @@
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
-typedef struct Entry Entry;
-struct Entry {
-  Node *node; /* NULL: the end of the chain */
+/* A node that was seen in a graph inside another one. */
+typedef struct Inner {
+  Node *node;
   uint64_t hash;
-  Entry *next;  /* of the same hash */
-  Entry *older; /* of the same scope, for its end */
-};
+} Inner;
 
 typedef struct Merger {
   Rewriter rewriter;
-  Map seen; /* hash -> Entry, newest first */
-  Entry end;
+  Map seen;            /* hash -> the newest Node; its scratch is the one before */
+  ARRAY(Inner) inside; /* of the graphs around the walk but the outermost, to be forgotten at their end */
 } Merger;
 
 /* Max and Min of floats tell 0.0 from -0.0 by the order of their operands. */
@@ -76,15 +74,15 @@ static bool same_node(const Node *a, const Node *b) {
 }
 
 /* The second node goes; where an output of a graph needs it, it stays. */
-static bool merge(Merger *merger, Node *first, Node *second) {
+static void merge(Merger *merger, Node *first, Node *second) {
   Rewriter *rewriter = &merger->rewriter;
   if (second->output_count == 1) {
-    if (node_is(second, OP_Identity) && !rewrite_can_replace(second->outputs[0], first->outputs[0])) return false;
+    if (node_is(second, OP_Identity) && !rewrite_can_replace(second->outputs[0], first->outputs[0])) return;
     rewrite_replace(rewriter, second, first->outputs[0]);
-    return true;
+    return;
   }
   for (uint32_t i = 0; i < second->output_count; i++) {
-    if (second->outputs[i] && !rewrite_can_replace(second->outputs[i], first->outputs[i])) return false;
+    if (second->outputs[i] && !rewrite_can_replace(second->outputs[i], first->outputs[i])) return;
   }
   for (uint32_t i = 0; i < second->output_count; i++) {
     Value *old = second->outputs[i], *kept = first->outputs[i];
@@ -96,43 +94,50 @@ static bool merge(Merger *merger, Node *first, Node *second) {
     value_replace(old, kept);
   }
   rewrite_drop_unused(rewriter, second, first);
-  return true;
 }
 
-static bool find_and_merge(Merger *merger, Node *node, Entry **scope) {
+static void find_and_merge(Merger *merger, Node *node) {
   uint64_t hash = node_hash(node);
   void **slot = map_slot(merger->rewriter.context, &merger->seen, hash, 0);
-  if (!*slot) *slot = &merger->end;
-  for (const Entry *entry = *slot; entry->node; entry = entry->next) {
-    if (same_node(entry->node, node)) return merge(merger, entry->node, node);
+  Node *newest = *slot;
+  node->scratch = newest;
+  *slot = node;
+  for (Node *seen = newest; seen; seen = seen->scratch) {
+    if (!same_node(seen, node)) continue;
+    *slot = newest;
+    merge(merger, seen, node);
+    return;
   }
-  Entry *entry = arena_new(&merger->rewriter.context->arena, Entry);
-  *entry = (Entry){.node = node, .hash = hash, .next = *slot, .older = *scope};
-  *slot = entry;
-  *scope = entry;
-  return false;
+  if (node->graph->owner) array_push(merger->rewriter.context, &merger->inside, ((Inner){node, hash}));
+}
+
+/* What the graph holds is not seen by those beside it. */
+static void forget_inside(Merger *merger, size_t count) {
+  while (merger->inside.count > count) {
+    Inner last = merger->inside.items[--merger->inside.count];
+    if (last.node->scratch) *map_slot(merger->rewriter.context, &merger->seen, last.hash, 0) = last.node->scratch;
+    else map_remove(&merger->seen, last.hash, 0);
+  }
 }
 
 static void merge_graph(Merger *merger, Graph *graph) {
-  Entry *scope = NULL;
+  size_t outside = merger->inside.count;
+  map_reserve(merger->rewriter.context, &merger->seen, graph->node_count);
   for (Node *node = graph->first, *next; node; node = next) {
     next = node->next;
     for (size_t i = 0; i < node->attributes.count; i++) {
       if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) merge_graph(merger, node->attributes.items[i].graph);
     }
-    if (can_merge(node)) find_and_merge(merger, node, &scope);
+    if (can_merge(node)) find_and_merge(merger, node);
   }
-  if (!graph->owner) { /* nothing is around it */
-    merger->seen = (Map){0};
-    return;
-  }
-  /* What the graph holds is not seen by those beside it. */
-  for (; scope; scope = scope->older) *map_slot(merger->rewriter.context, &merger->seen, scope->hash, 0) = scope->next;
+  if (graph->owner) forget_inside(merger, outside);
+  else map_release(merger->rewriter.context, &merger->seen); /* nothing is around it */
 }
 
 static void merge_initializers(Merger *merger, Graph *graph) {
   Rewriter *rewriter = &merger->rewriter;
   Map known = {0};
+  map_reserve(rewriter->context, &known, graph->initializers.count);
   for (size_t i = 0; i < graph->initializers.count; i++) {
     Value *value = graph->initializers.items[i];
     if (!value->uses || value->name_fixed || !unread_constant_of(value)) continue;
@@ -150,6 +155,7 @@ static void merge_initializers(Merger *merger, Graph *graph) {
       break;
     }
   }
+  map_release(rewriter->context, &known);
 }
 
 static void merge_initializers_of(Graph *graph, void *data) { merge_initializers(data, graph); }

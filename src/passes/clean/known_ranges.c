@@ -69,7 +69,7 @@ static void decide_index(Rewriter *rewriter, Node *node) {
 }
 
 static void decide(Rewriter *rewriter, Node *node) {
-  if (node->domain[0] || node->output_count != 1) return;
+  if (node->output_count != 1) return;
   if (node_is(node, OP_Clip)) {
     decide_clip(rewriter, node);
     return;
