@@ -31,7 +31,7 @@ class Fetched:
         dtype: Any,
         whole: Callable[[], Any],
         pieces: Callable[[], Iterator[Any]] | None = None,
-        start: Callable[[], None] | None = None,
+        start: Callable[[int], None] | None = None,
     ) -> None:
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
@@ -48,9 +48,10 @@ class Fetched:
         for piece in self._pieces():
             yield np.asarray(piece, order="C")
 
-    def start(self) -> None:
+    def start(self, distance: int) -> None:
+        """It is wanted next (1), or after the next one (2)."""
         if self._start is not None:
-            self._start()
+            self._start(distance)
 
     def place(self, file: bytes, offset: int) -> bool:
         """Whether other processes write it to the file of that name."""
@@ -169,12 +170,12 @@ class _Devices:
             blocks += [(first, min(first + step, high)) for first in range(low, high, step)]
         return blocks
 
-    def start(self) -> None:
-        if self._first is None and self._blocks:
+    def start(self, distance: int) -> None:
+        if distance == 1 and self._first is None and self._blocks:
             self._first = self._bring(self._blocks[0])
 
     def pieces(self) -> Iterator[np.ndarray]:
-        self.start()
+        self.start(1)
         coming, self._first = self._first, None
         for index, block in enumerate(self._blocks):
             assert coming is not None

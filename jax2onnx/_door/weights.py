@@ -353,7 +353,7 @@ class _Orbax(Source):
             raise ImportError("an Orbax checkpoint needs the packages orbax-checkpoint and tensorstore") from error
         inner = os.path.join(path, "default")  # a CheckpointManager's name for the only item
         self._path = os.path.abspath(inner if _is_orbax(inner) else path)
-        self._open = tensorstore.open
+        self._reading = _Reading(tensorstore)
         try:
             metadata = orbax.checkpoint.PyTreeCheckpointer().metadata(self._path)
             with open(os.path.join(self._path, "_METADATA"), "rb") as file:
@@ -393,7 +393,7 @@ class _Orbax(Source):
         @functools.cache
         def opened() -> Any:
             spec = {"driver": self._driver, "kvstore": kvstore, "fill_missing_data_reads": not self._holds_all}
-            array = arrived(self._open(spec, read=True, open=True))
+            array = arrived(self._reading.opened(spec))
             if tuple(array.shape) != shape or array.dtype.numpy_dtype != dtype:
                 raise ValueError(f"{self._path}: {name!r} is not of the type that the checkpoint says it is of")
             return array
@@ -401,21 +401,69 @@ class _Orbax(Source):
         def whole() -> np.ndarray:
             return arrived(opened().read())
 
-        reading = _RowsOfStore(opened, arrived, nbytes)
+        rows = _RowsOfStore(opened, arrived, nbytes, self._reading)
         if not is_worth_fetching(dtype, nbytes):
             return whole()
-        return Fetched(shape, dtype, whole, reading.pieces, reading.start) if shape else Fetched(shape, dtype, whole)
+        return Fetched(shape, dtype, whole, rows.pieces, rows.start) if shape else Fetched(shape, dtype, whole)
 
 
-_AHEAD = 256 << 20  # bytes of memory for reading the next piece while one is written
+class _Reading:
+    """How TensorStore reads a checkpoint, and the memory that this takes.
+
+    Chunks are decoded in its threads, and whole chunks only: where an array is one chunk, as Orbax saves it, several
+    arrays are read at a time to keep all processors busy. Pieces are read into memory that is used again, since memory
+    that the system gives for the first time costs as much as decoding.
+    """
+
+    MEMORY = 800 << 20  # bytes of the piece that is written and of those that are being read
+    EACH = 3  # times its size while a piece is read: encoded, decoded, and where it goes
+
+    def __init__(self, tensorstore: Any) -> None:
+        self._tensorstore = tensorstore
+        context = {"cache_pool": {"total_bytes_limit": 0}}
+        try:  # without a copy of the encoded data; older versions of TensorStore do not have it
+            self._context = tensorstore.Context({**context, "file_io_mode": {"mode": "memmap"}})
+        except ValueError:
+            self._context = tensorstore.Context(context)
+        self._taken = 0  # bytes of what is being read
+        self._free: list[np.ndarray] = []  # memory of pieces that were written, the last one last
+
+    def opened(self, spec: dict[str, Any]) -> Any:
+        return self._tensorstore.open(spec, read=True, open=True, context=self._context)
+
+    def has_room(self, nbytes: int) -> bool:
+        free = sum(memory.nbytes for memory in self._free) - (nbytes if self._fitting(nbytes) else 0)
+        return self._taken + free + self.EACH * nbytes + nbytes <= self.MEMORY
+
+    def _fitting(self, nbytes: int) -> list[int]:
+        return [index for index, memory in enumerate(self._free) if memory.nbytes == nbytes]
+
+    def begun(self, array: Any) -> tuple[np.ndarray, Any]:
+        """Where the numbers will be, and when."""
+        dtype = array.dtype.numpy_dtype
+        nbytes = math.prod(array.shape) * dtype.itemsize
+        self._taken += self.EACH * nbytes
+        fitting = self._fitting(nbytes)
+        memory = self._free.pop(fitting[0]) if fitting else np.empty(nbytes, np.uint8)
+        target = memory.view(dtype).reshape(array.shape)
+        return target, self._tensorstore.array(target).write(array)
+
+    def ended(self, target: np.ndarray) -> None:
+        self._taken -= self.EACH * target.nbytes
+
+    def free(self, target: np.ndarray) -> None:
+        """Its numbers are written."""
+        self._free = [*self._free[-1:], target.reshape(-1).view(np.uint8)]
 
 
 class _RowsOfStore:
-    """Pieces of a TensorStore array; the next is read while one is written."""
+    """Pieces of a TensorStore array; the next ones are read while one is written."""
 
-    def __init__(self, opened: Callable[[], Any], arrived: Callable[[Any], np.ndarray], nbytes: int) -> None:
-        self._opened, self._arrived, self._nbytes = opened, arrived, nbytes
-        self._coming: tuple[int, Any] | None = None  # the first row, and the pending read
+    def __init__(
+        self, opened: Callable[[], Any], arrived: Callable[[Any], np.ndarray], nbytes: int, reading: _Reading
+    ) -> None:
+        self._opened, self._arrived, self._nbytes, self._reading = opened, arrived, nbytes, reading
+        self._coming: tuple[int, np.ndarray, Any] | None = None  # the first row, where they go, and the pending read
 
     @functools.cached_property
     def _step(self) -> int:
@@ -423,29 +471,44 @@ class _RowsOfStore:
         array = self._opened()
         rows = array.shape[0]
         chunk = min(array.chunk_layout.read_chunk.shape[0] or 1, rows)
-        return max(PIECE * rows // self._nbytes // chunk, 1) * chunk
-
-    def _read(self, first: int) -> Any:
-        array = self._opened()
-        return array[first : min(first + self._step, array.shape[0])].read()
+        return min(max(PIECE * rows // self._nbytes // chunk, 1) * chunk, rows)
 
     def _begin(self, first: int) -> None:
-        """The decoded and the encoded data are in memory at the same time."""
-        rows = self._opened().shape[0]
-        if first < rows and self._coming is None and 2 * self._step * self._nbytes <= _AHEAD * rows:
-            self._coming = (first, self._read(first))
+        array = self._opened()
+        part = array[first : min(first + self._step, array.shape[0])].translate_to[0]
+        self._coming = (first, *self._reading.begun(part))
 
-    def start(self) -> None:
-        self._begin(0)
+    def _begin_if_room(self, first: int) -> None:
+        rows = self._opened().shape[0]
+        if first < rows and self._coming is None and self._reading.has_room(self._nbytes * self._step // rows):
+            self._begin(first)
+
+    def _give_up(self) -> None:
+        """What was read ahead when somebody stopped before the last piece."""
+        if self._coming is not None:
+            self._reading.ended(self._coming[1])
+            self._coming = None
+
+    def start(self, distance: int) -> None:
+        """TensorStore decodes several chunks at a time by itself."""
+        if distance == 1 or self._step >= self._opened().shape[0]:
+            self._begin_if_room(0)
 
     def pieces(self) -> Iterator[np.ndarray]:
         for first in range(0, self._opened().shape[0], self._step):
-            coming, self._coming = self._coming, None
-            here = self._arrived(coming[1] if coming and coming[0] == first else self._read(first))
-            del coming
-            self._begin(first + self._step)
+            if self._coming is None or self._coming[0] != first:
+                self._give_up()
+                self._begin(first)
+            assert self._coming is not None
+            _, here, pending = self._coming
+            self._coming = None
+            try:
+                self._arrived(pending)
+            finally:
+                self._reading.ended(here)
+            self._begin_if_room(first + self._step)
             yield here
-            del here
+            self._reading.free(here)
 
 
 def _is_array_metadata(leaf: Any) -> bool:

@@ -1,8 +1,8 @@
 /* Weights of models that have none yet, and arrays whose bytes are asked for when they are written.
  *
  * What is asked for comes as objects of jax2onnx/_door/fetching.py: `whole()` is an array of all of it, `pieces()`
- * gives arrays that follow each other, `start()` says that it will be wanted soon; `place(file, offset)` may have other
- * processes write it, which `settle()` waits for. */
+ * gives arrays that follow each other, `start(distance)` says that it will be wanted soon; `place(file, offset)` may
+ * have other processes write it, which `settle()` waits for. */
 #include <string.h>
 
 #include "python/importer.h"
@@ -103,20 +103,27 @@ static void each_piece(const Fetched *fetched, PieceFunction *visit, void *data)
   check_size(array, total, true);
 }
 
-/* What is asked for is done, and there is nothing to answer. */
-static void ask(const Fetched *fetched, int name) {
+static void start(const Fetched *fetched, unsigned distance) {
   FetchedArray *array = fetched->owner;
   bool entered = enter(array->importer);
-  PyObject *nothing = PyObject_CallMethodObjArgs(array->object, array->importer->names[name], NULL);
+  PyObject *method = PyObject_GetAttr(array->object, array->importer->names[NAME_start]);
+  PyObject *nothing = method ? PyObject_CallFunction(method, "I", distance) : NULL;
+  bool failed = !nothing;
+  Py_XDECREF(nothing);
+  Py_XDECREF(method);
+  leave(array->importer, entered);
+  if (failed) import_fail(array->importer);
+}
+
+static void settle(const Fetched *fetched) {
+  FetchedArray *array = fetched->owner;
+  bool entered = enter(array->importer);
+  PyObject *nothing = PyObject_CallMethodObjArgs(array->object, array->importer->names[NAME_settle], NULL);
   bool failed = !nothing;
   Py_XDECREF(nothing);
   leave(array->importer, entered);
   if (failed) import_fail(array->importer);
 }
-
-static void start(const Fetched *fetched) { ask(fetched, NAME_start); }
-
-static void settle(const Fetched *fetched) { ask(fetched, NAME_settle); }
 
 static bool place(const Fetched *fetched, const char *file, uint64_t offset) {
   FetchedArray *array = fetched->owner;

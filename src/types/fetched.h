@@ -18,8 +18,8 @@ typedef struct Fetched {
   void (*let_go)(const struct Fetched *fetched);
   /* The bytes in order, each piece gone when the next comes. */
   void (*each_piece)(const struct Fetched *fetched, PieceFunction *visit, void *data);
-  /* It is wanted next: the way here can begin while something else is written. */
-  void (*start)(const struct Fetched *fetched);
+  /* It is wanted next (1), or after the next one (2): the way here can begin while something else is written. */
+  void (*start)(const struct Fetched *fetched, unsigned distance);
   /* The bytes are put there by whoever has them: other processes, into the file of that name in the folder of the
    * model. False: it must be written here. They are all there when it has settled. */
   bool (*place)(const struct Fetched *fetched, const char *file, uint64_t offset);

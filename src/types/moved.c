@@ -63,6 +63,12 @@ Segment tensor_segment(const Tensor *tensor) {
   return (Segment){.size = tensor->size, .moved = tensor->moved, .fetched = tensor->fetched};
 }
 
+bool segment_start(const Segment *segment, unsigned distance) {
+  if (segment->data || segment->moved || !segment->fetched) return false;
+  segment->fetched->start(segment->fetched, distance);
+  return true;
+}
+
 void pieces_reserve(Pieces *pieces, const Moved *moved) {
   size_t row = row_size(moved), size = row > PIECE ? row : PIECE;
   if (size > pieces->capacity) *pieces = (Pieces){arena_alloc(&moved->context->arena, size), size};

@@ -44,6 +44,11 @@ typedef struct Segment {
 Segment tensor_segment(const Tensor *tensor);
 static inline bool segment_is_plain(const Segment *segment) { return !segment->moved && !segment->fetched; }
 
+/* Says to what must be fetched that it is wanted soon (fetched.h); false when nothing must be. Of those that follow
+ * what is being written, FETCHED_AHEAD are told. */
+enum { FETCHED_AHEAD = 2 };
+bool segment_start(const Segment *segment, unsigned distance);
+
 /* Makes the bytes in order, a piece at a time, each in the same memory. */
 typedef struct Pieces {
   char *buffer; /* NULL at first */

@@ -7,6 +7,7 @@ import json
 import pathlib
 import shutil
 import struct
+from itertools import pairwise
 
 import equinox as eqx
 import jax
@@ -218,6 +219,56 @@ def test_orbax_in_pieces(tmp_path, monkeypatch) -> None:
     shapes = {"w": jax.ShapeDtypeStruct((700, 700), jnp.float32)}
     got = to_onnx(lambda x: x @ shapes["w"], [(2, 700)], weights=tmp_path / "saved")
     np.testing.assert_array_equal(onnx.numpy_helper.to_array(got.graph.initializer[0]), big["w"])
+
+
+@pytest.mark.parametrize("chunk", [None, 1 << 18])
+@pytest.mark.parametrize("together", [True, False])
+def test_a_model_from_an_orbax_checkpoint_computes_what_jax_computes(tmp_path, monkeypatch, together, chunk) -> None:
+    """Arrays of one chunk are read two at a time, those of many in pieces; their sizes differ."""
+    orbax = pytest.importorskip("orbax.checkpoint")
+    from jax2onnx._door import weights as door
+
+    monkeypatch.setattr(door, "PIECE", 1 << 19)
+    rng = np.random.default_rng(0)
+    sizes = (600, 700, 600, 800, 600, 700)
+    arrays = {
+        f"w{index}": (rng.normal(size=size) / 30).astype(np.float32) for index, size in enumerate(pairwise(sizes))
+    }
+    arrays["bias"] = rng.normal(size=sizes[-1]).astype(np.float32)
+    args = jax.tree.map(lambda _: orbax.SaveArgs(chunk_byte_size=chunk), arrays)
+    orbax.PyTreeCheckpointer(use_ocdbt=together).save(tmp_path / "saved", arrays, save_args=args)
+
+    def apply(weights, x):
+        for name in sorted(weights.keys() - {"bias"}):
+            x = jnp.tanh(x @ weights[name])
+        return x + weights["bias"]
+
+    shapes = jax.eval_shape(lambda: arrays)
+    path = tmp_path / "model.onnx"
+    options = {"return_mode": "file", "output_path": path, "max_shard_size": "4MB"}
+    to_onnx(functools.partial(apply, shapes), [(2, 600)], weights=tmp_path / "saved", **options)
+    x = rng.normal(size=(2, 600)).astype(np.float32)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (got,) = session.run(None, {session.get_inputs()[0].name: x})
+    np.testing.assert_allclose(got, apply(arrays, x), rtol=1e-5, atol=1e-5)
+
+
+def test_what_reads_ahead_keeps_to_its_memory(tmp_path, monkeypatch) -> None:
+    tensorstore = pytest.importorskip("tensorstore")
+    from jax2onnx._door import weights as door
+
+    size = 600 * 600 * 4
+    monkeypatch.setattr(door._Reading, "MEMORY", 7 * size)
+    reading = door._Reading(tensorstore)
+    array = tensorstore.array(np.ones((600, 600), np.float32))
+    rows = [door._RowsOfStore(lambda: array, lambda future: future.result(), size, reading) for _ in range(3)]
+    for each, begun in zip(rows, [True, True, False], strict=True):
+        each.start(1)
+        assert (each._coming is not None) == begun
+    for each in rows:
+        for piece in each.pieces():
+            assert piece.shape == (600, 600) and piece.min() == piece.max() == 1
+    assert reading._taken == 0 and len(reading._free) <= 2
 
 
 def test_rename_by_rules_and_by_function(model, abstract, arrays) -> None:

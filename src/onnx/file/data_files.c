@@ -72,10 +72,14 @@ static void settle(const DataFiles *files, const DataFile *file) {
   }
 }
 
-static void start_next(const DataFiles *files, size_t next) {
-  if (next >= files->plan->tensors.count) return;
-  const Tensor *tensor = files->plan->tensors.items[next]->tensor;
-  if (!tensor->data && tensor->fetched) tensor->fetched->start(tensor->fetched);
+/* The next ones that must be fetched; what stands between them is there. */
+static void start_following(const DataFiles *files, size_t first) {
+  enum { LOOKED_AT = 32 };
+  unsigned distance = 1;
+  for (size_t i = first; i < files->plan->tensors.count && i - first < LOOKED_AT && distance <= FETCHED_AHEAD; i++) {
+    Segment segment = tensor_segment(files->plan->tensors.items[i]->tensor);
+    if (segment_start(&segment, distance)) distance++;
+  }
 }
 
 static void write_zeros(OutputFile *file, uint64_t count) {
@@ -95,7 +99,7 @@ static OutputFile *write_file(const DataFiles *files, const DataFile *file) {
     const PlacedTensor *placed = placed_at(files, file, i);
     Segment segment = tensor_segment(placed->tensor);
     write_zeros(writer.file, placed->offset - position);
-    start_next(files, file->first + i + 1);
+    start_following(files, file->first + i + 1);
     if (!is_placed(&writer, &segment, placed->offset)) segment_each_piece(&segment, &pieces, write_bytes, &writer);
     position = placed->offset + placed->tensor->size;
   }

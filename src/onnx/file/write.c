@@ -288,11 +288,21 @@ static void write_piece(const void *bytes, size_t size, void *data) {
   write_plain(((FileWriter *)data)->file, &(Segment){.data = bytes, .size = size}, 1);
 }
 
+static void start_following(const Segment *segments, size_t count) {
+  enum { LOOKED_AT = 64 };
+  unsigned distance = 1;
+  for (size_t i = 0; i < count && i < LOOKED_AT && distance <= FETCHED_AHEAD; i++) {
+    if (segment_start(&segments[i], distance)) distance++;
+  }
+}
+
 static void write_segments(FileWriter *to, const Segment *segments, size_t count) {
   for (size_t at = 0, end; at < count; at = end) {
     for (end = at; end < count && segment_is_plain(&segments[end]);) end++;
     write_plain(to->file, segments + at, end - at);
-    if (end < count) segment_each_piece(&segments[end++], &to->pieces, write_piece, to);
+    if (end == count) break;
+    start_following(segments + end + 1, count - end - 1);
+    segment_each_piece(&segments[end++], &to->pieces, write_piece, to);
   }
 }
 
