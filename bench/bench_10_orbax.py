@@ -2,9 +2,9 @@
 
 usage: bench_10_orbax.py [--gb 1] [--rounds 2] [FOLDER]
 
-The copy reads the files of the checkpoint and writes as many bytes, encoded as they are, and both wait until the disk has
-what they wrote. They take turns, the files are in the system's cache for both, and the fastest of each is compared. The
-export also decodes the arrays (Orbax compresses them), and imports what it needs for that, which is shown by itself.
+The copy reads the files of the checkpoint and writes as many bytes, encoded as they are, and both wait until the disk
+has what they wrote. They take turns, the files are in the system's cache for both, and the fastest of each is compared.
+The export also decodes the arrays (Orbax compresses them), and imports what that needs, which is shown by itself.
 """
 
 from __future__ import annotations
