@@ -44,24 +44,36 @@ def _tolerance(dtype: str) -> float:
 def _scaled(choices: Choices, dtype: str, can_shift: bool) -> Callable[[Array], Array]:
     scale = jnp.asarray(choices.normal((FEATURES,), dtype))
     shift = jnp.asarray(choices.normal((FEATURES,), dtype))
-    how = choices.take("scaled", "not at all", "scale", *(["scale and shift", "shift and scale"] if can_shift else []))
-    if how == "not at all":
-        return lambda y: y
-    if how == "scale":
-        return lambda y: y * scale
-    return (lambda y: y * scale + shift) if how == "scale and shift" else (lambda y: shift + scale * y)
+    ways: dict[str, Callable[[Array], Array]] = {
+        "not at all": lambda y: y,
+        "scale": lambda y: y * scale,
+        "1 + scale": lambda y: y * (1 + scale),
+    }
+    if can_shift:
+        ways |= {
+            "scale and shift": lambda y: y * scale + shift,
+            "shift and scale": lambda y: shift + scale * y,
+            "shift": lambda y: y + shift,
+        }
+    return ways[choices.take("scaled", *ways)]
 
 
 def _divided(choices: Choices) -> Callable[[Array, Array], Array]:
     epsilon = choices.take("epsilon", 1e-5, 1e-6, 1e-3)
-    by = choices.take("divided by", "rsqrt", "sqrt", "reciprocal", "power")
-    if by == "rsqrt":
-        return lambda d, v: d * jax.lax.rsqrt(v + epsilon)
-    if by == "sqrt":
-        return lambda d, v: d / jnp.sqrt(v + epsilon)
-    return (
-        (lambda d, v: d * (1 / jnp.sqrt(v + epsilon))) if by == "reciprocal" else lambda d, v: d * (v + epsilon) ** -0.5
-    )
+    by = choices.take("divided by", *_DIVIDED)
+    return lambda d, v: _DIVIDED[by](d, v + epsilon)
+
+
+_DIVIDED: dict[str, Callable[[Array, Array], Array]] = {
+    "rsqrt": lambda d, v: d * jax.lax.rsqrt(v),
+    "rsqrt first": lambda d, v: jax.lax.rsqrt(v) * d,
+    "sqrt": lambda d, v: d / jnp.sqrt(v),
+    "reciprocal": lambda d, v: d * (1 / jnp.sqrt(v)),
+    "jnp.reciprocal": lambda d, v: d * jnp.reciprocal(jnp.sqrt(v)),
+    "power": lambda d, v: d * v**-0.5,
+    "power of a half": lambda d, v: d / v**0.5,
+    "jnp.power": lambda d, v: d * jnp.power(v, -0.5),
+}
 
 
 def _upcast(choices: Choices, dtype: str) -> Callable[[Array], Array]:
@@ -71,37 +83,47 @@ def _upcast(choices: Choices, dtype: str) -> Callable[[Array], Array]:
 
 
 def _layer(choices: Choices, dtype: str) -> tuple[Callable[[Array], Array], str]:
-    variance = choices.take("variance", "var", "two passes", "power", "one pass", "sum")
-    mean = choices.take("mean", "mean", "sum")
+    variance = choices.take("variance", *_VARIANCES)
+    mean = choices.take("mean", "mean", "sum", "sum by product")
     divided, scaled, up = _divided(choices), _scaled(choices, dtype, True), _upcast(choices, dtype)
 
     def fn(x: Array) -> Array:
         x = up(x)
-        average = x.mean(-1, keepdims=True) if mean == "mean" else x.sum(-1, keepdims=True) / FEATURES
+        average = {
+            "mean": lambda: x.mean(-1, keepdims=True),
+            "sum": lambda: x.sum(-1, keepdims=True) / FEATURES,
+            "sum by product": lambda: x.sum(-1, keepdims=True) * (1 / FEATURES),
+        }[mean]()
         difference = x - average
-        if variance == "var":
-            spread = x.var(-1, keepdims=True)
-        elif variance == "two passes":
-            spread = jnp.mean(difference * difference, axis=-1, keepdims=True)
-        elif variance == "power":
-            spread = jnp.mean(difference**2, axis=-1)[..., None]
-        elif variance == "sum":
-            spread = jnp.sum(jnp.square(difference), axis=-1, keepdims=True) / FEATURES
-        else:
-            spread = jnp.mean(x * x, axis=-1, keepdims=True) - average**2
+        spread = _VARIANCES[variance](x, average, difference)
         return scaled(divided(difference, spread).astype(dtype))
 
     return fn, "LayerNormalization"
 
 
+_VARIANCES: dict[str, Callable[[Array, Array, Array], Array]] = {
+    "var": lambda x, mean, d: x.var(-1, keepdims=True),
+    "two passes": lambda x, mean, d: jnp.mean(d * d, axis=-1, keepdims=True),
+    "power": lambda x, mean, d: jnp.mean(d**2, axis=-1)[..., None],
+    "absolute": lambda x, mean, d: jnp.mean(jnp.abs(d) ** 2, axis=-1, keepdims=True),
+    "one pass": lambda x, mean, d: jnp.mean(x * x, axis=-1, keepdims=True) - mean**2,
+    "one pass, at least 0": lambda x, mean, d: jnp.maximum(jnp.mean(x**2, -1, keepdims=True) - mean * mean, 0),
+    "sum": lambda x, mean, d: jnp.sum(jnp.square(d), axis=-1, keepdims=True) / FEATURES,
+    "sum by product": lambda x, mean, d: jnp.sum(jnp.square(d), axis=-1, keepdims=True) * (1 / FEATURES),
+}
+
+
 def _rms(choices: Choices, dtype: str) -> tuple[Callable[[Array], Array], str]:
     square = choices.take("square", "product", "power", "square")
+    mean = choices.take("mean", "mean", "sum", "in float32")
     divided, scaled, up = _divided(choices), _scaled(choices, dtype, False), _upcast(choices, dtype)
 
     def fn(x: Array) -> Array:
         x = up(x)
-        squares = {"product": lambda: x * x, "power": lambda: x**2, "square": lambda: jnp.square(x)}[square]()
-        return scaled(divided(x, squares.mean(-1, keepdims=True)).astype(dtype))
+        y = x.astype(jnp.float32) if mean == "in float32" else x
+        squares = {"product": lambda: y * y, "power": lambda: y**2, "square": lambda: jnp.square(y)}[square]()
+        average = squares.sum(-1, keepdims=True) / FEATURES if mean == "sum" else squares.mean(-1, keepdims=True)
+        return scaled(divided(x, average).astype(dtype))
 
     return fn, "RMSNormalization"
 

@@ -7,32 +7,16 @@
 
 #include "base/bytes.h"
 #include "onnx/facts/schema.h"
-#include "passes/pattern.h"
+#include "passes/fuse/attention.h"
+#include "passes/fuse/normalization.h"
 #include "target/target.h"
 #include "types/numbers.h"
 
-enum { X_SLOT, MEAN, VARIANCE, EPSILON, SCALE, MEAN_OF_X, MEAN_OF_SQUARES, DIFFERENCE, INNER, BIAS, ROUNDED };
+enum { X_SLOT, MEAN, VARIANCE, EPSILON, SCALE, MEAN_OF_X, MEAN_OF_SQUARES, DIFFERENCE, INNER, BIAS };
 #define X ANY(X_SLOT)
 
-#define OR_AT_LEAST_0(v) EITHER(v, EITHER(OP(Relu, v), OP(Max, v, NUMBER(0))))
-/* jnp.var rounds to a half what it has computed in float32. */
-#define OR_ROUNDED(v) EITHER(v, OP(Cast, OP_AT(ROUNDED, Cast, v)))
-#define SPREAD(v) OP(Add, RESHAPED(VARIANCE, OR_ROUNDED(v)), UNIFORM(EPSILON))
-#define DEVIATION(v) OP(Sqrt, SPREAD(v))
-/* 1 / sqrt(v + epsilon), in the ways that it is written. */
-#define INVERSE(v) \
-  EITHER(OP(Reciprocal, DEVIATION(v)), EITHER(OP(Div, NUMBER(1), DEVIATION(v)), OP(Pow, SPREAD(v), NUMBER(-0.5))))
-/* JAX takes the mean of halves in float32. */
-#define MEAN_AT(at, of) EITHER(OP_AT(at, ReduceMean, of), OP(Narrow, OP_AT(at, ReduceMean, OP(Cast, of))))
-#define DIFFERENCE_TO_MEAN OP_AT(DIFFERENCE, Sub, X, RESHAPED(MEAN, MEAN_AT(MEAN_OF_X, X)))
-/* The mean of squares less the square of the mean, or the mean of the squared differences. */
-#define VARIANCE_AT_ONCE \
-  OP(Sub, OP_AT(MEAN_OF_SQUARES, ReduceMean, OP(Mul, X, X)), OP(Mul, ANY(MEAN_OF_X), ANY(MEAN_OF_X)))
-#define VARIANCE_IN_TWO_STEPS MEAN_AT(MEAN_OF_SQUARES, OP(Mul, ANY(DIFFERENCE), ANY(DIFFERENCE)))
-#define VARIANCE_OF_X OR_AT_LEAST_0(EITHER(VARIANCE_AT_ONCE, VARIANCE_IN_TWO_STEPS))
-#define MEAN_SQUARE MEAN_AT(MEAN_OF_SQUARES, OP(Mul, X, X))
-#define DEVIATION_OF_X DEVIATION(VARIANCE_OF_X)
-#define ROOT_MEAN_SQUARE DEVIATION(MEAN_SQUARE)
+#define DEVIATION(v) OP(Sqrt, OP(Add, RESHAPED(VARIANCE, v), UNIFORM(EPSILON)))
+#define DIFFERENCE_TO_MEAN OP_AT(DIFFERENCE, Sub, X, RESHAPED(MEAN, OP_AT(MEAN_OF_X, ReduceMean, X)))
 
 static bool prefers_native(const Match *match) {
   return strcmp(match->rewriter->pass, "prefer_native_normalization") == 0;
@@ -41,12 +25,14 @@ static bool prefers_native(const Match *match) {
 /* Epsilon is a float attribute, and the standard keeps means in single precision: not for doubles. */
 static bool is_accurate(const Match *match) { return match_dtype(match) != DTYPE_FLOAT64 || prefers_native(match); }
 
-/* Rounding the variance is no matter where what is normalised was a half. */
-static bool is_rounded_half(const Match *match) {
-  const Value *rounded = match->values[ROUNDED];
-  const Node *cast = match->values[X_SLOT]->producer;
-  return rounded && dtype_is_half(rounded->type.dtype) && cast && node_is(cast, OP_Cast) &&
-         node_input(cast, 0)->type.dtype == rounded->type.dtype;
+/* The first of the axes when those are the last ones, else -1. */
+static int64_t first_of_last(const bool axes[MAX_RANK], int64_t rank) {
+  int64_t first = rank;
+  while (first > 0 && axes[first - 1]) first--;
+  for (int64_t i = 0; i < first; i++) {
+    if (axes[i]) return -1;
+  }
+  return first < rank ? first : -1;
 }
 
 /* The first normalised axis when those are the last ones and everything lines up, else -1. */
@@ -54,7 +40,6 @@ static int64_t first_axis(const Match *match) {
   Type type = match->values[X_SLOT]->type;
   bool axes[MAX_RANK], others[MAX_RANK];
   if (!match_keeps_type(match) || !is_accurate(match)) return -1;
-  if (match->values[ROUNDED] && !is_rounded_half(match)) return -1;
   if (!reduced_axes(match->values[MEAN_OF_SQUARES]->producer, axes)) return -1;
   if (!is_reduced_shape(match->values[VARIANCE]->type, type, axes)) return -1;
   if (match->values[MEAN_OF_X]) {
@@ -62,12 +47,7 @@ static int64_t first_axis(const Match *match) {
     if (!same_bytes(axes, others, type.rank * sizeof *axes)) return -1;
     if (!is_reduced_shape(match->values[MEAN]->type, type, axes)) return -1;
   }
-  int64_t first = type.rank;
-  while (first > 0 && axes[first - 1]) first--;
-  for (int64_t i = 0; i < first; i++) {
-    if (axes[i]) return -1;
-  }
-  return first < type.rank ? first : -1;
+  return first_of_last(axes, type.rank);
 }
 
 static Type axes_from(Type type, int64_t first) {
@@ -117,31 +97,53 @@ static bool varies_by_channel(Type type, Type to) {
 
 /* ---- finding them ---- */
 
-static bool emit_normalization(Match *match, Op op, int64_t first, Value *scale, Emitter emitter) {
-  if (!scale) return false;
-  float epsilon = (float)match_number(match, EPSILON);
-  if (!(epsilon >= 0) || !isfinite(epsilon)) return false;
-  Value *inputs[] = {match->values[X_SLOT], scale};
-  int64_t rank = match_type(match).rank;
-  Node *node = match_emit(match, op, inputs, 2, emitter);
-  node_set_int(node, "axis", first == rank - 1 ? -1 : first);
-  node_set_float(node, "epsilon", epsilon);
+/* The type that it is computed in: halves in float32 where the runtime has no kernel for them. */
+static DType computed_in(const Match *match, Op op, DType dtype) {
+  if (schema_runs(op, NULL, match_opset(match), dtype)) return dtype;
+  bool is_wide = dtype_is_half(dtype) && schema_runs(op, NULL, match_opset(match), DTYPE_FLOAT32);
+  return is_wide ? DTYPE_FLOAT32 : DTYPE_NONE;
+}
+
+static bool is_half_or(DType dtype, DType wide) { return dtype == wide || dtype_is_half(dtype); }
+
+static bool has_constant_sizes(Type type) {
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (!dim_is_constant(type.dims[i])) return false;
+  }
   return true;
 }
-#define EMIT_NORMALIZATION(match, first, scale) \
-  emit_normalization((match), (match)->rule->op, (first), (scale), REWRITE_EMITTER((match)->rewriter))
 
-static bool fuse_unscaled(Match *match) {
-  int64_t first = first_axis(match);
-  if (first < 0) return false;
-  return EMIT_NORMALIZATION(match, first, filled(match, axes_from(match_type(match), first), 1));
+/* Can the value be put into the shape of the axes from first on? */
+static bool can_scale(const Value *scale, Type type, int64_t first) {
+  Type shape = axes_from(type, first);
+  return scale->type.dtype == type.dtype && varies_along(scale->type, type, first) &&
+         (type_same_shape(scale->type, shape) || (constant_of(scale) && has_constant_sizes(shape)));
 }
 
-static bool fuse_scaled(Match *match) {
-  int64_t first = first_axis(match);
-  Value *scale = match->values[SCALE];
-  if (first < 0 || !varies_along(scale->type, match_type(match), first)) return false;
-  return EMIT_NORMALIZATION(match, first, shaped(match, scale, axes_from(match_type(match), first)));
+/* What is divided by its deviation, as normalization_parts.c finds it. */
+static bool fuse_divided(Match *match) {
+  Normalized found;
+  if (!read_normalized(match, &found)) return false;
+  Op op = found.is_centred ? OP_LayerNormalization : OP_RMSNormalization;
+  Type type = match_type(match);
+  float epsilon = (float)found.epsilon;
+  int64_t first = first_of_last(found.axes, type.rank);
+  match->values[X_SLOT] = match->root->outputs[0]; /* the type that accuracy is asked for */
+  if (first < 0 || !is_accurate(match) || !(epsilon >= 0) || !isfinite(epsilon)) return false;
+  DType dtype = schema_version(op, match_opset(match)) ? computed_in(match, op, type.dtype) : DTYPE_NONE;
+  if (dtype == DTYPE_NONE || !is_half_or(found.x->type.dtype, dtype)) return false;
+  Type shape = axes_from(type, first);
+  if (found.scale ? !can_scale(found.scale, type, first) : !has_constant_sizes(shape)) return false;
+  match->values[X_SLOT] = in_type(match, found.x, dtype);
+  Value *scale = found.scale ? shaped(match, in_type(match, found.scale, dtype), shape) : filled(match, shape, 1);
+  Value *inputs[] = {match->values[X_SLOT], scale};
+  Node *node = match_node_before(match, op, type_with(type, dtype), inputs, 2, REWRITE_EMITTER(match->rewriter));
+  node_set_int(node, "axis", first == (int64_t)type.rank - 1 ? -1 : first);
+  node_set_float(node, "epsilon", epsilon);
+  for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
+  if (dtype == type.dtype) match_replace(match, node->outputs[0]);
+  else EMIT_MATCH(match, OP_Narrow, node->outputs[0]);
+  return true;
 }
 
 /* x * s + (bias - mean * s), where s is the scale by the deviation. */
@@ -307,15 +309,11 @@ static bool fuse_batch_scale(Match *match) {
 }
 
 static const FusionRule rules[] = {
-    {OP(Mul, DIFFERENCE_TO_MEAN, INVERSE(VARIANCE_OF_X)), OP_LayerNormalization, fuse_unscaled},
-    {OP(Div, DIFFERENCE_TO_MEAN, DEVIATION_OF_X), OP_LayerNormalization, fuse_unscaled},
-    {OP(Mul, DIFFERENCE_TO_MEAN, OP(Mul, INVERSE(VARIANCE_OF_X), ANY(SCALE))), OP_LayerNormalization, fuse_scaled},
+    {OP(Mul, X), OP_NONE, fuse_divided},
+    {OP(Div, X), OP_NONE, fuse_divided},
     {SPREAD_OUT, OP_LayerNormalization, fuse_spread_out},
     {OP(Mul, OP_AT(INNER, LayerNormalization, X), ANY(SCALE)), OP_LayerNormalization, fuse_scale},
     {OP(Add, OP_AT(INNER, LayerNormalization, X), ANY(BIAS)), OP_LayerNormalization, fuse_bias},
-    {OP(Mul, X, INVERSE(MEAN_SQUARE)), OP_RMSNormalization, fuse_unscaled},
-    {OP(Div, X, ROOT_MEAN_SQUARE), OP_RMSNormalization, fuse_unscaled},
-    {OP(Mul, X, OP(Mul, INVERSE(MEAN_SQUARE), ANY(SCALE))), OP_RMSNormalization, fuse_scaled},
     {OP(Mul, OP_AT(INNER, RMSNormalization, X), ANY(SCALE)), OP_RMSNormalization, fuse_scale},
     {OP(Add, OP_AT(INNER, InstanceNormalization, X), CONSTANT(BIAS)), OP_InstanceNormalization, fuse_instance_bias},
     {OP(Add, OP(Mul, OP(Sub, X, CONSTANT(MEAN)), CONSTANT(SCALE)), CONSTANT(BIAS)), OP_BatchNormalization, fuse_batch},

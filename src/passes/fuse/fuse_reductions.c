@@ -77,19 +77,48 @@ static bool fuse_mean(Match *match) { return fuse_mean_of(match, match_number(ma
 
 static bool fuse_mean_by_product(Match *match) { return fuse_mean_of(match, 1 / match_number(match, SIZE)); }
 
+/* Is the sum read by nothing but what divides it by a number? */
+static bool is_only_divided(const Value *sum) {
+  for (const Use *use = sum->uses; use; use = use->next) {
+    double number;
+    if (!use->node || (!node_is(use->node, OP_Div) && !node_is(use->node, OP_Mul))) return false;
+    const Value *other = node_input(use->node, node_is(use->node, OP_Div) || node_input(use->node, 0) == sum);
+    if (other == sum || !uniform_number(other, &number)) return false;
+  }
+  return true;
+}
+
+/* A sum that becomes a mean in several ways: each takes it for itself. */
+static bool fuse_shared_mean(Match *match) {
+  Node *sum = match->values[SUM]->producer;
+  if (!sum || !node_is(sum, OP_ReduceSum) || value_use_count(match->values[SUM]) < 2) return false;
+  if (!is_only_divided(match->values[SUM])) return false;
+  match->values[X_SLOT] = node_input(sum, 0);
+  if (!schema_runs(OP_ReduceMean, NULL, match_opset(match), match_dtype(match))) return false;
+  match->nodes[match->node_count++] = sum; /* it goes with the last that reads it */
+  double size = match_number(match, SIZE);
+  return fuse_mean_of(match, node_is(match->root, OP_Div) ? size : 1 / size);
+}
+
 /* JAX adds halves up in float32: the size is divided by there as well. */
-static bool fuse_mean_of_halves(Match *match) {
+static bool fuse_mean_of_halves_by(Match *match, double size) {
   const Node *sum = match->values[SUM]->producer;
   Type type = type_with(match_type(match), DTYPE_FLOAT32);
   int64_t count = summed(sum);
   if (count == 0 || !dtype_is_half(match_type(match).dtype) || !type_equal(match->values[SUM]->type, type))
     return false;
-  if (!near_number(match_type(match).dtype, match_number(match, SIZE), (double)count)) return false;
+  if (!near_number(match_type(match).dtype, size, (double)count)) return false;
   Value *inputs[] = {match->values[X_SLOT], node_input(sum, 1)};
   if (!inputs[1] || axes_are_attribute(match, OP_ReduceMean)) return false;
   Node *mean = match_node_before(match, OP_ReduceMean, type, inputs, 2, REWRITE_EMITTER(match->rewriter));
   node_set_int(mean, "keepdims", keeps_axes(sum));
   return EMIT_MATCH(match, OP_Narrow, mean->outputs[0]);
+}
+
+static bool fuse_mean_of_halves(Match *match) { return fuse_mean_of_halves_by(match, match_number(match, SIZE)); }
+
+static bool fuse_mean_of_halves_by_product(Match *match) {
+  return fuse_mean_of_halves_by(match, 1 / match_number(match, SIZE));
 }
 
 /* A mean of squares is left to the normalisations. */
@@ -98,6 +127,9 @@ static bool becomes_mean(const Value *value, int depth) {
     if (!use->node) continue;
     double number;
     if (node_is(use->node, OP_Div) && uniform_number(node_input(use->node, 1), &number)) return true;
+    if (node_is(use->node, OP_Mul) &&
+        (uniform_number(node_input(use->node, 0), &number) || uniform_number(node_input(use->node, 1), &number)))
+      return true;
     bool moved = node_is(use->node, OP_Unsqueeze) || node_is(use->node, OP_Reshape);
     if (moved && depth > 0 && becomes_mean(use->node->outputs[0], depth - 1)) return true;
   }
@@ -119,7 +151,10 @@ static const FusionRule rules[] = {
     {OP(Reshape, X), OP_NONE, fuse_kept_axes},
     {OP(Div, OP_AT(SUM, ReduceSum, X), UNIFORM(SIZE)), OP_ReduceMean, fuse_mean},
     {OP(Mul, OP_AT(SUM, ReduceSum, X), UNIFORM(SIZE)), OP_ReduceMean, fuse_mean_by_product},
+    {OP(Div, ANY(SUM), UNIFORM(SIZE)), OP_NONE, fuse_shared_mean},
+    {OP(Mul, ANY(SUM), UNIFORM(SIZE)), OP_NONE, fuse_shared_mean},
     {OP(Div, OP(Narrow, OP_AT(SUM, ReduceSum, X)), UNIFORM(SIZE)), OP_ReduceMean, fuse_mean_of_halves},
+    {OP(Mul, OP(Narrow, OP_AT(SUM, ReduceSum, X)), UNIFORM(SIZE)), OP_ReduceMean, fuse_mean_of_halves_by_product},
     {OP(ReduceSum, OP(Mul, X, X)), OP_ReduceSumSquare, fuse_sum_of_squares},
     {OP(Sqrt, OP_AT(SUM, ReduceSumSquare, X)), OP_ReduceL2, fuse_length},
 };
