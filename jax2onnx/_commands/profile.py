@@ -295,7 +295,7 @@ def _question(options: argparse.Namespace) -> list[str]:
     words = []
     for name in ("line", "module", "original"):
         value = getattr(options, name)
-        words += [f"--{name}", value] if value and (name != "original" or words) else []
+        words += [f"--{name}", value] if value is not None and (name != "original" or words) else []
     return words
 
 

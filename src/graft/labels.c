@@ -70,7 +70,7 @@ static void replace(Context *context, MetadataList *to, const MetadataList *from
   ours = metadata_has_ours(from);
   for (size_t i = 0; i < from->count; i++) {
     const Metadata *entry = &from->items[i];
-    bool stays = same_text(entry->key, METADATA_GRAFTED) || same_text(entry->key, METADATA_REFERENCE);
+    bool stays = same_text(entry->key, METADATA_GRAFTED) || is_reference_key(entry->key, str_length(entry->key));
     if (says_origin(entry, ours) && !stays) array_push(context, &result, *entry);
   }
   *to = result;

@@ -92,6 +92,25 @@ Str origin_module(const Origin *origin) {
   return module ? module->path : NULL;
 }
 
+Str render_fused_modules(Provenance *provenance, const Origin *origin) {
+  if (origin->site_count < 2) return NULL;
+  Map known = {0};
+  Builder out;
+  builder_init(&out, provenance->context);
+  Str own = origin_module(origin);
+  if (own) *map_slot_pointer(provenance->context, &known, own) = provenance;
+  bool any = false;
+  for (uint32_t i = 1; i < origin->site_count; i++) {
+    const Module *module = origin->sites[i]->module;
+    if (!module || !module->path || map_get_pointer(&known, module->path)) continue;
+    *map_slot_pointer(provenance->context, &known, module->path) = provenance;
+    if (any) builder_add(&out, "\n");
+    builder_add_sized(&out, module->path, str_length(module->path));
+    any = true;
+  }
+  return any ? str_intern_sized(provenance->context, builder_text(&out), out.length) : NULL;
+}
+
 Str module_namespace(Context *context, Str path) {
   Builder out;
   builder_init(&out, context);

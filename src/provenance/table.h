@@ -1,7 +1,8 @@
 /* A table of origins: every distinct frame, call stack and trace of a model once, as lines of text. A node then needs
  * only the number of its origin. Nothing is lost: the texts that the full level writes come back byte by byte.
  *
- * The text begins with "j2o origins 3" ("2": without what is marked by **, "1": nor by *); eight sections follow, each
+ * The text begins with "j2o origins 4" ("3": without what is marked by ***, "2": nor by **, "1": nor by *); eight
+ * sections follow, each
  * with a line "NAME COUNT" and COUNT rows. Rows are counted from 1; 0 stands for none. In files and names a backslash
  * and a line end are written \\ and \n.
  *
@@ -23,9 +24,11 @@
  *                               * "wNAME" what an initializer was made of
  *                               ** A span on the line of the callsite that the last row of the same WAY had is not
  *                               written again; "s" alone: there is none
- *                               ** "=N […]": all but the module is that of the row N before
+ *                               ** "=N […]": all but the modules is that of the row N before
+ *                               *** "fNAME" a further module, of what was fused into it
  *
- * A node that keeps its callsite needs no number where one row alone has that callsite. **
+ * A node that keeps its callsite needs no number when its row is the first with that callsite. *** Before, when it was
+ * the only one. **
  */
 #ifndef J2O_PROVENANCE_TABLE_H
 #define J2O_PROVENANCE_TABLE_H
@@ -38,6 +41,7 @@
 typedef struct OriginTexts {
   Str callsite, plugin, stacktrace, traceback;
   Str module, span, made_of; /* NULL: none */
+  Str fused_modules;         /* likewise: further ones, a line for each */
 } OriginTexts;
 
 /* Making one: the same origins in the same order give the same text. table_write.c */
@@ -47,8 +51,8 @@ uint32_t table_add(TableWriter *writer, OriginTexts texts); /* its number, from 
 /* The same for one trace whose lines, innermost first, are known: none is empty or holds a line end. */
 uint32_t table_add_trace(TableWriter *writer, OriginTexts texts_but_trace, const Str *lines, size_t count);
 bool table_is_empty(const TableWriter *writer);
-/* Has one row alone this callsite? Of a table that is whole. */
-bool table_tells_by_callsite(const TableWriter *writer, Str callsite);
+/* Is the row the first with this callsite? */
+bool table_tells_by_callsite(const TableWriter *writer, Str callsite, uint32_t row);
 const char *table_text(TableWriter *writer, size_t *length);
 
 /* Reading one. A small table can stand for much text: no more is written out than `limit` bytes, or 0 for as many as an
@@ -56,11 +60,12 @@ const char *table_text(TableWriter *writer, size_t *length);
 typedef struct Table Table;
 Table *table_read(Context *context, const char *text, size_t length, size_t limit);
 bool table_get(Table *table, uint64_t number, OriginTexts *texts); /* false when there is no such origin */
-/* The number of the only origin with this callsite; 0: there is none, or several. */
+/* The number of the first origin with this callsite; 0: there is none. Of tables before the fourth version, 0 where
+ * several have it. */
 uint32_t table_row_of_callsite(Table *table, Str callsite);
 
-#define TABLE_HEADING "j2o origins 3\n"
-#define TABLE_VERSION 3 /* its number; those before it are read, too */
+#define TABLE_HEADING "j2o origins 4\n"
+#define TABLE_VERSION 4 /* its number; those before it are read, too */
 
 enum { LONGEST_RUN = 16 /* of rows of outer written as one */ };
 

@@ -34,6 +34,7 @@ typedef struct TableOrigin {
   uint32_t span[4];                    /* lines 0: that of the callsite */
   bool has_span;
   const Way *more; /* further traces: calls holds the outer row */
+  List fused;      /* rows of names: further modules */
   uint32_t more_count;
   bool rendered;
   OriginTexts texts;
@@ -262,20 +263,33 @@ static void repeat_span(const Table *table, TableOrigin *origin) {
   memcpy(origin->span, before->span, sizeof origin->span);
 }
 
-/* All but the module is that of an earlier row. */
+typedef ARRAY(uint32_t) Rows;
+
+/* False: the next letter means something else. */
+static bool read_fused(Table *table, Rows *fused) {
+  if (table->version < 4 || !accept(table, 'f')) return false;
+  array_push(table->context, fused, read_row(table, 1, table->name_count));
+  return true;
+}
+
+/* All but the modules is that of an earlier row. */
 static void repeat_origin(Table *table, uint32_t row, uint32_t module) {
+  Rows fused = {0};
   TableOrigin *origin = &table->origins[row];
   *origin = table->origins[row - read_row(table, 1, row - 1)];
   origin->module = module;
-  if (accept(table, ' ')) {
+  while (accept(table, ' ')) {
+    if (read_fused(table, &fused)) continue;
     expect(table, 'm');
     origin->module = read_row(table, 0, table->name_count);
   }
   expect(table, '\n');
+  origin->fused = (List){fused.items, (uint32_t)fused.count};
 }
 
 static void read_origin(Table *table, uint32_t row, uint32_t outer, uint32_t module) {
   ARRAY(Way) more = {0};
+  Rows fused = {0};
   TableOrigin *origin = &table->origins[row];
   if (table->version > 2 && accept(table, '=')) {
     repeat_origin(table, row, module);
@@ -295,7 +309,7 @@ static void read_origin(Table *table, uint32_t row, uint32_t outer, uint32_t mod
       expect(table, ',');
       way.calls = read_row(table, 0, table->outer_count);
       array_push(table->context, &more, way);
-    } else if (!(table->version > 1 && read_addition(table, origin))) {
+    } else if (!(table->version > 1 && read_addition(table, origin)) && !read_fused(table, &fused)) {
       origin->outer = read_row(table, 0, table->outer_count);
     }
   }
@@ -303,6 +317,7 @@ static void read_origin(Table *table, uint32_t row, uint32_t outer, uint32_t mod
   if (origin->outer > table->outer_count) fail_table(table, "reference to a row that does not exist");
   origin->more = more.items;
   origin->more_count = (uint32_t)more.count;
+  origin->fused = (List){fused.items, (uint32_t)fused.count};
 }
 
 static void read_origins(Table *table) {
@@ -419,6 +434,18 @@ static Str span_text(Table *table, Builder *out, const TableOrigin *origin) {
   return str_intern_sized(table->context, builder_text(out), out->length);
 }
 
+static Str fused_text(Table *table, Builder *out, List fused) {
+  if (!fused.count) return NULL;
+  out->length = 0;
+  for (uint32_t i = 0; i < fused.count; i++) {
+    Str name = table->names[fused.items[i]];
+    if (i) builder_add_sized(out, "\n", 1);
+    builder_add_sized(out, name, str_length(name));
+  }
+  spend(table, out->length);
+  return str_intern_sized(table->context, builder_text(out), out->length);
+}
+
 static void render(Table *table, TableOrigin *origin) {
   Context *context = table->context;
   Builder *out = &table->text;
@@ -436,6 +463,7 @@ static void render(Table *table, TableOrigin *origin) {
   if (origin->module) origin->texts.module = table->names[origin->module];
   if (origin->made_of) origin->texts.made_of = table->names[origin->made_of];
   origin->texts.span = span_text(table, out, origin);
+  origin->texts.fused_modules = fused_text(table, out, origin->fused);
   origin->rendered = true;
 }
 
@@ -457,7 +485,8 @@ static void find_callsites(Table *table) {
     const TableOrigin *origin = &table->origins[row];
     Str callsite = place_text(table, &table->text, origin->callsite, &table->outer[origin->outer]);
     void **slot = map_slot_pointer(table->context, &table->callsites, callsite);
-    *slot = *slot ? SEVERAL : (void *)(uintptr_t)row;
+    if (!*slot) *slot = (void *)(uintptr_t)row;
+    else if (table->version < 4) *slot = SEVERAL;
   }
 }
 

@@ -38,7 +38,7 @@ struct TableWriter {
   Map extras;    /* the same for numbers of what has more parts */
   Map lists;     /* (list but its last, last frame) to a number for the list */
   Map places;    /* (what single origins are known by but the module, further traces) to a number */
-  Map callsites; /* callsite to how many rows have it: 1, or 2 for more */
+  Map callsites; /* callsite to the first row that has it */
   Map spans;     /* way to the span of its last row, where its lines are the callsite's */
   Map stacks;
   Lines scratch;
@@ -353,7 +353,7 @@ typedef struct OriginParts {
   uint32_t callsite, plugin; /* 0: as the trace and the stack say */
   uint32_t line;             /* of the callsite that the trace says */
   uint32_t module, made_of;  /* 0: none */
-  Str span;                  /* NULL: none */
+  Str span, fused_modules;   /* NULL: none */
 } OriginParts;
 
 static OriginParts origin_parts(TableWriter *writer, OriginTexts texts, Block first, const Stack *stack) {
@@ -366,7 +366,8 @@ static OriginParts origin_parts(TableWriter *writer, OriginTexts texts, Block fi
                        .line = first.line,
                        .module = texts.module ? name_row(writer, texts.module) : 0,
                        .made_of = texts.made_of ? name_row(writer, texts.made_of) : 0,
-                       .span = texts.span};
+                       .span = texts.span,
+                       .fused_modules = texts.fused_modules};
 }
 
 /* Digits written in the one usual way, and what stands after them, which is passed over. */
@@ -429,9 +430,17 @@ static uint64_t number_of(TableWriter *writer, Map *map, uint64_t first, uint64_
   return (uint64_t)(uintptr_t)*slot;
 }
 
-static void write_module(TableWriter *writer, Builder *row, uint32_t module) {
-  if (module != writer->last_origin_module) add_number(row, " m", module);
-  writer->last_origin_module = module;
+static void write_modules(TableWriter *writer, Builder *row, OriginParts parts) {
+  if (parts.module != writer->last_origin_module) add_number(row, " m", parts.module);
+  writer->last_origin_module = parts.module;
+  Str text = parts.fused_modules;
+  if (!text) return;
+  for (const char *at = text, *end = text + str_length(text);; at++) {
+    const char *line = at;
+    while (at < end && *at != '\n') at++;
+    add_number(row, " f", name_row(writer, str_intern_sized(writer->context, line, (size_t)(at - line))));
+    if (at == end) return;
+  }
 }
 
 static void write_parts(TableWriter *writer, OriginParts parts) {
@@ -440,7 +449,7 @@ static void write_parts(TableWriter *writer, OriginParts parts) {
   if (parts.outer != writer->last_origin_outer + 1) add_number(row, " ", parts.outer);
   if (parts.callsite) add_number(row, " c", parts.callsite);
   if (parts.plugin) add_number(row, " p", parts.plugin);
-  write_module(writer, row, parts.module);
+  write_modules(writer, row, parts);
   write_span(writer, row, parts);
   if (parts.made_of) add_number(row, " w", parts.made_of);
 }
@@ -461,7 +470,7 @@ static void write_row(TableWriter *writer, OriginParts parts, Str further) {
   *alike = (void *)(uintptr_t)++writer->origins.count;
   if (before) {
     add_number(row, "=", writer->origins.count - before);
-    write_module(writer, row, parts.module);
+    write_modules(writer, row, parts);
     note_span(writer, parts);
   } else {
     write_parts(writer, parts);
@@ -473,8 +482,8 @@ static void write_row(TableWriter *writer, OriginParts parts, Str further) {
 
 /* One with a single trace is known by its parts. */
 static uint32_t add_single(TableWriter *writer, OriginParts parts) {
-  uint64_t more =
-      number_of(writer, &writer->extras, (uint64_t)parts.module << 32 | parts.made_of, (uint64_t)(uintptr_t)parts.span);
+  uint64_t modules = number_of(writer, &writer->extras, parts.module, (uint64_t)(uintptr_t)parts.fused_modules);
+  uint64_t more = number_of(writer, &writer->extras, modules << 32 | parts.made_of, (uint64_t)(uintptr_t)parts.span);
   uint64_t place = number_of(writer, &writer->extras, (uint64_t)parts.callsite << 32 | parts.plugin, more);
   void **slot = row_slot(writer, ROW_PARTS, (uint64_t)parts.way << 32 | parts.outer, place);
   if (*slot) return (uint32_t)(uintptr_t)*slot;
@@ -504,17 +513,17 @@ static uint64_t pair(TableWriter *writer, Str first, Str second) {
 
 static void **origin_slot(TableWriter *writer, OriginTexts texts) {
   uint64_t place = pair(writer, texts.callsite, texts.plugin), trace = pair(writer, texts.stacktrace, texts.traceback);
-  uint64_t more = pair(writer, texts.module, texts.span), made_of = pair(writer, texts.made_of, NULL);
+  uint64_t more = pair(writer, texts.module, texts.span), made_of = pair(writer, texts.made_of, texts.fused_modules);
   return row_slot(writer, ROW_ORIGIN, place << 32 | trace, more << 28 | made_of);
 }
 
-static void count_callsite(TableWriter *writer, Str callsite) {
-  void **count = map_slot_pointer(writer->context, &writer->callsites, callsite);
-  *count = (void *)(uintptr_t)(*count ? 2 : 1);
+static void note_callsite(TableWriter *writer, Str callsite, uint32_t row) {
+  void **first = map_slot_pointer(writer->context, &writer->callsites, callsite);
+  if (!*first) *first = (void *)(uintptr_t)row;
 }
 
-bool table_tells_by_callsite(const TableWriter *writer, Str callsite) {
-  return (uintptr_t)map_get_pointer(&writer->callsites, callsite) == 1;
+bool table_tells_by_callsite(const TableWriter *writer, Str callsite, uint32_t row) {
+  return (uintptr_t)map_get_pointer(&writer->callsites, callsite) == row;
 }
 
 uint32_t table_add(TableWriter *writer, OriginTexts texts) {
@@ -526,7 +535,7 @@ uint32_t table_add(TableWriter *writer, OriginTexts texts) {
   OriginParts parts = origin_parts(writer, texts, first, stack_of(writer, texts.stacktrace));
   uint32_t before = writer->origins.count;
   number = stop == end ? add_single(writer, parts) : add_merged(writer, parts, stop, end);
-  if (writer->origins.count > before) count_callsite(writer, texts.callsite);
+  if (writer->origins.count > before) note_callsite(writer, texts.callsite, number);
   *origin_slot(writer, texts) = (void *)(uintptr_t)number;
   return number;
 }
@@ -540,7 +549,7 @@ uint32_t table_add_trace(TableWriter *writer, OriginTexts texts, const Str *line
   Block first = add_lines(writer, &writer->scratch, &callsite);
   uint32_t before = writer->origins.count;
   uint32_t number = add_single(writer, origin_parts(writer, texts, first, stack_of(writer, texts.stacktrace)));
-  if (number > before) count_callsite(writer, texts.callsite);
+  if (number > before) note_callsite(writer, texts.callsite, number);
   return number;
 }
 

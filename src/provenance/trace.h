@@ -169,6 +169,8 @@ void render_stacktrace(Provenance *provenance, Builder *out, const Origin *origi
 /* Of the primary site, "line:column-line:column" and the module's path. NULL when it is not known. */
 Str render_span(Provenance *provenance, const Origin *origin);
 Str origin_module(const Origin *origin);
+/* The paths of the modules of its further sites that are not the primary one's, each once, a line for each; or NULL. */
+Str render_fused_modules(Provenance *provenance, const Origin *origin);
 /* A module's path as folders: "blocks.0.attn" is "blocks.0/attn". */
 Str module_namespace(Context *context, Str path);
 

@@ -141,8 +141,10 @@ Changes diff_changes(Diff *diff, const Question *question) {
   const Item *a = diff->a.index->items.items, *b = diff->b.index->items.items;
   Answer of_a = asked(diff, &diff->a, question), of_b = asked(diff, &diff->b, question);
   if (asks_anything(question) && !answer_holds(&of_a) && !answer_holds(&of_b)) {
+    bool is_root = !question->where && !*question->module;
+    const char *how = question->where ? "comes from " : is_root ? "is outside all modules" : "is in module ";
     const char *what = question->where ? diff->job->line : question->module;
-    fail(context, ERROR_VALUE, "nothing in %s or %s comes from %s", diff->a.path, diff->b.path, what);
+    fail(context, ERROR_VALUE, "nothing in %s or %s %s%s", diff->a.path, diff->b.path, how, what);
   }
   for (size_t i = 0; i < diff->a.count; i++) {
     if (diff->a.match[i] || !of_a.relations[i]) continue;

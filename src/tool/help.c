@@ -45,7 +45,8 @@ const char tool_help[] =
   "  --line     only what this line became: model.py:42, model.py:40-50, or by function: Block.__call__:72. Nodes\n"  \
   "             that were fused from several lines belong to each of them; initializers that the line computed and\n" \
   "             its removed operations are listed too\n"                                                              \
-  "  --module   only what this module and its submodules became: blocks.0.attn\n"                                     \
+  "  --module   only what this module and its submodules became: blocks.0.attn; \"\": the model itself. If all its\n" \
+  "             nodes were fused into those of other modules, these\n"                                                \
   "  --self     with --line, only what came from the line itself; with --module, without submodules\n"                \
   "  --inclusive  also what the line called. With neither option, a line that produced nothing itself is answered\n"  \
   "             with what it called\n"
@@ -190,8 +191,8 @@ static const char fill_help[] =
 static const char compact_help[] =
     "usage: j2o compact MODEL.onnx -o OUT.onnx [--no-sync] [--json]\n"
     "\n"
-    "Writes a copy of a model with full provenance that stores every frame and trace once, in a metadata entry of the\n"
-    "model (pkg.jax2onnx.provenance); each node carries a number. Nothing is lost: j2o expand restores the original\n"
+    "Writes a copy of a model with full provenance that stores every frame and trace once, packed, in the metadata of\n"
+    "the model (pkg.jax2onnx.provenance); nodes keep their line. Nothing is lost: j2o expand restores the original\n"
     "file byte for byte, and every command reads compact models as if they were full. An export with\n"
     "JAX2ONNX_STACKTRACE_DETAIL=compact writes the same file directly.\n"
     "\n" OUTPUT_HELP;

@@ -229,6 +229,7 @@ static void add_item(Context *context, OriginIndex *index, Item item) {
   uint32_t row = (uint32_t)index->items.count;
   item.origin = origin_row(context, index, item.metadata);
   item.module = module_of(context, item.metadata);
+  item.fused_modules = metadata_get(item.metadata, METADATA_FUSED_MODULES);
   if (item.origin != NO_ROW) {
     IndexOrigin *origin = &index->origins.items[item.origin];
     item.place = origin->place;

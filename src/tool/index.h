@@ -83,8 +83,9 @@ struct Item {
   Str pass, reason;   /* of what was removed */
   const MetadataList *metadata;
   Place place;
-  uint32_t origin; /* NO_ROW: the model does not say */
-  Str module;      /* dotted path; NULL: the model does not say */
+  uint32_t origin;   /* NO_ROW: the model does not say */
+  Str module;        /* dotted path; NULL: the model does not say */
+  Str fused_modules; /* those of what was fused into it, a line for each; or NULL */
 };
 
 struct OriginIndex {
@@ -124,7 +125,7 @@ typedef enum Reach {
 typedef struct Question {
   const char *where;    /* file or function of --line, or NULL */
   uint32_t first, last; /* its lines */
-  const char *module;   /* or NULL */
+  const char *module;   /* or NULL; "" asks for what is in the model itself, outside all modules inside it */
   Reach reach;
 } Question;
 

@@ -35,6 +35,10 @@ static void add_origin(Report *report, const Item *item) {
   else builder_format(&report->line, "%u", item->origin);
   json_key(report, "module");
   json_name(report, item->module);
+  if (item->fused_modules) {
+    json_key(report, "fused_modules");
+    json_lines_of(report, item->fused_modules);
+  }
 }
 
 static void add_tensor(Report *report, const Model *model, const Tensor *tensor) {

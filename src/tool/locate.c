@@ -162,6 +162,23 @@ static void add_fact(Report *report, const char *words, Str text) {
   report_add(report, "\n");
 }
 
+/* Those of what was fused into it; the model itself has no name. */
+static void add_fused_modules(Report *report, Str modules) {
+  const char *words = "  fused from module ";
+  const char *line = modules, *end = modules ? modules + str_length(modules) : NULL;
+  while (line) {
+    const char *stop = find_letter(line, '\n', (size_t)(end - line));
+    size_t length = (size_t)((stop ? stop : end) - line);
+    if (length) {
+      report_add(report, words);
+      report_text(report, line, length);
+      words = ", ";
+    }
+    line = stop ? stop + 1 : NULL;
+  }
+  if (*words == ',') report_add(report, "\n");
+}
+
 static void add_origin(Job *job, const Item *item) {
   Report *report = &job->report;
   if (item->place.function) {
@@ -176,6 +193,7 @@ static void add_origin(Job *job, const Item *item) {
     builder_format(&report->line, "  N%s\n", no_places_help + 1);
   }
   add_fact(report, "  in module ", item->module);
+  add_fused_modules(report, item->fused_modules);
   add_fact(report, "  expression ", metadata_get(item->metadata, METADATA_PREFIX "span"));
   add_fact(report, "  by ", metadata_get(item->metadata, METADATA_PREFIX "plugin"));
   add_fact(report, "  made of ", metadata_get(item->metadata, METADATA_PREFIX "made_of"));
@@ -311,6 +329,10 @@ static void json_origin(Job *job, const Found *found, const Item *item) {
   json_count(report, "line", item->place.line);
   report_add(report, "}, \"module\": ");
   json_name(report, item->module);
+  if (item->fused_modules) {
+    json_key(report, "fused_modules");
+    json_lines_of(report, item->fused_modules);
+  }
   report_add(report, ", \"lines\": ");
   json_lines(job, found->index, item);
   report_add(report, ", \"trace\": ");

@@ -56,11 +56,23 @@ bool line_is_asked(Job *job, const IndexLine *line, const Question *question) {
 
 /* ---- modules ---- */
 
-/* The module itself, or one inside it where those count too. */
-static bool is_in_module(Str path, const char *module, Reach reach) {
+/* The module itself, or one inside it where those count too; of the model, only itself. */
+static bool is_in_module(const char *path, size_t size, const char *module, Reach reach) {
   size_t length = strlen(module);
-  if (!path || !str_begins(path, module)) return false;
-  return path[length] == '\0' || (reach != REACH_SELF && (path[length] == '.' || !length));
+  if (size < length || !same_bytes(path, module, length)) return false;
+  return size == length || (length && reach != REACH_SELF && path[length] == '.');
+}
+
+/* Own, or that of something that was fused into it. */
+static LineRelation module_relation(const Item *item, const char *module, Reach reach) {
+  if (item->module && is_in_module(item->module, str_length(item->module), module, reach)) return RELATION_OWN;
+  const char *at = item->fused_modules, *end = at ? at + str_length(at) : NULL;
+  while (at) {
+    const char *stop = find_letter(at, '\n', (size_t)(end - at));
+    if (is_in_module(at, (size_t)((stop ? stop : end) - at), module, reach)) return RELATION_FUSED;
+    at = stop ? stop + 1 : NULL;
+  }
+  return RELATION_NONE;
 }
 
 /* ---- answers ---- */
@@ -80,8 +92,8 @@ static unsigned char *origin_relations(Job *job, const OriginIndex *index, const
 }
 
 static LineRelation item_relation(const Item *item, const Question *question, const unsigned char *origins) {
-  if (question->module && !is_in_module(item->module, question->module, question->reach)) return RELATION_NONE;
-  if (!question->where) return RELATION_OWN;
+  LineRelation of_module = question->module ? module_relation(item, question->module, question->reach) : RELATION_OWN;
+  if (!of_module || !question->where) return of_module;
   return item->origin == NO_ROW ? RELATION_NONE : (LineRelation)origins[item->origin];
 }
 
@@ -91,20 +103,31 @@ static LineRelation least_relation(Reach reach, LineRelation closest) {
   return closest == RELATION_WITHIN ? RELATION_WITHIN : RELATION_THROUGH;
 }
 
+/* Of a module whose nodes are there, what was fused into others' counts only where all of it is asked for; likewise of
+ * its initializers. */
+static bool is_beside(const Question *question, const bool *has_own, const Item *item, LineRelation relation) {
+  bool by_module = question->module && !question->where && question->reach != REACH_INCLUSIVE;
+  return by_module && relation == RELATION_FUSED && has_own[item->kind];
+}
+
 Answer index_answer(Job *job, const OriginIndex *index, const Question *question) {
   Answer answer = {0};
   unsigned char *relations = arena_new_array(&job->context.arena, index->items.count + 1, unsigned char);
   const unsigned char *origins = question->where ? origin_relations(job, index, question) : NULL;
   LineRelation closest = RELATION_NONE;
+  bool has_own[INDEX_KINDS] = {false};
   for (size_t i = 0; i < index->items.count; i++) {
-    relations[i] = (unsigned char)item_relation(&index->items.items[i], question, origins);
+    const Item *item = &index->items.items[i];
+    relations[i] = (unsigned char)item_relation(item, question, origins);
     if (relations[i] > closest) closest = (LineRelation)relations[i];
+    has_own[item->kind] = has_own[item->kind] || relations[i] == RELATION_OWN;
   }
   LineRelation least = least_relation(question->reach, closest);
   OriginCounts *by_origin = arena_new_array(&job->context.arena, index->origins.count + 1, OriginCounts);
   for (size_t i = 0; i < index->items.count; i++) {
     const Item *item = &index->items.items[i];
-    if (relations[i] < least) relations[i] = RELATION_NONE;
+    bool goes = relations[i] < least || is_beside(question, has_own, item, (LineRelation)relations[i]);
+    if (goes) relations[i] = RELATION_NONE;
     if (!relations[i]) continue;
     answer.counts[item->kind]++;
     if (item->origin != NO_ROW) by_origin[item->origin].items[item->kind]++;
@@ -149,8 +172,8 @@ void report_nothing(Report *report, const Job *job, const Question *question) {
   if (job->name) add_asked(report, job->op ? " that is called " : " is called ", job->name);
   if (question->where) add_asked(report, before ? " and comes from " : " comes from ", job->line);
   if (question->module) {
-    const char *words = question->where ? " in module " : before ? " and is in module " : " is in module ";
-    add_asked(report, words, question->module);
+    report_add(report, question->where ? "" : before ? " and is" : " is");
+    add_asked(report, *question->module ? " in module " : " outside all modules", question->module);
   }
   report_add(report, "\n");
 }

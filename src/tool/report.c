@@ -156,6 +156,17 @@ void json_name(Report *report, Str text) {
   else report_add(report, "null");
 }
 
+void json_lines_of(Report *report, Str text) {
+  report_add(report, "[");
+  for (const char *line = text, *end = text + str_length(text); line;) {
+    const char *stop = find_letter(line, '\n', (size_t)(end - line));
+    json_text(report, line, (size_t)((stop ? stop : end) - line));
+    if (stop) report_add(report, ", ");
+    line = stop ? stop + 1 : NULL;
+  }
+  report_add(report, "]");
+}
+
 void json_key(Report *report, const char *key) { builder_format(&report->line, ", \"%s\": ", key); }
 
 void json_count(Report *report, const char *key, uint64_t count) {

@@ -49,6 +49,7 @@ void report_columns(Report *report, size_t start, size_t width); /* spaces until
 
 void json_text(Report *report, const char *text, size_t length);
 void json_name(Report *report, Str text);       /* NULL is null */
+void json_lines_of(Report *report, Str text);   /* its lines, as a list */
 void json_key(Report *report, const char *key); /* a key after others; an object's first is written by hand */
 void json_count(Report *report, const char *key, uint64_t count);
 void json_type(Report *report, Type type);

@@ -228,7 +228,7 @@ static uint64_t provenance_bytes(const Stats *stats) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < stats->keys.items.count; i++) {
     const Tally *tally = stats->keys.items.items[i];
-    bool ours = str_begins(tally->key, METADATA_PREFIX) || str_is(tally->key, METADATA_REFERENCE);
+    bool ours = str_begins(tally->key, METADATA_PREFIX) || is_reference_key(tally->key, str_length(tally->key));
     bool is_module = str_is(tally->key, METADATA_NAMESPACE);
     if (ours || is_module || str_begins(tally->key, TORCH_PREFIX)) bytes += tally->bytes;
   }

@@ -220,7 +220,8 @@ static int read_option(Job *job, int argc, char **argv, int *at, FILE *err) {
     return EXIT_OK;
   }
   if (!value && *at + 1 < argc) value = argv[++*at];
-  if (!value || !*value) return usage_error(err, "missing value after ", option->name);
+  bool may_be_empty = option->place == offsetof(Job, module); /* the model itself */
+  if (!value || (!*value && !may_be_empty)) return usage_error(err, "missing value after ", option->name);
   const char **text = (const char **)(void *)place;
   if (option->counter) {
     size_t *count = (size_t *)(void *)((char *)job + option->counter);

@@ -161,12 +161,14 @@ enum {
   MEMORY_OF_A_PAGE = 2048,
   MEMORY_OF_A_MODEL = 1024, /* convert, passes */
   MEMORY_PER_WRITTEN = 8,
-  MEMORY_AT_LEAST = 4 << 20, /* memory is taken in steps of 2 MiB */
+  MEMORY_AT_LEAST = 8 << 20, /* memory is taken in steps of 2 MiB; packing takes as much */
   MEMORY_TO_BUILD = (1 << 30) + (32 << 20) /* with what was begun before */,
   MEMORY_OF_TRACES = 256 << 20,
   NANOSECONDS_PER_BYTE = 50000, /* under sanitizers, on a busy machine */
   NANOSECONDS_PER_WRITTEN = 2000,
 };
+
+#define NANOSECONDS_OF_TRACES 20000000000u /* and of unpacking them */
 
 static uint64_t nanoseconds(void) {
   struct timespec now;
@@ -189,7 +191,7 @@ static void check_costs(const char *const *words, Limits limits, const ToolCosts
                     costs->written * MEMORY_PER_WRITTEN + (builds ? MEMORY_TO_BUILD : MEMORY_AT_LEAST) +
                     (limits.has_table ? MEMORY_OF_TRACES : 0);
   uint64_t time = limits.bytes * NANOSECONDS_PER_BYTE + costs->written * NANOSECONDS_PER_WRITTEN + 1000000000u +
-                  (limits.has_table ? 5000000000u : 0) + (builds ? 60000000000u : 0);
+                  (limits.has_table ? NANOSECONDS_OF_TRACES : 0) + (builds ? 60000000000u : 0);
   snprintf(detail, sizeof detail, "%zu bytes and %.3f s for %zu bytes of input and %zu of output", costs->memory,
            (double)took / 1e9, limits.bytes, (size_t)costs->written);
   if (costs->memory > memory) found(words, "too much memory", detail);
@@ -281,13 +283,17 @@ static bool holds(const uint8_t *data, size_t size, const char *text) {
   return size && memmem(data, size, text, strlen(text)) != NULL;
 }
 
+static bool has_table(const uint8_t *model, size_t size) {
+  return holds(model, size, "j2o origins") || holds(model, size, "j2o packed");
+}
+
 void check_command(size_t command, const uint8_t *model, size_t size, const uint8_t *other, size_t other_size) {
   Folder *folder = the_folder();
   const char *const *words = commands[command % command_count];
   fill(folder->model_descriptor, model, size);
   fill(folder->other_descriptor, other, other_size);
   write_file(folder->source, other, other_size);
-  Limits limits = {size + other_size, holds(model, size, "j2o origins") || holds(other, other_size, "j2o origins")};
+  Limits limits = {size + other_size, has_table(model, size) || has_table(other, other_size)};
   char *text = NULL;
   size_t length = 0;
   int code = run_command(folder, words, limits, &text, &length);

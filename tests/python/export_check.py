@@ -164,6 +164,16 @@ def metadata(item: onnx.NodeProto | onnx.TensorProto | onnx.ModelProto) -> dict[
     return {entry.key: entry.value for entry in item.metadata_props}
 
 
+def expanded(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A compact model with the entries of a full one."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.onnx")
+        onnx.save(model, path)
+        code, _, errors = _core.tool_output(["j2o", "expand", path, "-o", path, "--no-sync"])
+        assert code == 0, errors.decode()
+        return onnx.load(path)
+
+
 def stripped(model: onnx.ModelProto) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)

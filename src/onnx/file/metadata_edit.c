@@ -1,13 +1,14 @@
 /* What is done to the entries of a model. */
 #include "onnx/file/metadata_edit.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "onnx/file/external.h"
 #include "onnx/file/message_edit.h"
+#include "onnx/file/packed_entries.h"
+#include "provenance/pack.h"
 #include "provenance/table.h"
 
 /* What the commands hand to their visitors. */
@@ -27,15 +28,22 @@ static bool begins_with(const char *key, size_t length, const char *prefix) {
   return length >= size && same_bytes(key, prefix, size);
 }
 
+static bool is_whole_key(const char *key, size_t length, const char *expected) {
+  return length == strlen(expected) && begins_with(key, length, expected);
+}
+
+bool is_reference_key(const char *key, size_t length) {
+  return is_whole_key(key, length, METADATA_REFERENCE) || is_whole_key(key, length, METADATA_DECIMAL_REFERENCE);
+}
+
 static bool is_ours(const char *key, size_t length) {
-  bool reference = length == strlen(METADATA_REFERENCE) && begins_with(key, length, METADATA_REFERENCE);
-  return reference || begins_with(key, length, METADATA_PREFIX);
+  return is_reference_key(key, length) || begins_with(key, length, METADATA_PREFIX);
 }
 
 bool is_torch(const char *key, size_t length) { return begins_with(key, length, TORCH_PREFIX); }
 
 bool is_provenance(const char *key, size_t length, bool beside_ours) {
-  bool names = length == strlen(METADATA_NAMESPACE) && begins_with(key, length, METADATA_NAMESPACE);
+  bool names = is_whole_key(key, length, METADATA_NAMESPACE);
   return is_ours(key, length) || is_torch(key, length) || (beside_ours && names);
 }
 
@@ -49,6 +57,9 @@ bool metadata_has_ours(const MetadataList *list) {
 /* ---- strip ---- */
 
 static bool is_entry_of_ours(const Entry *entry) { return is_ours((const char *)entry->key.data, entry->key.size); }
+static bool is_reference(const Entry *entry) {
+  return is_reference_key((const char *)entry->key.data, entry->key.size);
+}
 
 /* Other exporters write a namespace too: it is ours beside entries of ours. */
 bool message_has_ours(Wire message, uint64_t metadata) {
@@ -132,10 +143,23 @@ static void strip_message(MessageEditor *editor, Message kind, Wire message) {
 /* ---- compact and expand ---- */
 
 /* In the order in which the full level writes them; the first four are always there. */
-enum { CALLSITE, PLUGIN, STACKTRACE, TRACEBACK, MODULE, NAMESPACE, SPAN, MADE_OF, FULL_KEYS, NEEDED_KEYS = MODULE };
+enum {
+  CALLSITE,
+  PLUGIN,
+  STACKTRACE,
+  TRACEBACK,
+  MODULE,
+  NAMESPACE,
+  SPAN,
+  MADE_OF,
+  FUSED,
+  FULL_KEYS,
+  NEEDED_KEYS = MODULE
+};
 static const char *const full_keys[FULL_KEYS] = {
-    METADATA_PREFIX "callsite", METADATA_PREFIX "plugin", METADATA_PREFIX "stacktrace", METADATA_PREFIX "jax_traceback",
-    METADATA_PREFIX "module",   METADATA_NAMESPACE,       METADATA_PREFIX "span",       METADATA_PREFIX "made_of",
+    METADATA_PREFIX "callsite",      METADATA_PREFIX "plugin",  METADATA_PREFIX "stacktrace",
+    METADATA_PREFIX "jax_traceback", METADATA_PREFIX "module",  METADATA_NAMESPACE,
+    METADATA_PREFIX "span",          METADATA_PREFIX "made_of", METADATA_FUSED_MODULES,
 };
 
 /* known: namespaces of modules that were asked for before, or NULL. */
@@ -156,6 +180,7 @@ static void full_values(Context *context, const OriginTexts *texts, Map *namespa
   values[NAMESPACE] = texts->module ? namespace_of(context, texts->module, namespaces) : NULL;
   values[SPAN] = texts->span;
   values[MADE_OF] = texts->made_of;
+  values[FUSED] = texts->fused_modules;
 }
 
 /* The entries that the full level writes, side by side and in order; false when they are not as it writes them. */
@@ -171,7 +196,7 @@ static bool collect_entries(Wire message, uint64_t metadata, FullEntries *all) {
   while (wire_next(&message, &field)) {
     if (field.key != metadata) continue;
     Entry entry = read_entry(&message, &field);
-    if (is_key(&entry, METADATA_REFERENCE)) return false;
+    if (is_reference(&entry)) return false;
     size_t which = 0;
     while (which < FULL_KEYS && !is_key(&entry, full_keys[which])) which++;
     if (which == FULL_KEYS) continue;
@@ -201,7 +226,7 @@ static bool looks_compact(Message kind, Wire message) {
   while (wire_next(&message, &field)) {
     if (field.key != metadata_field(kind)) continue;
     Entry entry = read_entry(&message, &field);
-    if (is_key(&entry, METADATA_REFERENCE)) return true;
+    if (is_reference(&entry)) return true;
     has_callsite = has_callsite || is_key(&entry, full_keys[CALLSITE]);
     has_plugin = has_plugin || is_key(&entry, full_keys[PLUGIN]);
   }
@@ -209,25 +234,19 @@ static bool looks_compact(Message kind, Wire message) {
 }
 
 /* The number of an origin's row. A node keeps its callsite, which other viewers show; where that tells the row, it is
- * all. So it takes two walks: when the second begins, the table is whole. */
+ * all. */
 static void add_row(MessageEditor *editor, Builder *out, Message kind, OriginTexts texts) {
   TableWriter *writer = labelling(editor)->writer;
   uint32_t row = table_add(writer, texts);
   int field = entry_field(kind);
   if (kind == MESSAGE_NODE) {
     add_entry(out, field, full_keys[CALLSITE], texts.callsite, str_length(texts.callsite));
-    if (table_tells_by_callsite(writer, texts.callsite)) return;
+    if (table_tells_by_callsite(writer, texts.callsite, row)) return;
   }
-  char number[16];
-  int length = snprintf(number, sizeof number, "%u", row);
-  add_entry(out, field, METADATA_REFERENCE, number, (size_t)length);
-}
-
-static void walk_twice(MessageEditor *editor) {
-  messages_walk(editor);
-  editor->edits.count = 0;
-  editor->changes = 0;
-  messages_walk(editor);
+  Builder number;
+  builder_init(&number, editor->context);
+  pack_number(&number, row);
+  add_entry(out, field, METADATA_REFERENCE, number.text, number.length);
 }
 
 /* The entries of the full level become the number of a row. */
@@ -241,7 +260,8 @@ static void compact_message(MessageEditor *editor, Message kind, Wire message) {
                        .traceback = value_text(editor, &all, TRACEBACK),
                        .module = value_text(editor, &all, MODULE),
                        .span = value_text(editor, &all, SPAN),
-                       .made_of = value_text(editor, &all, MADE_OF)};
+                       .made_of = value_text(editor, &all, MADE_OF),
+                       .fused_modules = value_text(editor, &all, FUSED)};
   Str values[FULL_KEYS];
   full_values(editor->context, &texts, NULL, values);
   if (values[NAMESPACE] != value_text(editor, &all, NAMESPACE)) return;
@@ -252,9 +272,10 @@ static void compact_message(MessageEditor *editor, Message kind, Wire message) {
   editor->changes++;
 }
 
-/* 0: not a number as compact_message writes it. */
-static uint64_t reference_number(const char *text, size_t length) {
+/* 0: not a number as compact_message writes it, or exports did before. */
+static uint64_t reference_number(bool is_decimal, const char *text, size_t length) {
   uint64_t number = 0;
+  if (!is_decimal) return unpack_number(text, length);
   if (length > 10 || length == 0 || text[0] == '0') return 0;
   for (size_t i = 0; i < length; i++) {
     if (text[i] < '0' || text[i] > '9') return 0;
@@ -295,8 +316,9 @@ static void expand_message(MessageEditor *editor, Message kind, Wire message) {
   while (wire_next(&message, &field)) {
     if (field.key != metadata_field(kind)) continue;
     Entry entry = read_entry(&message, &field);
-    if (is_key(&entry, METADATA_REFERENCE)) {
-      uint64_t number = reference_number((const char *)entry.value.data, entry.value.size);
+    if (is_reference(&entry)) {
+      bool is_decimal = is_key(&entry, METADATA_DECIMAL_REFERENCE);
+      uint64_t number = reference_number(is_decimal, (const char *)entry.value.data, entry.value.size);
       const Builder *text = expanded_entries(editor, number, entry_field(kind));
       if (!text) wire_fail(&message, field.start, "an unknown origin");
       bool doubled = before.end == entry.start && is_key(&before, full_keys[CALLSITE]);
@@ -317,22 +339,45 @@ static void expand_message(MessageEditor *editor, Message kind, Wire message) {
 typedef struct TablePlace {
   bool found;
   Entry entry;
-  const unsigned char *insert; /* where an export puts the table: behind the fields up to the model's metadata */
+  MetadataList packed;              /* entries side by side that are packed with the table */
+  const unsigned char *start, *end; /* where they stand, and with them what an export packs */
 } TablePlace;
 
+static void add_packed(Context *context, TablePlace *place, const Entry *entry) {
+  bool is_next = !place->packed.count || place->end == entry->start;
+  if (!is_next || !entry->plain || !is_packed_key((const char *)entry->key.data, entry->key.size)) return;
+  Metadata packed = {str_intern_sized(context, (const char *)entry->key.data, entry->key.size),
+                     str_intern_sized(context, (const char *)entry->value.data, entry->value.size)};
+  if (!place->packed.count) place->start = entry->start;
+  place->end = entry->end;
+  array_push(context, &place->packed, packed);
+}
+
 static TablePlace find_table(Wire model) {
-  TablePlace place = {.insert = NULL};
+  TablePlace place = {.found = false};
+  const unsigned char *behind = NULL; /* the fields up to the model's metadata: where an entry is put */
   Field field;
   while (wire_next(&model, &field)) {
-    if (!place.insert && field.key >> 3 > FIELD_MODEL_METADATA_PROPS) place.insert = field.start;
+    if (!behind && field.key >> 3 > FIELD_MODEL_METADATA_PROPS) behind = field.start;
     if (field.key != AS_BYTES(FIELD_MODEL_METADATA_PROPS)) continue;
     Entry entry = read_entry(&model, &field);
+    add_packed(model.context, &place, &entry);
     if (!is_key(&entry, METADATA_TABLE)) continue;
     place.found = true;
     place.entry = entry;
   }
-  if (!place.insert) place.insert = model.end;
+  if (!place.packed.count) place.start = place.end = behind ? behind : model.end;
   return place;
+}
+
+/* The table and the entries that are packed with it. */
+static void add_table(Context *context, Builder *out, MetadataList *packed, TableWriter *writer) {
+  size_t length;
+  const char *text = table_text(writer, &length);
+  Metadata table = {str_intern(context, METADATA_TABLE), str_intern_sized(context, text, length)};
+  array_push(context, packed, table);
+  Str value = packed_entries(context, packed);
+  add_entry(out, FIELD_MODEL_METADATA_PROPS, METADATA_TABLE, value, str_length(value));
 }
 
 Rewritten model_strip(Context *context, const void *bytes, size_t size, StripWhat what) {
@@ -346,30 +391,40 @@ Rewritten model_compact(Context *context, const void *bytes, size_t size) {
   Labelling data = {.writer = table_writer_new(context)};
   MessageEditor editor = {.context = context, .bytes = bytes, .size = size, .visit = compact_message, .data = &data};
   TablePlace place = find_table(whole_message(&editor));
-  if (!place.found) walk_twice(&editor);
+  if (!place.found) messages_walk(&editor);
   if (data.is_stray) { /* the model stays as it is: with a table it would say something else */
     editor.edits.count = 0;
     editor.changes = 0;
   } else if (!table_is_empty(data.writer)) {
-    size_t length;
-    const char *table = table_text(data.writer, &length);
     Builder entry;
     builder_init(&entry, context);
-    add_entry(&entry, FIELD_MODEL_METADATA_PROPS, METADATA_TABLE, table, length);
-    add_edit(&editor, place.insert, place.insert, &entry);
+    add_table(context, &entry, &place.packed, data.writer);
+    add_edit(&editor, place.start, place.end, &entry);
   }
   return messages_edit(&editor);
+}
+
+/* Takes it out of the list. */
+static Table *read_last_table(Context *context, MetadataList *entries, size_t limit) {
+  Str table = entries->items[--entries->count].value;
+  return table_read(context, table, str_length(table), limit);
 }
 
 Rewritten model_expand(Context *context, const void *bytes, size_t size, size_t limit) {
   Labelling data = {.what = STRIP_OURS};
   MessageEditor editor = {.context = context, .bytes = bytes, .size = size, .visit = expand_message, .data = &data};
   TablePlace place = find_table(whole_message(&editor));
-  if (place.found) {
-    data.table = table_read(context, (const char *)place.entry.value.data, place.entry.value.size, limit);
-    messages_walk(&editor);
-    add_edit(&editor, place.entry.start, place.entry.end, NULL);
+  if (!place.found) return messages_edit(&editor);
+  MetadataList entries = unpacked_entries(context, (const char *)place.entry.value.data, place.entry.value.size, limit);
+  data.table = read_last_table(context, &entries, limit);
+  messages_walk(&editor);
+  Builder text;
+  builder_init(&text, context);
+  for (size_t i = 0; i < entries.count; i++) {
+    add_entry(&text, FIELD_MODEL_METADATA_PROPS, entries.items[i].key, entries.items[i].value,
+              str_length(entries.items[i].value));
   }
+  add_edit(&editor, place.entry.start, place.entry.end, &text);
   return messages_edit(&editor);
 }
 
@@ -404,7 +459,8 @@ static bool add_reference(MessageEditor *editor, Builder *out, Message kind, con
                        .traceback = found[TRACEBACK],
                        .module = found[MODULE],
                        .span = found[SPAN],
-                       .made_of = found[MADE_OF]};
+                       .made_of = found[MADE_OF],
+                       .fused_modules = found[FUSED]};
   for (size_t i = 0; i < NEEDED_KEYS; i++) {
     if (!found[i]) return false;
   }
@@ -414,13 +470,28 @@ static bool add_reference(MessageEditor *editor, Builder *out, Message kind, con
   return true;
 }
 
+/* The table and what goes with it; false when there is none. */
+static bool add_model_table(MessageEditor *editor, Builder *out, const MetadataList *list) {
+  MetadataList packed = {0};
+  TableWriter *writer = labelling(editor)->writer;
+  if (!writer || table_is_empty(writer)) return false;
+  for (size_t i = 0; i < list->count; i++) {
+    const Metadata *entry = &list->items[i];
+    if (is_packed_key(entry->key, str_length(entry->key))) array_push(editor->context, &packed, *entry);
+  }
+  add_table(editor->context, out, &packed, writer);
+  return true;
+}
+
 static void add_provenance(MessageEditor *editor, Builder *out, Message kind, const MetadataList *list) {
   bool ours = metadata_has_ours(list);
   bool referred = labelling(editor)->writer && has_origin(kind) && add_reference(editor, out, kind, list);
+  bool packed = kind == MESSAGE_MODEL && add_model_table(editor, out, list);
   for (size_t i = 0; i < list->count; i++) {
     const Metadata *entry = &list->items[i];
     if (!is_provenance(entry->key, str_length(entry->key), ours)) continue;
     if (referred && full_key(entry->key) < FULL_KEYS) continue;
+    if (packed && is_packed_key(entry->key, str_length(entry->key))) continue;
     add_entry(out, entry_field(kind), entry->key, entry->value, str_length(entry->value));
   }
 }
@@ -441,11 +512,6 @@ static void relabel_message(MessageEditor *editor, Message kind, Wire message) {
   Builder text;
   builder_init(&text, editor->context);
   add_provenance(editor, &text, kind, list);
-  if (kind == MESSAGE_MODEL && labelling(editor)->writer && !table_is_empty(labelling(editor)->writer)) {
-    size_t length;
-    const char *table = table_text(labelling(editor)->writer, &length);
-    add_entry(&text, FIELD_MODEL_METADATA_PROPS, METADATA_TABLE, table, length);
-  }
   if (!text.length) return;
   message.at = start;
   append_edit(editor, message, &text);
@@ -455,8 +521,7 @@ static void relabel_message(MessageEditor *editor, Message kind, Wire message) {
 Rewritten model_relabel(Context *context, const void *bytes, size_t size, const Model *model, bool compact) {
   Labelling data = {.model = model, .writer = compact ? table_writer_new(context) : NULL};
   MessageEditor editor = {.context = context, .bytes = bytes, .size = size, .visit = relabel_message, .data = &data};
-  if (compact) walk_twice(&editor);
-  else messages_walk(&editor);
+  messages_walk(&editor);
   return messages_edit(&editor);
 }
 
@@ -466,7 +531,7 @@ typedef struct Unfolding {
   Context *context;
   Table *table;
   Map namespaces; /* of modules: many nodes share one */
-  Str keys[FULL_KEYS], reference;
+  Str keys[FULL_KEYS], reference, decimal_reference;
 } Unfolding;
 
 static size_t find_key(const MetadataList *list, Str key) {
@@ -489,9 +554,11 @@ static void unfold_at(Unfolding *unfolding, MetadataList *list, size_t at, size_
 static void unfold(Unfolding *unfolding, MetadataList *list, bool of_node) {
   OriginTexts texts;
   size_t callsite = find_key(list, unfolding->keys[CALLSITE]), reference = find_key(list, unfolding->reference);
+  bool is_decimal = reference == list->count;
+  if (is_decimal) reference = find_key(list, unfolding->decimal_reference);
   if (reference < list->count) {
     Str number = list->items[reference].value;
-    if (!table_get(unfolding->table, reference_number(number, str_length(number)), &texts)) return;
+    if (!table_get(unfolding->table, reference_number(is_decimal, number, str_length(number)), &texts)) return;
     bool behind = reference && list->items[reference - 1].key == unfolding->keys[CALLSITE];
     unfold_at(unfolding, list, behind ? reference - 1 : reference, behind ? 2 : 1, &texts);
   } else if (of_node && callsite < list->count && find_key(list, unfolding->keys[PLUGIN]) == list->count) {
@@ -507,18 +574,25 @@ static void unfold_graph(Graph *graph, void *data) {
   FOR_EACH_NODE(node, graph) unfold(unfolding, &node->metadata, true);
 }
 
+/* Entries of the model take the place of the one at `at`. */
+static void unpack_at(Context *context, MetadataList *list, size_t at, const MetadataList *entries) {
+  MetadataList result = {0};
+  for (size_t i = 0; i < at; i++) array_push(context, &result, list->items[i]);
+  for (size_t i = 0; i < entries->count; i++) array_push(context, &result, entries->items[i]);
+  for (size_t i = at + 1; i < list->count; i++) array_push(context, &result, list->items[i]);
+  *list = result;
+}
+
 void model_unfold(Model *model, size_t limit) {
-  for (size_t i = 0; i < model->metadata.count; i++) {
-    Str value = model->metadata.items[i].value;
-    if (!str_is(model->metadata.items[i].key, METADATA_TABLE)) continue;
-    Unfolding unfolding = {.context = model->context,
-                           .table = table_read(model->context, value, str_length(value), limit)};
-    for (size_t k = 0; k < FULL_KEYS; k++) unfolding.keys[k] = str_intern(model->context, full_keys[k]);
-    unfolding.reference = str_intern(model->context, METADATA_REFERENCE);
-    model_each_graph(model, unfold_graph, &unfolding);
-    move_bytes(&model->metadata.items[i], &model->metadata.items[i + 1],
-               (model->metadata.count - i - 1) * sizeof *model->metadata.items);
-    model->metadata.count--;
-    return;
-  }
+  Context *context = model->context;
+  size_t at = find_key(&model->metadata, str_intern(context, METADATA_TABLE));
+  if (at == model->metadata.count) return;
+  Str value = model->metadata.items[at].value;
+  MetadataList entries = unpacked_entries(context, value, str_length(value), limit);
+  Unfolding unfolding = {.context = context, .table = read_last_table(context, &entries, limit)};
+  for (size_t k = 0; k < FULL_KEYS; k++) unfolding.keys[k] = str_intern(context, full_keys[k]);
+  unfolding.reference = str_intern(context, METADATA_REFERENCE);
+  unfolding.decimal_reference = str_intern(context, METADATA_DECIMAL_REFERENCE);
+  model_each_graph(model, unfold_graph, &unfolding);
+  unpack_at(context, &model->metadata, at, &entries);
 }

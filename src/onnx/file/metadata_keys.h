@@ -6,11 +6,18 @@
 #include <stddef.h>
 
 #define METADATA_PREFIX "pkg.jax2onnx."
-#define METADATA_TABLE METADATA_PREFIX "provenance" /* of the model: the table of origins (provenance/table.h) */
-#define METADATA_REFERENCE "j2o"                    /* of a node: its row in the table, short because many carry it */
+/* Of the model: the table of origins (provenance/table.h) and other entries, packed (onnx/file/packed_entries.h). */
+#define METADATA_TABLE METADATA_PREFIX "provenance"
+/* Of a node: its row in the table, in digits of PACK_BASE, short because many carry it. Earlier exports wrote decimal
+ * digits under a longer key. */
+#define METADATA_REFERENCE "#"
+#define METADATA_DECIMAL_REFERENCE "j2o"
 
 /* Of the model: a line "path<TAB>class" for each of its modules; the model itself has the empty path. */
 #define METADATA_MODULES METADATA_PREFIX "modules"
+
+/* Of a node: the modules of what was fused into it, other than its own, a line for each. */
+#define METADATA_FUSED_MODULES METADATA_PREFIX "fused_modules"
 
 #define METADATA_TRACE \
   METADATA_PREFIX "jax_traceback"                  /* of a node: traces, innermost frame first, an empty line between */
@@ -26,12 +33,6 @@
 /* What Model Explorer groups nodes by: the module's path as folders. */
 #define METADATA_NAMESPACE "namespace"
 
-/* Of the model: the digest of every source file, "path<TAB>sha256" a line; and texts of sources, by path. */
-#define METADATA_SOURCES METADATA_PREFIX "sources"
-#define METADATA_SOURCE METADATA_PREFIX "source:"
-/* Of the model: what became nothing, "REASON<TAB>PASS<TAB>FRAME < FRAME < …" a line, frames innermost first. */
-#define METADATA_REMOVED METADATA_PREFIX "removed"
-
 /* What PyTorch's exporter writes. */
 #define TORCH_PREFIX "pkg.torch.onnx."
 #define TORCH_TRACE TORCH_PREFIX "stack_trace"
@@ -39,6 +40,8 @@
 /* Does an entry of this key say where something came from? Others write a namespace too: it does beside entries of
  * ours. metadata_edit.c */
 bool is_provenance(const char *key, size_t length, bool beside_ours);
+/* Does it hold the row of a node or an initializer in the table? metadata_edit.c */
+bool is_reference_key(const char *key, size_t length);
 bool is_torch(const char *key, size_t length); /* PyTorch's exporter's */
 
 #endif

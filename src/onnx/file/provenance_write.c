@@ -5,7 +5,9 @@
 #include "base/bytes.h"
 #include "onnx/facts/schema_fields.h"
 #include "onnx/file/metadata_keys.h"
+#include "onnx/file/packed_entries.h"
 #include "provenance/ledger.h"
+#include "provenance/pack.h"
 
 void put_entry(Encoder *encoder, int field, const char *key, const char *value) {
   uint64_t mark = encoder->total;
@@ -29,6 +31,7 @@ static void put_origin(ProvenanceWriter *writer, Encoder *encoder, int field, co
   Builder *text = &writer->text;
   if (writer->level == METADATA_FULL) {
     Str module = origin_module(origin);
+    put_optional(encoder, field, METADATA_FUSED_MODULES, render_fused_modules(writer->provenance, origin));
     put_optional(encoder, field, METADATA_PREFIX "made_of", made_of);
     put_optional(encoder, field, METADATA_PREFIX "span", render_span(writer->provenance, origin));
     put_optional(encoder, field, METADATA_NAMESPACE, module ? module_namespace(writer->context, module) : NULL);
@@ -96,7 +99,7 @@ static void put_shared_origin(ProvenanceWriter *writer, Encoder *encoder, const 
 
 static void put_reference(ProvenanceWriter *writer, Encoder *encoder, int field, const void *number) {
   writer->text.length = 0;
-  builder_add_number(&writer->text, (uintptr_t)number);
+  pack_number(&writer->text, (uintptr_t)number);
   put_entry(encoder, field, METADATA_REFERENCE, builder_text(&writer->text));
 }
 
@@ -108,7 +111,7 @@ void put_node_provenance(ProvenanceWriter *writer, Encoder *encoder, const Node 
   }
   render_callsite(writer->provenance, &writer->text, node->origin);
   Str callsite = rendered(writer);
-  if (!table_tells_by_callsite(writer->table, callsite)) {
+  if (!table_tells_by_callsite(writer->table, callsite, (uint32_t)(uintptr_t)node->scratch)) {
     put_reference(writer, encoder, FIELD_NODE_METADATA_PROPS, node->scratch);
   }
   put_entry(encoder, FIELD_NODE_METADATA_PROPS, METADATA_PREFIX "callsite", callsite);
@@ -137,6 +140,7 @@ static uint32_t add_merged_origin(ProvenanceWriter *writer, const Origin *origin
   render_traceback(writer->provenance, &writer->text, origin);
   texts.traceback = rendered(writer);
   texts.made_of = made_of;
+  texts.fused_modules = render_fused_modules(writer->provenance, origin);
   return table_add(writer->table, texts);
 }
 
@@ -194,50 +198,72 @@ void provenance_writer_init(ProvenanceWriter *writer, Model *model, MetadataLeve
 
 /* ---- the model's own ---- */
 
-static void put_table(ProvenanceWriter *writer, Encoder *encoder) {
-  uint64_t mark = encoder->total;
-  size_t length;
-  const char *text = table_text(writer->table, &length);
-  put_bytes(encoder, FIELD_ENTRY_VALUE, text, length);
-  put_text(encoder, FIELD_ENTRY_KEY, METADATA_TABLE);
-  put_message(encoder, FIELD_MODEL_METADATA_PROPS, mark);
-}
-
 /* "path<TAB>class", a line for each. */
-static void put_modules(ProvenanceWriter *writer, Encoder *encoder) {
+static Str modules_text(ProvenanceWriter *writer) {
   const Provenance *provenance = writer->provenance;
-  if (!provenance || !provenance->module_count) return;
+  if (!provenance || !provenance->module_count) return NULL;
   writer->text.length = 0;
   for (size_t i = 0; i < provenance->module_count; i++) {
     const Module *module = provenance->modules[i];
     builder_format(&writer->text, "%s%s\t%s", i ? "\n" : "", module->path, module->class_name);
   }
-  put_entry(encoder, FIELD_MODEL_METADATA_PROPS, METADATA_MODULES, builder_text(&writer->text));
+  return rendered(writer);
 }
 
-static void put_sources(ProvenanceWriter *writer, Encoder *encoder) {
+/* "path<TAB>digest", a line for each. */
+static Str sources_text(ProvenanceWriter *writer) {
   const Provenance *provenance = writer->provenance;
-  if (!provenance || !provenance->source_count) return;
-  for (size_t i = provenance->source_count; i--;) {
-    const SourceFile *source = &provenance->sources[i];
-    const char *key =
-        arena_format(&writer->context->arena, METADATA_SOURCE "%s", written_file(writer->provenance, source->path));
-    put_optional(encoder, FIELD_MODEL_METADATA_PROPS, key, source->text);
-  }
+  if (!provenance || !provenance->source_count) return NULL;
   writer->text.length = 0;
   for (size_t i = 0; i < provenance->source_count; i++) {
     const SourceFile *source = &provenance->sources[i];
     builder_format(&writer->text, "%s%s\t%s", i ? "\n" : "", written_file(writer->provenance, source->path),
                    source->digest);
   }
-  put_entry(encoder, FIELD_MODEL_METADATA_PROPS, METADATA_SOURCES, builder_text(&writer->text));
+  return rendered(writer);
+}
+
+static void put_source_texts(ProvenanceWriter *writer, Encoder *encoder) {
+  const Provenance *provenance = writer->provenance;
+  for (size_t i = provenance ? provenance->source_count : 0; i--;) {
+    const SourceFile *source = &provenance->sources[i];
+    const char *key =
+        arena_format(&writer->context->arena, METADATA_SOURCE "%s", written_file(writer->provenance, source->path));
+    put_optional(encoder, FIELD_MODEL_METADATA_PROPS, key, source->text);
+  }
+}
+
+static void add_model_entry(ProvenanceWriter *writer, MetadataList *list, const char *key, Str value) {
+  if (value) array_push(writer->context, list, ((Metadata){str_intern(writer->context, key), value}));
+}
+
+static Str table_value(ProvenanceWriter *writer) {
+  size_t length;
+  const char *text = table_text(writer->table, &length);
+  return str_intern_sized(writer->context, text, length);
+}
+
+static void put_packed(ProvenanceWriter *writer, Encoder *encoder, const MetadataList *entries) {
+  uint64_t mark = encoder->total;
+  Str value = packed_entries(writer->context, entries);
+  put_bytes(encoder, FIELD_ENTRY_VALUE, value, str_length(value));
+  put_text(encoder, FIELD_ENTRY_KEY, METADATA_TABLE);
+  put_message(encoder, FIELD_MODEL_METADATA_PROPS, mark);
 }
 
 void put_model_provenance(ProvenanceWriter *writer, Encoder *encoder) {
   if (writer->level != METADATA_FULL && writer->level != METADATA_COMPACT) return;
-  if (writer->table && !table_is_empty(writer->table)) put_table(writer, encoder);
-  put_sources(writer, encoder);
-  Str removed = writer->provenance ? render_ledger(writer->provenance) : NULL;
-  put_optional(encoder, FIELD_MODEL_METADATA_PROPS, METADATA_REMOVED, removed);
-  put_modules(writer, encoder);
+  MetadataList entries = {0};
+  add_model_entry(writer, &entries, METADATA_MODULES, modules_text(writer));
+  add_model_entry(writer, &entries, METADATA_REMOVED, writer->provenance ? render_ledger(writer->provenance) : NULL);
+  add_model_entry(writer, &entries, METADATA_SOURCES, sources_text(writer));
+  put_source_texts(writer, encoder);
+  if (writer->table && !table_is_empty(writer->table)) {
+    add_model_entry(writer, &entries, METADATA_TABLE, table_value(writer));
+    put_packed(writer, encoder, &entries);
+    return;
+  }
+  for (size_t i = entries.count; i--;) {
+    put_entry(encoder, FIELD_MODEL_METADATA_PROPS, entries.items[i].key, entries.items[i].value);
+  }
 }

@@ -158,8 +158,9 @@ static void add_index_lines(Page *page, Builder *json, const OriginIndex *index,
 static bool is_shown_apart(Str key) {
   static const char *const keys[] = {METADATA_PREFIX "callsite",      METADATA_PREFIX "plugin",
                                      METADATA_PREFIX "jax_traceback", METADATA_PREFIX "stacktrace",
-                                     METADATA_PREFIX "module",        METADATA_PREFIX "span"};
-  if (str_is(key, TORCH_TRACE) || str_is(key, METADATA_REFERENCE)) return true;
+                                     METADATA_PREFIX "module",        METADATA_PREFIX "span",
+                                     METADATA_FUSED_MODULES};
+  if (str_is(key, TORCH_TRACE) || is_reference_key(key, str_length(key))) return true;
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     if (str_is(key, keys[i])) return true;
   }
@@ -201,7 +202,7 @@ static void add_span(Builder *json, const Node *node) {
   else builder_add(json, ",0");
 }
 
-/* [graph, operator, name, place, trace, plugin, calls, [inputs], [outputs], [facts], module, span] */
+/* [graph, operator, name, place, trace, plugin, calls, [inputs], [outputs], [facts], module, span, fused modules] */
 static void add_node(Page *page, Builder *json, const Item *item, size_t graph, size_t first_trace) {
   const Node *node = item->node;
   builder_format(json, "[%zu", graph);
@@ -225,6 +226,7 @@ static void add_node(Page *page, Builder *json, const Item *item, size_t graph, 
   add_facts(page, json, node);
   add_next(json, text_row(page, item->module));
   add_span(json, node);
+  add_next(json, text_row(page, item->fused_modules));
   builder_add(json, "]");
 }
 

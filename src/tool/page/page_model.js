@@ -8,7 +8,7 @@
 //           [constant texts], [texts of what was removed]]: which traces belong to a line, and how (src/tool/index.h)
 //   graphs  ["graph" | "body" | "function", text, the node it is a body of, [inputs], [outputs]]
 //   nodes   [graph, operator text, name text, place, trace, plugin text, calls text, [inputs], [outputs], [fact texts],
-//           module text, [first line, column, last line, column] or 0]
+//           module text, [first line, column, last line, column] or 0, text of the modules of what was fused]
 //   levels  the drawing: page_levels.c
 //   times   [node, microseconds], where a profile was given
 // Of two models also, nodes from `first` on being the other's:
@@ -16,7 +16,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 const text = (row) => (row < 0 ? "" : data.texts[row]);
-const GRAPH = 0, OPERATOR = 1, NAME = 2, PLACE = 3, TRACE = 4, PLUGIN = 5, CALLS = 6, INPUTS = 7, OUTPUTS = 8, FACTS = 9, MODULE = 10, SPAN = 11;
+const GRAPH = 0, OPERATOR = 1, NAME = 2, PLACE = 3, TRACE = 4, PLUGIN = 5, CALLS = 6, INPUTS = 7, OUTPUTS = 8, FACTS = 9, MODULE = 10, SPAN = 11, FUSED = 12;
 const UNFOLDED_UP_TO = 2000;
 
 const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;

@@ -87,7 +87,7 @@ function haystack(index) {
     const node = data.nodes[index], line = nodeLine[index];
     const values = [...node[INPUTS], ...node[OUTPUTS]].map((value) => `${valueText(value)} ${typeText(value)}`);
     const place = line ? `${namesOf(line)}:${line.line} ${line.file < 0 ? "" : `${shortName(text(data.files[line.file][0]))}:${line.line}`}` : "";
-    haystacks[index] = [text(node[NAME]), text(node[OPERATOR]), ...values, place].join("\n").toLowerCase();
+    haystacks[index] = [text(node[NAME]), text(node[OPERATOR]), text(node[MODULE]), text(node[FUSED]), ...values, place].join("\n").toLowerCase();
   }
   return haystacks[index];
 }

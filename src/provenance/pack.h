@@ -1,0 +1,36 @@
+/* Packing text: what a model says about where it came from, in few printable characters.
+ *
+ * A byte is coded bit by bit. Contexts (the letters before, the word, the column of a row of numbers and the numbers
+ * that stood there) each predict the next bit from how often it was 0 or 1 behind them; a mixer weighs the predictions
+ * and learns from each outcome; an arithmetic coder writes digits of base 94, the characters from '!' to '~'. Both
+ * sides first learn a dictionary: the beginning of the text that an export usually makes. All is integer arithmetic,
+ * so what one machine packs another unpacks.
+ *
+ * Whatever is changed here or in pack_dictionary.inc makes what was packed before unreadable: it is another format and
+ * needs another number (PACK_VERSION), beside the ones before it.
+ */
+#ifndef J2O_PROVENANCE_PACK_H
+#define J2O_PROVENANCE_PACK_H
+
+#include "base/builder.h"
+#include "base/context.h"
+
+#define PACK_VERSION 1
+
+enum { PACK_BASE = 94, PACK_FIRST = '!' }; /* digits, and the character of the digit 0 */
+
+/* The characters of a text, added to `out`. */
+void pack_text(Context *context, Builder *out, const char *text, size_t length);
+
+/* `length` bytes into `text`; false when these are not the characters of a text of that length. */
+bool unpack_text(Context *context, const char *packed, size_t size, char *text, size_t length);
+
+/* A number from 1 on as such digits, and back: 0 when it is none, or not written in the one usual way. */
+void pack_number(Builder *out, uint64_t number);
+uint64_t unpack_number(const char *text, size_t length);
+
+/* May a text of this length be packed into so many characters? A few of them can stand for a very long text, which
+ * takes time to unpack: what a reader would refuse is not to be written. */
+bool pack_is_moderate(size_t length, size_t size);
+
+#endif
