@@ -10,6 +10,7 @@
 #include "lower/elementwise/arithmetic.h"
 #include "lower/linalg/blocks.h"
 #include "lower/linalg/linear_complex.h"
+#include "lower/linalg/linear_lu_small.h"
 #include "lower/linalg/linear_triangular.h"
 #include "lower/linalg/matrices.h"
 
@@ -61,6 +62,13 @@ static BlockWork factored(Lowering *l, Value *const *carried, const Block *block
   return (BlockWork){{left, results[1]}, {results[2], upper, results[4]}};
 }
 
+/* Multipliers have their rows as in the matrix, the order says where they belong. */
+static void bind_lu(Lowering *l, Value *multipliers, Value *upper, Value *pivots, Value *order) {
+  bind_as(l, 0, both_triangles(l, reordered(l, multipliers, ROWS, order), upper));
+  bind_as(l, 1, from_row(l, pivots));
+  bind_as(l, 2, from_column(l, order));
+}
+
 static void lower_lu(Lowering *l) {
   if (is_empty(output_type(l, 0))) {
     bind_empty_lu(l);
@@ -71,6 +79,11 @@ static void lower_lu(Lowering *l) {
     return;
   }
   Value *matrix = matrix_input(l, 0);
+  if (lu_is_small(matrix)) {
+    SmallLu small = lu_written_out(l, matrix);
+    bind_lu(l, small.multipliers, small.upper, small.pivots, small.order);
+    return;
+  }
   Type pivots = output_type(l, 1), column = resized(l, matrix->type, COLUMNS, dim_of(1));
   Value *order = expand_to(l, numbers_along(l, ROWS, size_along(matrix, ROWS)), column.dims, column.rank);
   ByBlocks plan = {.work = factored,
@@ -79,10 +92,7 @@ static void lower_lu(Lowering *l) {
                    .piece_count = 3,
                    .axes = {COLUMNS, ROWS, COLUMNS}};
   BlockWork all = by_blocks(l, &plan, VALUES(matrix, order));
-  Value *multipliers = reordered(l, all.pieces[0], ROWS, all.carried[1]);
-  bind_as(l, 0, both_triangles(l, multipliers, all.pieces[1]));
-  bind_as(l, 1, from_row(l, all.pieces[2]));
-  bind_as(l, 2, from_column(l, all.carried[1]));
+  bind_lu(l, all.pieces[0], all.pieces[1], all.pieces[2], all.carried[1]);
 }
 
 /* The order of rows after all exchanges: in step i, rows i and pivots[i]. */
