@@ -48,6 +48,7 @@ const Pass all_passes[] = {
     {"batch_steps", "computes for all steps of a Scan at once what no step carries on", PHASE_LAYOUT, batch_steps},
     {"split_scans", "carries on alone what depends on nothing else, so that the rest can be computed at once",
      PHASE_LAYOUT, split_scans},
+    {"join_numbers", "leaves numbers their axis where they are joined to an array again", PHASE_LAYOUT, join_numbers},
     {"expand_composites", "expands operations without an ONNX operator into plain operators", PHASE_EXPAND, expand_composites, .needs = {OP_Erfc, OP_Expm1, OP_Log1p, OP_Narrow}},
     {0},
 };

@@ -94,6 +94,7 @@ bool cancel_transposes(Model *model);
 bool count_steps(Model *model);
 bool batch_steps(Model *model);
 bool split_scans(Model *model);
+bool join_numbers(Model *model);
 
 /* Parts of remove_dead_code (unused_results.c): what the node's bodies compute for it in vain. True when changed. */
 bool drop_unused_results(Node *node);

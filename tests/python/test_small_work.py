@@ -125,3 +125,27 @@ def test_large_slices_stay_in_the_loop() -> None:
         return lax.scan(lambda x, a: (x + jnp.exp(a), None), x, xs)[0]
 
     assert "Exp" in inside(check_export(fn, [rows(5000), rows(3, 5000)]))
+
+
+def test_equations_written_number_by_number_keep_their_axes() -> None:
+    def slope(s):
+        x, y, z = s
+        return jnp.stack([10.0 * (y - x), x * (28.0 - z) - y, x * y - 8 / 3 * z])
+
+    model = check_export(lambda s: lax.fori_loop(0, 4, lambda _, s: s + 0.01 * slope(s), s), [rows(3)])
+    assert "Unsqueeze" not in inside(model)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (3, 3), (4, 4), (8, 8), (2, 5), (5, 2), (3, 4, 4), (1, 3)])
+def test_lu_of_few_rows(shape: tuple[int, ...]) -> None:
+    check_export(jax.lax.linalg.lu, [rows(*shape)])
+
+
+def test_lu_of_few_rows_that_are_singular_or_equal() -> None:
+    matrices = np.stack([rows(3, 3) for _ in range(5)])
+    matrices[0] = 0
+    matrices[1, 1] = matrices[1, 0]
+    matrices[2] = 1
+    matrices[3, :, 0] = 0
+    matrices[4] = [[0, 1, 2], [-3, 4, 5], [3, 4, 6]]
+    check_export(jax.lax.linalg.lu, [matrices])
