@@ -16,16 +16,16 @@ CHANNELS = 3
 
 
 def make(choices: Choices) -> Form:
-    dtype = choices.take("type", "float32", "float32", "float16")
+    dtype = choices.take("type", "float32", "float32", "float16", "bfloat16")
     order = choices.take("order", "channels last", "channels last", "channels first")
     method = choices.take("method", "nearest", "bilinear", "bicubic")
     batch = choices.take("batch", None, 1, 2, "symbol")
     high, wide = choices.take("from", (4, 6), (8, 8))
     to = choices.take("to", (8, 12), (16, 16), (4, 4), (5, 9))
-    way = choices.take("written", "jax.image", "jax.image", "repeat", "keras", "broadcast")
+    way = choices.take("written", "jax.image", "jax.image", "repeat", "keras", *_REPEATED)
     antialias = choices.take("antialias", False, True) if way == "jax.image" else False
     last = order == "channels last"
-    if way in ("repeat", "broadcast"):
+    if way == "repeat" or way in _REPEATED:
         method, to = choices.take("method", "nearest"), choices.take("to", (2 * high, 2 * wide))
     if way == "keras":
         to, order, last = choices.take("to", (2 * high, 2 * wide)), choices.take("order", "channels last"), True
@@ -37,21 +37,34 @@ def make(choices: Choices) -> Form:
     fn = _resized(way, method, antialias, at, to)
     named = ("B" if batch == "symbol" else shape[0], *shape[1:])
     specs = [jax.ShapeDtypeStruct(named, TYPES[dtype])] if batch == "symbol" else None
-    same = to == (high, wide)
-    tolerance = {"float32": 1e-4, "float16": 2e-2}[dtype]
-    absent = ("MatMul", "Gemm", "Einsum", "Expand", "Tile")
-    if method == "nearest" and way == "jax.image":
-        same = True  # picking rows and columns is a Gather each
+    same = to == (high, wide) or (method == "nearest" and way == "jax.image")  # picking is a Gather for each axis
+    same = same or (method == "nearest" and dtype == "bfloat16")  # which the runtime moves, but does not resize
+    apart = None
+    if method == "bicubic" and not antialias and (to[0] < high or to[1] < wide):
+        apart = "the runtime interpolates cubically over channels last, where it puts them, only what grows"
+    if method != "nearest" and sum(one != other for one, other in zip(to, (high, wide), strict=True)) == 1:
+        same = True  # one product is one node
     return Form(
         fn,
         [choices.normal(shape, dtype)],
         {} if same else {"Resize": 1},
         specs,
-        absent=absent,
+        absent=() if same else ("MatMul", "Gemm", "Einsum", "Expand", "Tile"),
         most=5,
+        apart=apart,
         dtype=dtype,
-        tolerance=tolerance,
+        tolerance={"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}[dtype],
     )
+
+
+# Each element twice along two axes, of what has an axis of size 1 after each of them.
+_REPEATED: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
+    "broadcast": jnp.broadcast_to,
+    "tile": lambda x, sizes: jnp.tile(x, tuple(2 if a != b else 1 for a, b in zip(x.shape, sizes, strict=True))),
+    "ones": lambda x, sizes: (
+        x * jnp.ones(tuple(2 if a != b else 1 for a, b in zip(x.shape, sizes, strict=True)), x.dtype)
+    ),
+}
 
 
 def _resized(way: str, method: str, antialias: bool, at: int, to: tuple[int, int]) -> Callable[[Array], Array]:
@@ -61,10 +74,10 @@ def _resized(way: str, method: str, antialias: bool, at: int, to: tuple[int, int
             return jax.image.resize(x, shape, method, antialias=antialias)
         if way == "repeat":
             return jnp.repeat(jnp.repeat(x, 2, axis=at), 2, axis=at + 1)
-        if way == "broadcast":
+        if way in _REPEATED:
             spread = x.reshape(*x.shape[: at + 1], 1, x.shape[at + 1], 1, *x.shape[at + 2 :])
             sizes = (*x.shape[: at + 1], 2, x.shape[at + 1], 2, *x.shape[at + 2 :])
-            return jnp.broadcast_to(spread, sizes).reshape(shape)
+            return _REPEATED[way](spread, sizes).reshape(shape)
         os.environ.setdefault("KERAS_BACKEND", "jax")
         import keras
 

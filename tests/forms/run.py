@@ -40,7 +40,7 @@ FAMILIES = {
     "rotary": (10, 0.99),
     "embeddings": (8, 0.99),
     "losses": (8, 0.99),
-    "resizing": (8, 0.7),
+    "resizing": (8, 0.95),
 }
 RENEW = 200  # programs after which what JAX has compiled is dropped
 

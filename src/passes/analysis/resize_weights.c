@@ -26,6 +26,7 @@ static const Method methods[] = {
     {RESIZE_LINEAR, triangle, 1, false},
     {RESIZE_CUBIC, cubic, 2, false},
     {RESIZE_CUBIC_ANTIALIAS, cubic, 2, true},
+    {RESIZE_LINEAR_ANTIALIAS, triangle, 1, true},
 };
 
 typedef struct Matrix {
@@ -57,14 +58,15 @@ static bool row_is(const Matrix *matrix, const Method *method, int64_t result, d
   return true;
 }
 
-ResizeKind resize_kind_of_matrix(const Tensor *tensor, bool rows_are_results) {
-  if (tensor->rank != 2 || !dtype_is_float(tensor->dtype) || dtype_bits(tensor->dtype) < 32) return RESIZE_NONE;
+ResizeKind resize_kind_of_matrix(const Tensor *tensor, bool rows_are_results, DType rounded) {
+  if (tensor->rank != 2 || !dtype_is_float(tensor->dtype)) return RESIZE_NONE;
   Matrix matrix = {tensor, rows_are_results, tensor->dims[rows_are_results ? 1 : 0],
                    tensor->dims[rows_are_results ? 0 : 1], dtype_bytes(tensor->dtype, 1)};
   if (matrix.from < 2 || matrix.to < 1 || matrix.from == matrix.to || tensor->size > LARGEST_WEIGHTS)
     return RESIZE_NONE;
   /* Places are computed in single precision on either side. */
   double tolerance = 1e-6 + 3e-7 * (double)(matrix.from > matrix.to ? matrix.from : matrix.to);
+  if (dtype_is_half(rounded)) tolerance += rounded == DTYPE_FLOAT16 ? 0x1p-11 : 0x1p-8;
   for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
     int64_t result = 0;
     while (result < matrix.to && row_is(&matrix, &methods[i], result, tolerance)) result++;
@@ -105,8 +107,9 @@ float resize_scale(int64_t from, int64_t to) {
 }
 
 bool resize_runs_on(const Model *model, ResizeKind kind, uint32_t rank, const bool *changed, bool shrinks) {
-  bool cubic = kind == RESIZE_CUBIC || kind == RESIZE_CUBIC_ANTIALIAS;
-  if (cubic && target_has(model->target, QUIRK_CUBIC_RESIZE_IS_WRONG)) return false;
+  bool cubic = resize_is_cubic(kind);
+  bool leaves_out = cubic || resize_is_antialias(kind);
+  if (leaves_out && target_has(model->target, QUIRK_CUBIC_RESIZE_IS_WRONG)) return false;
   /* On the last axes neither: the runtime itself moves Transposes through a Resize. */
   if (cubic && target_has(model->target, QUIRK_CUBIC_RESIZE_TAKES_LAST_AXES_ALONE)) return false;
   if (target_has(model->target, QUIRK_RESIZE_TAKES_LAST_AXES_ALONE) && (rank != 4 || changed[0] || changed[1]))

@@ -100,6 +100,52 @@ static bool fuse_shared_mean(Match *match) {
   return fuse_mean_of(match, node_is(match->root, OP_Div) ? size : 1 / size);
 }
 
+enum { DEEPEST_SIZE = 12 /* operators between Shape and what is divided by */ };
+
+/* The size that the value, of one element, is computed as from the shapes of others. */
+static bool read_size(Context *context, const Value *value, int depth, Dim *size) {
+  double number;
+  Dim one, other;
+  if (uniform_number(value, &number) && number >= 1 && number == floor(number) && number < 0x1p53) {
+    *size = dim_of((int64_t)number);
+    return true;
+  }
+  const Node *node = value->producer;
+  if (!node || depth == 0) return false;
+  if (node_is(node, OP_Mul)) {
+    if (!read_size(context, node_input(node, 0), depth - 1, &one)) return false;
+    if (!read_size(context, node_input(node, 1), depth - 1, &other)) return false;
+    *size = dim_multiply(context, one, other);
+    return true;
+  }
+  if (node_is(node, OP_Shape)) {
+    Type type = node_input(node, 0)->type;
+    int64_t start = node_int_or(node, "start", 0), end = node_int_or(node, "end", type.rank);
+    if (type.dtype == DTYPE_NONE || start < 0 || end != start + 1 || end > type.rank) return false;
+    *size = type.dims[start];
+    return true;
+  }
+  bool same = node_is(node, OP_Cast) || node_has(node, RENAMES);
+  return same && read_size(context, node_input(node, 0), depth - 1, size);
+}
+
+/* Over a size that is known only when the model runs. */
+static bool fuse_mean_of_computed_size(Match *match) {
+  const Node *sum = match->values[SUM]->producer;
+  Context *context = match->rewriter->context;
+  bool axes[MAX_RANK];
+  Dim count = dim_of(1), size;
+  if (!reduced_axes(sum, axes) || !type_equal(match_type(match), match->values[SUM]->type)) return false;
+  if (match_dtype(match) != DTYPE_FLOAT32 || !read_size(context, match->values[SIZE], DEEPEST_SIZE, &size))
+    return false;
+  Type type = match->values[X_SLOT]->type;
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (axes[i]) count = dim_multiply(context, count, type.dims[i]);
+  }
+  if (!dim_equal(count, size)) return false;
+  return EMIT_REDUCTION(match, OP_ReduceMean, match->values[X_SLOT], sum, keeps_axes(sum));
+}
+
 /* JAX adds halves up in float32: the size is divided by there as well. */
 static bool fuse_mean_of_halves_by(Match *match, double size) {
   const Node *sum = match->values[SUM]->producer;
@@ -150,6 +196,7 @@ static const FusionRule rules[] = {
     {OP(Unsqueeze, X), OP_NONE, fuse_kept_axes},
     {OP(Reshape, X), OP_NONE, fuse_kept_axes},
     {OP(Div, OP_AT(SUM, ReduceSum, X), UNIFORM(SIZE)), OP_ReduceMean, fuse_mean},
+    {OP(Div, OP_AT(SUM, ReduceSum, X), ANY(SIZE)), OP_ReduceMean, fuse_mean_of_computed_size},
     {OP(Mul, OP_AT(SUM, ReduceSum, X), UNIFORM(SIZE)), OP_ReduceMean, fuse_mean_by_product},
     {OP(Div, ANY(SUM), UNIFORM(SIZE)), OP_NONE, fuse_shared_mean},
     {OP(Mul, ANY(SUM), UNIFORM(SIZE)), OP_NONE, fuse_shared_mean},

@@ -11,6 +11,7 @@
 #include "onnx/facts/schema.h"
 #include "passes/analysis/resize_weights.h"
 #include "passes/layout/permute_axes.h"
+#include "passes/pattern.h"
 
 enum {
   LONGEST_CHAIN = 16,
@@ -41,6 +42,7 @@ typedef struct AxisChange {
 
 typedef struct Chain {
   Value *source;
+  DType rounded; /* the half that the source is or was before; DTYPE_NONE: it was none */
   Node *nodes[LONGEST_CHAIN];
   size_t count;
   Track track;
@@ -175,7 +177,8 @@ static bool follow_product(Finder *finder, Chain *chain, const Node *node, const
   const Tensor *matrix = known_tensor(finder, node_input(node, left ? 0 : 1), &budget);
   if (!matrix || matrix->rank != 2 || chain->track.rank < 2 || node_input(node, 0) == node_input(node, 1)) return false;
   int64_t from = matrix->dims[left ? 1 : 0], to = matrix->dims[left ? 0 : 1];
-  return change_axis(chain, chain->track.rank - (left ? 2 : 1), resize_kind_of_matrix(matrix, left), from, to);
+  ResizeKind kind = resize_kind_of_matrix(matrix, left, chain->rounded == DTYPE_NONE ? matrix->dtype : chain->rounded);
+  return change_axis(chain, chain->track.rank - (left ? 2 : 1), kind, from, to);
 }
 
 static bool follow_gather(Finder *finder, Chain *chain, const Node *node) {
@@ -212,9 +215,21 @@ static bool follow_expand(Chain *chain, const Node *node) {
   return true;
 }
 
+static bool is_number(const Value *value, double wanted) {
+  double number;
+  return uniform_number(value, &number) && number == wanted;
+}
+
 static bool moves_elements(const Node *node) {
   return node_is(node, OP_Transpose) || node_is(node, OP_Reshape) || node_is(node, OP_Unsqueeze) ||
          node_is(node, OP_Squeeze);
+}
+
+/* Halves are multiplied in float32 where the runtime lacks them: between two products they are rounded. */
+static bool is_rounding(const Node *node) {
+  if (!node_is(node, OP_Cast) && !node_is(node, OP_Narrow)) return false;
+  DType from = node_input(node, 0)->type.dtype, to = node->outputs[0]->type.dtype;
+  return (from == DTYPE_FLOAT32 || dtype_is_half(from)) && (to == DTYPE_FLOAT32 || dtype_is_half(to));
 }
 
 static bool follow(Finder *finder, Chain *chain, Node *node, const Value *value) {
@@ -223,10 +238,12 @@ static bool follow(Finder *finder, Chain *chain, Node *node, const Value *value)
   if (node_is(node, OP_MatMul)) followed = follow_product(finder, chain, node, value);
   else if (node_input(node, 0) != value) followed = false;
   else if (node_is(node, OP_Transpose)) followed = permute_track(&chain->track, node);
+  else if (is_rounding(node)) followed = true;
   else if (moves_elements(node)) {
     followed = regroup(finder->rewriter.context, &chain->track, node->outputs[0]->type);
   } else if (node_is(node, OP_Gather)) followed = follow_gather(finder, chain, node);
-  else if (node_is(node, OP_Expand)) followed = follow_expand(chain, node);
+  else if (node_is(node, OP_Expand) || node_is(node, OP_Tile)) followed = follow_expand(chain, node);
+  else if (node_is(node, OP_Mul)) followed = is_number(node_input(node, 1), 1) && follow_expand(chain, node);
   if (followed) chain->nodes[chain->count++] = node;
   return followed;
 }
@@ -284,6 +301,8 @@ typedef struct Plan {
   AxisOrder order; /* of the source's axes in the result */
   ResizeKind kind;
   AxisOrder turn; /* what brings the source into an order that runs */
+  bool batched;   /* with a batch of 1 put before its axes, which the runtime wants to be four */
+  bool widened;   /* from a half, which the runtime does not take, and back */
   size_t new_nodes;
 } Plan;
 
@@ -320,13 +339,14 @@ static bool sizes_can_be_said(const Plan *plan, Type source) {
 
 /* Do the axes that change, in this order of all, run? */
 static bool runs_in(const Model *model, const Plan *plan, const AxisOrder *order) {
-  bool changed[MOST_PERMUTED], shrinks = false;
+  bool changed[MOST_PERMUTED + 1] = {false}, shrinks = false;
+  uint32_t added = plan->batched;
   for (uint32_t i = 0; i < order->rank; i++) {
     const AxisChange *change = &plan->changes[order->from[i]];
-    changed[i] = change->kind != RESIZE_NONE;
-    shrinks = shrinks || (changed[i] && change->to < change->from);
+    changed[i + added] = change->kind != RESIZE_NONE;
+    shrinks = shrinks || (changed[i + added] && change->to < change->from);
   }
-  return resize_runs_on(model, plan->kind, order->rank, changed, shrinks);
+  return resize_runs_on(model, plan->kind, order->rank + added, changed, shrinks);
 }
 
 /* The order with the changed axes last, where they have to be. */
@@ -350,15 +370,20 @@ static bool make_plan(Finder *finder, Chain *chain, Plan *plan) {
   Type source = chain->source->type;
   int64_t opset = finder->rewriter.model->opset;
   if (!find_kind(plan, source.rank)) return false;
-  const char *variant = resize_is_nearest(plan->kind) ? NULL : plan->kind == RESIZE_LINEAR ? "linear" : "cubic";
-  if (!schema_runs(OP_Resize, variant, opset, source.dtype)) return false;
-  if (plan->kind == RESIZE_CUBIC_ANTIALIAS && opset < ANTIALIAS) return false;
+  const char *variant = resize_is_nearest(plan->kind) ? NULL : resize_is_cubic(plan->kind) ? "cubic" : "linear";
+  plan->widened = dtype_is_half(source.dtype) && !schema_runs(OP_Resize, variant, opset, source.dtype);
+  if (!schema_runs(OP_Resize, variant, opset, plan->widened ? DTYPE_FLOAT32 : source.dtype)) return false;
+  if (chain->nodes[chain->count - 1]->outputs[0]->type.dtype != source.dtype) return false;
+  if (resize_is_antialias(plan->kind) && opset < ANTIALIAS) return false;
   if (!sizes_can_be_said(plan, source)) return false;
+  plan->batched = source.rank == 3 && plan->kind != RESIZE_LINEAR && !resize_is_nearest(plan->kind);
   if (!find_turn(finder->rewriter.model, plan, source.rank)) return false;
   AxisOrder rest = order_then(order_inverse(plan->turn), plan->order);
   plan->chain = chain;
   plan->length = chain->count;
   plan->new_nodes = 1 + (size_t)!order_is_identity(&plan->turn) + (size_t)!order_is_identity(&rest);
+  if (plan->batched) plan->new_nodes += 2;
+  if (plan->widened) plan->new_nodes += 2;
   return plan->new_nodes < plan->length;
 }
 
@@ -378,17 +403,22 @@ static Value *transposed(Finder *finder, Node *root, Value *value, const AxisOrd
   return node->outputs[0];
 }
 
+static Value *converted(Finder *finder, Node *root, Value *value, DType dtype) {
+  Op op = dtype_is_half(dtype) ? OP_Narrow : OP_Cast;
+  Node *node = new_node(finder, root, op, &value, 1, type_with(value->type, dtype), root);
+  if (op == OP_Cast) node_set_int(node, "to", onnx_dtype(dtype));
+  return node->outputs[0];
+}
+
 static void set_mode(Node *node, ResizeKind kind) {
-  bool cubic = kind == RESIZE_CUBIC || kind == RESIZE_CUBIC_ANTIALIAS;
+  bool cubic = resize_is_cubic(kind);
   node_set_string(node, "mode", resize_is_nearest(kind) ? "nearest" : cubic ? "cubic" : "linear");
   node_set_string(node, "coordinate_transformation_mode", kind == RESIZE_REPEAT ? "asymmetric" : "half_pixel");
   if (resize_is_nearest(kind))
     node_set_string(node, "nearest_mode", kind == RESIZE_REPEAT ? "floor" : "round_prefer_ceil");
-  if (cubic) {
-    node_set_float(node, "cubic_coeff_a", -0.5f);
-    node_set_int(node, "exclude_outside", 1);
-  }
-  if (kind == RESIZE_CUBIC_ANTIALIAS) node_set_int(node, "antialias", 1);
+  if (cubic) node_set_float(node, "cubic_coeff_a", -0.5f);
+  if (cubic || resize_is_antialias(kind)) node_set_int(node, "exclude_outside", 1);
+  if (resize_is_antialias(kind)) node_set_int(node, "antialias", 1);
 }
 
 static Value *scales_input(Finder *finder, Node *root, const float *scales, size_t count) {
@@ -401,19 +431,31 @@ static Value *scales_input(Finder *finder, Node *root, const float *scales, size
   return rewrite_constant(&finder->rewriter, root, tensor, root->origin);
 }
 
+/* The value with a batch of 1 before its axes, or without it. */
+static Value *with_batch(Finder *finder, Node *root, Value *value, Op op) {
+  const int64_t axis = 0;
+  Dim dims[MOST_PERMUTED + 1] = {dim_of(1)};
+  uint32_t rank = value->type.rank;
+  for (uint32_t i = 0; i < rank; i++) dims[i + 1] = value->type.dims[i];
+  Type type = op == OP_Unsqueeze ? type_make(finder->rewriter.context, value->type.dtype, dims, rank + 1)
+                                 : type_make(finder->rewriter.context, value->type.dtype, dims + 2, rank - 1);
+  Value *inputs[] = {value, rewrite_constant_ints(&finder->rewriter, root, &axis, 1, root->origin)};
+  return new_node(finder, root, op, inputs, 2, type, root)->outputs[0];
+}
+
 /* ONNX Runtime's own handling of Transposes takes sizes or scales for all axes: none is left out by `axes`. */
 static Node *emit_resize(Finder *finder, const Plan *plan, Node *root, Value *x) {
   Context *context = finder->rewriter.context;
-  uint32_t rank = x->type.rank;
-  int64_t sizes[MOST_PERMUTED];
-  float scales[MOST_PERMUTED];
-  Dim dims[MOST_PERMUTED];
+  uint32_t rank = x->type.rank, added = plan->batched;
+  int64_t sizes[MOST_PERMUTED + 1];
+  float scales[MOST_PERMUTED + 1];
+  Dim dims[MOST_PERMUTED + 1];
   bool known = true;
   for (uint32_t i = 0; i < rank; i++) {
-    const AxisChange *change = &plan->changes[plan->turn.from[i]];
     dims[i] = x->type.dims[i];
     scales[i] = 1;
-    if (change->kind != RESIZE_NONE) {
+    const AxisChange *change = i < added ? NULL : &plan->changes[plan->turn.from[i - added]];
+    if (change && change->kind != RESIZE_NONE) {
       dims[i] = change->to >= 0 ? dim_of(change->to) : dim_multiply(context, dims[i], dim_of(change->factor));
       scales[i] = change->factor > 0 ? (float)change->factor : resize_scale(change->from, change->to);
     }
@@ -441,10 +483,17 @@ static void apply(Finder *finder, const Plan *plan) {
   Rewriter *rewriter = &finder->rewriter;
   Node *const *nodes = plan->chain->nodes;
   Node *root = nodes[plan->length - 1];
-  Value *x = transposed(finder, root, plan->chain->source, &plan->turn);
+  Value *x = plan->chain->source;
+  DType half = x->type.dtype;
+  if (plan->widened) x = converted(finder, root, x, DTYPE_FLOAT32);
+  x = transposed(finder, root, x, &plan->turn);
+  if (plan->batched) x = with_batch(finder, root, x, OP_Unsqueeze);
   Node *resize = emit_resize(finder, plan, root, x);
+  Value *result = resize->outputs[0];
+  if (plan->batched) result = with_batch(finder, root, result, OP_Squeeze);
   AxisOrder rest = order_then(order_inverse(plan->turn), plan->order);
-  Value *result = transposed(finder, root, resize->outputs[0], &rest);
+  result = transposed(finder, root, result, &rest);
+  if (plan->widened) result = converted(finder, root, result, half);
   const Value *value = plan->chain->source;
   for (size_t i = 0; i < plan->length; i++) {
     Node *node = nodes[i];
@@ -472,6 +521,10 @@ static bool plan_from(Finder *finder, Value *source, Node *first, Chain *chain, 
   *chain = (Chain){.source = source};
   if (source->type.dtype == DTYPE_NONE || source->type.rank < 2 || source->type.rank > MOST_PERMUTED) return false;
   chain->track = track_source(source->type);
+  if (dtype_is_half(source->type.dtype)) chain->rounded = source->type.dtype;
+  else if (source->producer && is_rounding(source->producer)) {
+    chain->rounded = node_input(source->producer, 0)->type.dtype;
+  }
   Value *value = source;
   for (Node *node = first; node && node->graph == first->graph && follow(finder, chain, node, value);) {
     Plan here = {0};
@@ -494,7 +547,9 @@ static void try_candidate(Finder *finder, Node *node) {
     size_t count = 1;
     for (Node *above; count <= MOST_ABOVE; count++) {
       above = sources[count - 1] ? sources[count - 1]->producer : NULL;
-      if (!above || !moves_elements(above) || above->graph != node->graph || !only_user(above->outputs[0])) break;
+      if (!above || (!moves_elements(above) && !is_rounding(above)) || above->graph != node->graph ||
+          !only_user(above->outputs[0]))
+        break;
       path[count] = above;
       sources[count] = node_input(above, 0);
     }
@@ -510,7 +565,8 @@ static void try_candidate(Finder *finder, Node *node) {
 
 static void collect(Rewriter *rewriter, Node *node) {
   Finder *finder = (Finder *)rewriter;
-  bool candidate = node_is(node, OP_MatMul) || node_is(node, OP_Gather) || node_is(node, OP_Expand);
+  bool candidate = node_is(node, OP_MatMul) || node_is(node, OP_Gather) || node_is(node, OP_Expand) ||
+                   node_is(node, OP_Tile) || (node_is(node, OP_Mul) && is_number(node_input(node, 1), 1));
   if (candidate && node->output_count == 1) array_push(rewriter->context, &finder->candidates, node);
 }
 
