@@ -231,7 +231,6 @@ def gru_of_input(x):
         near_lstm(bias=rows(BATCH, 4 * WIDTH)),
         memories,
         states_before,
-        counted,
         squared_state,
         gru_of_input,
     ],
@@ -239,6 +238,11 @@ def gru_of_input(x):
 def test_near_misses_stay_loops(fn):
     found = op_types(check_export(fn, [X]))
     assert "Scan" in found and not {"LSTM", "GRU", "RNN"} & set(found)
+
+
+def test_a_counter_beside_the_state():
+    found = op_types(check_export(counted, [X]))
+    assert "LSTM" in found and not {"Scan", "Loop"} & set(found)
 
 
 def test_weights_known_only_at_run_time():

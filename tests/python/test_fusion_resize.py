@@ -41,6 +41,8 @@ def test_reduced():
     assert "MatMul" in op_types(check_export(resize((5, 4, 4), "cubic", antialias=False), [X], **CLOSE))
     model = check_export(resize((5, 4, 4), "cubic"), [X], **CLOSE)
     assert op_types(model) == ["Resize"] and attributes(model)["antialias"].i == 1
+    model = check_export(resize((4, 3, 4), "bilinear"), [X], **CLOSE)
+    assert op_types(model) == ["Resize"] and attributes(model)["antialias"].i == 1
 
 
 @pytest.mark.parametrize("method", ["bilinear", "cubic", "nearest"])
@@ -127,7 +129,6 @@ NEAR_MISSES = {
     "another number": by_matrices(weights(16, 8, slightly_off), weights(12, 6)),
     "any matrix": by_matrices(RNG.standard_normal((16, 8)).astype(np.float32), weights(12, 6)),
     "lanczos": resize((16, 12, 4), "lanczos3"),
-    "averaged over more": resize((4, 3, 4), "bilinear"),
     "other rows": lambda x: x[:, jnp.array([0, 0, 2, 3]), :][:, :, jnp.array([1, 0, 0, 2, 3])],
     "tiled": lambda x: jnp.tile(x, (1, 2, 3, 1)),
     "one axis repeated": lambda x: jnp.repeat(x, 2, axis=2),
