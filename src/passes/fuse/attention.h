@@ -15,6 +15,9 @@ bool same_dims(Type a, Type b, uint32_t first, uint32_t count);
  * becomes part of the match. */
 Node *match_take(Match *match, Value *value, Op op);
 
+/* Nothing but the match reads what goes; casts of x that others read leave the match and stay. */
+bool match_closes_over(Match *match, const Value *x);
+
 /* Attention with other inputs in place of the match, whose root is an Attention: with the root's attributes. */
 Node *match_emit_like(Match *match, Value *const *inputs, size_t count);
 

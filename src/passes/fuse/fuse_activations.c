@@ -5,7 +5,7 @@
  */
 #include <math.h>
 
-#include "passes/pattern.h"
+#include "passes/fuse/activations.h"
 
 enum { X_SLOT, A, B, C };
 #define X ANY(X_SLOT)
@@ -56,6 +56,11 @@ static bool fuse_clip_from_where(Match *match) {
   return fuse_clip_between(match, match->values[A], match->values[B]);
 }
 
+/* Where (x > b, b, relu x) */
+static bool fuse_clip_from_where_relu(Match *match) {
+  return match_number(match, B) == match_number(match, C) && fuse_clip_from_relu(match);
+}
+
 static bool fuse_leaky_relu(Match *match) {
   double slope = match_number(match, A);
   if (!match_keeps_type(match) || !fits_attribute(match, slope)) return false;
@@ -71,9 +76,18 @@ static bool fuse_leaky_relu_of_largest(Match *match) {
 
 /* ---- Elu, Selu, Celu ---- */
 
-#define POSITIVE OP(Greater, X, NUMBER(0))
-#define NEGATIVE_PART OP(Where, POSITIVE, UNIFORM(B), X)
+#define POSITIVE EITHER(OP(Greater, X, NUMBER(0)), OP(GreaterOrEqual, X, NUMBER(0)))
+#define NEGATIVE EITHER(OP(Less, X, NUMBER(0)), OP(LessOrEqual, X, NUMBER(0)))
+/* Where x is positive any number is as good, and at 0 it is x: a condition that takes in 0 might pick the number. */
+#define NEGATIVE_PART EITHER(OP(Where, OP(Greater, X, NUMBER(0)), UNIFORM(B), X), EITHER(OP(Min, X, NUMBER(0)), X))
+#define EXP_LESS_1(v) EITHER(OP(Expm1, v), EITHER(OP(Sub, OP(Exp, v), NUMBER(1)), OP(Add, OP(Exp, v), NUMBER(-1))))
+/* x where it is positive, and what stands below. */
 #define ELU(below) OP(Where, POSITIVE, X, below)
+#define ELU_TURNED(below) OP(Where, NEGATIVE, below, X)
+#define ELU_SUM(below) OP(Add, RELU, OP(Min, NUMBER(0), below))
+#define BELOW EXP_LESS_1(NEGATIVE_PART)
+#define SCALED_BELOW OP(Mul, UNIFORM(A), BELOW)
+#define EXPANDED_BELOW OP(Sub, OP(Mul, UNIFORM(A), OP(Exp, NEGATIVE_PART)), UNIFORM(C))
 
 /* The long form guards expm1 from what it does not need: any number is as good where x is positive. */
 static bool fuse_elu_of(Match *match, double alpha) {
@@ -86,10 +100,26 @@ static bool fuse_elu(Match *match) { return fuse_elu_of(match, 1); }
 
 static bool fuse_elu_scaled(Match *match) { return fuse_elu_of(match, match_number(match, A)); }
 
+/* a exp(x) - a */
+static bool fuse_elu_expanded(Match *match) {
+  return match_number(match, A) == match_number(match, C) && fuse_elu_scaled(match);
+}
+
+/* c x, and a (exp(x) - 1) below */
+static bool fuse_selu_inside(Match *match) {
+  double gamma = match_number(match, C), scaled = match_number(match, A);
+  if (!match_keeps_type(match) || !(gamma > 0) || match_dtype(match) == DTYPE_FLOAT64 || !isfinite(scaled / gamma))
+    return false;
+  Node *selu = EMIT_MATCH(match, OP_Selu, match->values[X_SLOT]);
+  node_set_float(selu, "alpha", (float)(scaled / gamma));
+  node_set_float(selu, "gamma", (float)gamma);
+  return true;
+}
+
 static bool fuse_selu(Match *match) {
   const Attribute *alpha = node_attribute(match->values[A]->producer, "alpha");
   double gamma = match_number(match, B);
-  if (!match_keeps_type(match) || !alpha || !near_number(match_dtype(match), (double)alpha->real, 1.6732632423543772))
+  if (!match_keeps_type(match) || !alpha || !near_number(DTYPE_BFLOAT16, (double)alpha->real, 1.6732632423543772))
     return false;
   float kept = alpha->real;
   Node *selu = EMIT_MATCH(match, OP_Selu, match->values[X_SLOT]);
@@ -109,8 +139,14 @@ static bool fuse_celu_scaled(Match *match) {
 
 /* ---- Softplus, Mish, Softsign ---- */
 
-#define LOG_OF_1_AND_EXP OP(Log1p, OP(Exp, OP(Neg, OP(Abs, X))))
+#define EXP_BELOW_0(v) OP(Exp, OP(Neg, OP(Abs, v)))
+#define LOG_OF_1_AND(v) EITHER(OP(Log1p, EXP_BELOW_0(v)), OP(Log, OP(Add, NUMBER(1), EXP_BELOW_0(v))))
+#define LOG_OF_1_AND_EXP LOG_OF_1_AND(X)
 #define SOFTPLUS_INNER OP(Add, RELU, LOG_OF_1_AND_EXP)
+/* logaddexp(0, x) */
+#define SOFTPLUS_OF_0_AND_X                                                                 \
+  OP(Where, OP(Not, OP(Equal, OP_AT(C, Sub, NUMBER(0), X), ANY(C))), OP(Add, X, NUMBER(0)), \
+     OP(Add, RELU, LOG_OF_1_AND(ANY(C))))
 #define SOFTPLUS OP(Where, OP(Not, OP(Equal, X, X)), OP(Add, X, NUMBER(0)), SOFTPLUS_INNER)
 
 /* relu(x) - b + log(1 + exp(-|x|)), the loss of a logit: the Softplus in it stands apart. */
@@ -147,13 +183,10 @@ static bool fuse_hard_sigmoid(Match *match) {
   return true;
 }
 
-/* Clip(x / a + b, 0, 1), or with a product */
-static bool fuse_hard_sigmoid_of_clip(Match *match) {
-  double factor = match_number(match, A), shift = match_number(match, B), least = NAN, most = NAN;
-  const Node *line = match->values[C]->producer;
+static bool fuse_clipped_line(Match *match, double factor, double shift) {
+  double least = NAN, most = NAN;
   if (!uniform_number(node_input(match->root, 1), &least) || !uniform_number(node_input(match->root, 2), &most))
     return false;
-  if (node_is(line, OP_Div)) factor = 1 / factor;
   if (!match_keeps_type(match) || least != 0 || most != 1 || !(factor > 0) || !isfinite(factor) || !isfinite(shift))
     return false;
   if (match_dtype(match) == DTYPE_FLOAT64) return false;
@@ -161,6 +194,18 @@ static bool fuse_hard_sigmoid_of_clip(Match *match) {
   node_set_float(node, "alpha", (float)factor);
   node_set_float(node, "beta", (float)shift);
   return true;
+}
+
+/* Clip(x / a + b, 0, 1), or with a product */
+static bool fuse_hard_sigmoid_of_clip(Match *match) {
+  double factor = match_number(match, A);
+  bool is_quotient = node_is(match->values[C]->producer, OP_Div);
+  return fuse_clipped_line(match, is_quotient ? 1 / factor : factor, match_number(match, B));
+}
+
+/* Clip((x + b) / a, 0, 1) */
+static bool fuse_hard_sigmoid_of_sum(Match *match) {
+  return fuse_clipped_line(match, 1 / match_number(match, A), match_number(match, B) / match_number(match, A));
 }
 
 /* x * Clip(x + 3, 0, 6) / 6 */
@@ -184,33 +229,6 @@ static bool fuse_hard_swish(Match *match) {
   return fuse_one_operand(match);
 }
 
-/* ---- Gelu ---- */
-
-/* x * 0.5 * p, in the orders that are written. */
-#define HALF_PRODUCT_1(p) OP(Mul, X, OP(Mul, NUMBER(0.5), p))
-#define HALF_PRODUCT_2(p) OP(Mul, OP(Mul, NUMBER(0.5), X), p)
-#define HALF_PRODUCT_3(p) OP(Mul, NUMBER(0.5), OP(Mul, X, p))
-#define HALF_PRODUCT_4(p) OP(Div, OP(Mul, X, p), NUMBER(2))
-
-#define CUBE OP(Mul, X, OP(Mul, X, X))
-#define GELU_INNER OP(Mul, NUMBER(0.7978845608028654), OP(Add, X, OP(Mul, NUMBER(0.044715), CUBE)))
-#define GELU_FACTORED \
-  OP(Mul, OP(Mul, NUMBER(0.7978845608028654), X), OP(Add, NUMBER(1), OP(Mul, OP(Mul, NUMBER(0.044715), X), X)))
-#define GELU_TANH OP(Add, NUMBER(1), OP(Tanh, EITHER(GELU_INNER, GELU_FACTORED)))
-#define ROOT_HALF 0.7071067811865476
-#define GELU_ERFC OP(Erfc, OP(Mul, OP(Neg, X), NUMBER(ROOT_HALF)))
-/* The runtime has no Erf of halves: it is computed in float32. */
-#define ERF_OF(v) EITHER(OP(Erf, v), OP(Narrow, OP(Erf, OP(Cast, v))))
-#define GELU_ERF \
-  OP(Add, NUMBER(1), ERF_OF(EITHER(OP(Mul, X, NUMBER(ROOT_HALF)), OP(Div, X, NUMBER(1.4142135623730951)))))
-#define GELU_EXACT EITHER(GELU_ERFC, GELU_ERF)
-
-static bool fuse_gelu_tanh(Match *match) {
-  if (!match_keeps_type(match)) return false;
-  node_set_string(EMIT_MATCH(match, OP_Gelu, match->values[X_SLOT]), "approximate", "tanh");
-  return true;
-}
-
 /* The first that matches is taken. */
 static const FusionRule rules[] = {
     {OP(Max, X, NUMBER(0)), OP_Relu, fuse_one_operand},
@@ -219,19 +237,26 @@ static const FusionRule rules[] = {
     {OP(Min, RELU, UNIFORM(B)), OP_Clip, fuse_clip_from_relu},
     {OP(Min, OP(Max, X, UNIFORM(A)), UNIFORM(B)), OP_Clip, fuse_clip},
     {OP(Max, OP(Min, X, UNIFORM(B)), UNIFORM(A)), OP_Clip, fuse_clip},
+    {OP(Where, OP(Greater, X, UNIFORM(C)), UNIFORM(B), OP(Relu, X)), OP_Clip, fuse_clip_from_where_relu},
     {OP(Where, OP(Greater, X, UNIFORM(C + 1)), UNIFORM(B), OP(Where, OP(Less, X, UNIFORM(C)), UNIFORM(A), X)), OP_Clip,
      fuse_clip_from_where},
-    {OP(Where, EITHER(OP(GreaterOrEqual, X, NUMBER(0)), POSITIVE), X, OP(Mul, UNIFORM(A), X)), OP_LeakyRelu,
-     fuse_leaky_relu},
-    {OP(Where, OP(Less, X, NUMBER(0)), OP(Mul, UNIFORM(A), X), X), OP_LeakyRelu, fuse_leaky_relu},
+    {OP(Where, POSITIVE, X, OP(Mul, UNIFORM(A), X)), OP_LeakyRelu, fuse_leaky_relu},
+    {OP(Where, NEGATIVE, OP(Mul, UNIFORM(A), X), X), OP_LeakyRelu, fuse_leaky_relu},
+    {OP(Add, RELU, OP(Mul, UNIFORM(A), OP(Min, X, NUMBER(0)))), OP_LeakyRelu, fuse_leaky_relu},
     {OP(Max, X, OP(Mul, UNIFORM(A), X)), OP_LeakyRelu, fuse_leaky_relu_of_largest},
-    {ELU(OP(Expm1, EITHER(NEGATIVE_PART, X))), OP_Elu, fuse_elu},
-    {ELU(OP(Mul, UNIFORM(A), OP(Expm1, NEGATIVE_PART))), OP_Elu, fuse_elu_scaled},
+    {ELU(BELOW), OP_Elu, fuse_elu},
+    {ELU_TURNED(BELOW), OP_Elu, fuse_elu},
+    {ELU_SUM(EXP_LESS_1(EITHER(OP(Min, X, NUMBER(0)), X))), OP_Elu, fuse_elu},
+    {ELU(SCALED_BELOW), OP_Elu, fuse_elu_scaled},
+    {ELU_TURNED(SCALED_BELOW), OP_Elu, fuse_elu_scaled},
+    {ELU(EXPANDED_BELOW), OP_Elu, fuse_elu_expanded},
+    {OP(Where, POSITIVE, OP(Mul, UNIFORM(C), X), SCALED_BELOW), OP_Selu, fuse_selu_inside},
     {OP(Mul, UNIFORM(B), OP_AT(A, Elu, X)), OP_Selu, fuse_selu},
     {OP(Add, RELU, OP(Expm1, CELU_PART)), OP_Celu, fuse_one_operand},
     {OP(Add, RELU, OP(Mul, UNIFORM(A), OP(Expm1, OP(Div, CELU_PART, UNIFORM(B))))), OP_Celu, fuse_celu_scaled},
     {SOFTPLUS, OP_Softplus, fuse_one_operand},
     {SOFTPLUS_INNER, OP_Softplus, fuse_one_operand},
+    {SOFTPLUS_OF_0_AND_X, OP_Softplus, fuse_one_operand},
     {OP(Add, OP(Sub, RELU, ANY(B)), LOG_OF_1_AND_EXP), OP_Softplus, fuse_softplus_and_rest},
     {OP(Where, OP(Not, OP(Equal, X, X)), OP(Add, X, NUMBER(0)), OP(Softplus, X)), OP_Softplus, fuse_one_operand},
     {OP(Mul, X, OP(Tanh, OP(Softplus, X))), OP_Mish, fuse_one_operand},
@@ -240,19 +265,17 @@ static const FusionRule rules[] = {
     {OP(Mul, X, OP_AT(A, HardSigmoid, X)), OP_HardSwish, fuse_hard_swish},
     {OP(Clip, OP(Add, OP_AT(C, Div, X, UNIFORM(A)), UNIFORM(B))), OP_HardSigmoid, fuse_hard_sigmoid_of_clip},
     {OP(Clip, OP(Add, OP_AT(C, Mul, X, UNIFORM(A)), UNIFORM(B))), OP_HardSigmoid, fuse_hard_sigmoid_of_clip},
+    {OP(Clip, OP(Div, OP(Add, X, UNIFORM(B)), UNIFORM(A))), OP_HardSigmoid, fuse_hard_sigmoid_of_sum},
     {OP(Div, OP(Mul, X, OP_AT(B, Clip, OP(Add, X, NUMBER(3)))), NUMBER(6)), OP_HardSwish, fuse_hard_swish_of_clip},
+    {OP(Mul, OP(Mul, X, OP_AT(B, Clip, OP(Add, X, NUMBER(3)))), NUMBER(1.0 / 6)), OP_HardSwish,
+     fuse_hard_swish_of_clip},
     {OP(Mul, X, OP(Div, NUMBER(1), ONE_AND_EXP)), OP_Sigmoid, fuse_quotient_by_sigmoid},
     {OP(Mul, X, OP(Reciprocal, ONE_AND_EXP)), OP_Sigmoid, fuse_quotient_by_sigmoid},
     {OP(Div, X, ONE_AND_EXP), OP_Sigmoid, fuse_quotient_by_sigmoid},
     {OP(Mul, X, OP(Sigmoid, X)), OP_Swish, fuse_one_operand},
-    {HALF_PRODUCT_1(GELU_TANH), OP_Gelu, fuse_gelu_tanh},
-    {HALF_PRODUCT_2(GELU_TANH), OP_Gelu, fuse_gelu_tanh},
-    {HALF_PRODUCT_3(GELU_TANH), OP_Gelu, fuse_gelu_tanh},
-    {HALF_PRODUCT_4(GELU_TANH), OP_Gelu, fuse_gelu_tanh},
-    {HALF_PRODUCT_1(GELU_EXACT), OP_Gelu, fuse_one_operand},
-    {HALF_PRODUCT_2(GELU_EXACT), OP_Gelu, fuse_one_operand},
-    {HALF_PRODUCT_3(GELU_EXACT), OP_Gelu, fuse_one_operand},
-    {HALF_PRODUCT_4(GELU_EXACT), OP_Gelu, fuse_one_operand},
+    {OP(Mul, X), OP_NONE, fuse_gated},
+    {OP(Add, X), OP_NONE, fuse_gated},
+    {OP(Div, X), OP_NONE, fuse_gated},
 };
 
 bool fuse_activations(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

@@ -39,6 +39,19 @@ Node *match_take(Match *match, Value *value, Op op) {
   return node;
 }
 
+bool match_closes_over(Match *match, const Value *x) {
+  for (size_t i = 1; i < match->node_count; i++) {
+    bool is_read = false;
+    for (const Use *use = match->nodes[i]->outputs[0]->uses; use; use = use->next) {
+      is_read = is_read || !use->node || !is_part(match, use->node);
+    }
+    if (!is_read) continue;
+    if (!is_cast_of_half(match->nodes[i]) || node_input(match->nodes[i], 0) != x) return false;
+    match->nodes[i--] = match->nodes[--match->node_count];
+  }
+  return true;
+}
+
 Node *match_emit_like(Match *match, Value *const *inputs, size_t count) {
   ARRAY(Attribute) attributes = {0};
   Context *context = match->rewriter->context;

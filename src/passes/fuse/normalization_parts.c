@@ -207,22 +207,6 @@ static bool is_inverse(Reading *reading, Value *value, bool is_centred) {
 
 /* ---- the whole ---- */
 
-/* Nothing but the match reads what goes; casts of x that others read stay. */
-static bool is_closed(Match *match, const Value *x) {
-  for (size_t i = 1; i < match->node_count; i++) {
-    bool is_read = false;
-    for (const Use *use = match->nodes[i]->outputs[0]->uses; use; use = use->next) {
-      bool is_inside = false;
-      for (size_t k = 0; use->node && k < match->node_count; k++) is_inside |= match->nodes[k] == use->node;
-      is_read = is_read || !is_inside;
-    }
-    if (!is_read) continue;
-    if (!is_cast_of_half(match->nodes[i]) || node_input(match->nodes[i], 0) != x) return false;
-    match->nodes[i--] = match->nodes[--match->node_count];
-  }
-  return true;
-}
-
 /* The value that is divided: x or x less its mean, times a scale or not. */
 static bool read_divided(Reading *reading, Value *value, bool is_centred) {
   Node *node = is_centred ? step(reading, value, OP_Sub) : NULL;
@@ -250,7 +234,7 @@ static bool read_factors(Reading *reading, Factors factors, bool is_centred) {
   if (reading->x->type.rank > MAX_RANK || !type_same_shape(reading->x->type, match_type(match))) return false;
   if (!(factors.is_quotient ? is_deviation : is_inverse)(reading, factors.by, is_centred)) return false;
   if (!is_reduced_shape(factors.by->type, reading->x->type, reading->axes)) return false;
-  return (!reading->is_rounded || dtype_is_half(reading->x->type.dtype)) && is_closed(match, reading->x);
+  return (!reading->is_rounded || dtype_is_half(reading->x->type.dtype)) && match_closes_over(match, reading->x);
 }
 
 static bool read_centred_or_not(Reading *reading, Factors factors, Normalized *normalized) {
