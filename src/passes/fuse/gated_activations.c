@@ -20,6 +20,7 @@ typedef struct Formula {
   Value *x;        /* before it was widened; NULL until it is met */
   Value *curve;    /* or NULL inside the curve itself */
   bool is_rounded; /* to a half, on the way */
+  DType coarsest;  /* half that its numbers were rounded to; DTYPE_NONE: none was */
 } Formula;
 
 static bool is_curve(const Node *node) {
@@ -91,6 +92,8 @@ static bool read_polynomial(Formula *formula, Value *value, int depth, Polynomia
   double number;
   *result = (Polynomial){0};
   if (uniform_number(value, &number)) {
+    DType precision = constant_of(value)->precision ? constant_of(value)->precision : value->type.dtype;
+    if (dtype_is_half(precision)) formula->coarsest = precision;
     result->numbers[0][0] = number;
     return isfinite(number);
   }
@@ -148,11 +151,9 @@ static bool is_polynomial(DType dtype, const Polynomial *polynomial, const Polyn
   return true;
 }
 
-/* The type that the numbers of a formula of x have. */
-static DType type_of_numbers(const Value *x) {
-  const Node *node = x->producer;
-  return node && is_cast_of_half(node) && !dtype_is_half(x->type.dtype) ? node_input(node, 0)->type.dtype
-                                                                        : x->type.dtype;
+/* The type that decides how near the numbers of a formula must be. */
+static DType type_of_numbers(const Formula *formula) {
+  return formula->coarsest ? formula->coarsest : formula->x->type.dtype;
 }
 
 #define ROOT_HALF 0.7071067811865476
@@ -176,9 +177,10 @@ static Curve find_x(Formula *formula, Value *value, int depth) {
   if (uniform_number(value, &number)) return NO_CURVE;
   formula->match->node_count = 1;
   if (read_polynomial(&tried, node_input(curve, 0), DEEPEST, &inner)) {
-    Curve found = curve_of(curve->op, type_of_numbers(value), &inner);
+    Curve found = curve_of(curve->op, type_of_numbers(&tried), &inner);
     formula->x = value;
     formula->is_rounded = tried.is_rounded;
+    formula->coarsest = tried.coarsest;
     if (found != NO_CURVE) return found;
   }
   const Node *node = value->producer;
@@ -218,7 +220,7 @@ bool fuse_gated(Match *match) {
   Polynomial outer;
   if (!read_polynomial(&formula, match->root->outputs[0], DEEPEST, &outer)) return false;
   const Polynomial gate = {{{0.5, 0.5}}}, product = {{{0, 0}, {0.5, 0.5}}}, complement = {{{0, 0}, {0, 0.5}}};
-  DType dtype = type_of_numbers(formula.x);
+  DType dtype = type_of_numbers(&formula);
   bool is_gate = curve == CURVE_TANH_HALF && is_polynomial(dtype, &outer, &gate);
   if (!is_gate && !is_polynomial(dtype, &outer, curve == CURVE_ERFC ? &complement : &product)) return false;
   if (formula.is_rounded && !dtype_is_half(formula.x->type.dtype)) return false;
