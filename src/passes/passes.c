@@ -42,7 +42,7 @@ const Pass all_passes[] = {
     {"fuse_recurrent", "recognises LSTM, GRU and RNN in loops", PHASE_FUSE, fuse_recurrent, .needs = {OP_Scan, OP_LSTM, OP_GRU, OP_RNN}},
     {"fuse_resize", "recognises image resizing", PHASE_LAYOUT, fuse_resize, .needs = {OP_MatMul, OP_Gather, OP_Expand, OP_Tile, OP_Mul}},
     {"cancel_transposes", "chooses the axis orders that need the fewest Transposes",
-     PHASE_LAYOUT, cancel_transposes, .needs = {OP_Transpose}},
+     PHASE_LAYOUT, cancel_transposes},
     {"sink_reshapes", "moves each Reshape towards the next one", PHASE_LAYOUT, sink_reshapes},
     {"count_steps", "makes loops whose number of steps is known Scans over it", PHASE_LAYOUT, count_steps},
     {"batch_steps", "computes for all steps of a Scan at once what no step carries on", PHASE_LAYOUT, batch_steps},

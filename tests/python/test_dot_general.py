@@ -158,3 +158,8 @@ def test_symbolic_batch():
 def test_opset(opset):
     check_export(lambda a, b: jnp.einsum("bij,bj->bi", a, b), [floats(2, 3, 4), floats(2, 4)], opset=opset)
     check_export(lambda a, b: jnp.einsum("bj,bj->b", a, b), [floats(2, 4), floats(2, 4)], opset=opset)
+
+
+def test_sums_over_axes_of_size_one() -> None:
+    x = np.array([[[2.0]], [[3.0]]], np.float32)
+    check_export(lambda x: jnp.einsum("abc,afc->c", x, x), [x])
