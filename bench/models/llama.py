@@ -56,8 +56,8 @@ class Llama(nnx.Module):
     def __call__(self, tokens: jax.Array) -> jax.Array:
         size = WIDTH // HEADS
         angles = jnp.arange(tokens.shape[1])[:, None] / 10000.0 ** (jnp.arange(0, size, 2) / size)
-        cos, sin = jnp.cos(angles)[:, None], jnp.sin(angles)[:, None]
         x = self.tokens(tokens)
+        cos, sin = (turn(angles)[:, None].astype(x.dtype) for turn in (jnp.cos, jnp.sin))
         for block in self.blocks:
             x = block(x, cos, sin)
         return self.head(self.norm(x))

@@ -13,6 +13,8 @@ const Pass all_passes[] = {
     {"hoist_from_loops", "moves computations that every step repeats out of loops", PHASE_CLEAN, hoist_from_loops},
     {"end_loops_early", "ends a loop when the remaining steps do nothing", PHASE_CLEAN, end_loops_early, .needs = {OP_Loop}},
     {"remove_dead_code", "removes nodes and initializers that no output needs", PHASE_CLEAN, remove_dead_code},
+    {"leave_out_roundings", "leaves out roundings to half precision between computations in float32",
+     PHASE_CLEAN, leave_out_roundings},
     {"remove_no_ops", "removes nodes that return their input unchanged, and shortens chains",
      PHASE_CLEAN, remove_no_ops},
     {"merge_common_nodes", "computes repeated expressions once", PHASE_CLEAN, merge_common_nodes},

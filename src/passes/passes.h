@@ -68,6 +68,7 @@ bool remove_dead_code(Model *model);
 bool merge_common_nodes(Model *model);
 bool fold_constants(Model *model);
 bool remove_no_ops(Model *model);
+bool leave_out_roundings(Model *model);
 bool sink_reshapes(Model *model);
 bool expand_composites(Model *model);
 bool fuse_reductions(Model *model);

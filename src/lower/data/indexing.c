@@ -353,5 +353,5 @@ Value *choose(Lowering *l, Value *condition, Value *yes, Value *no, Type type) {
   DType dtype = compute_dtype(l, OP_Where, type.dtype);
   if (dtype == DTYPE_NONE) unsupported(l, "ONNX Runtime cannot select elements of type %s", dtype_name(type.dtype));
   Value *chosen = EMIT(l, OP_Where, type_with(type, dtype), condition, cast_to(l, yes, dtype), cast_to(l, no, dtype));
-  return cast_to(l, chosen, type.dtype);
+  return narrow_to(l, chosen, type.dtype);
 }

@@ -170,7 +170,7 @@ static Value *emit_scatter(Lowering *l, const Scatter *s, Op op, Value *operand,
   const char *reduction = combiners[s->combiner].reduction;
   if (reduction) node_set_string(result->producer, "reduction", reduction);
   if (axis) node_set_int(result->producer, "axis", axis);
-  return cast_to(l, result, operand->type.dtype);
+  return narrow_to(l, result, operand->type.dtype);
 }
 
 /* Is this much done in one thread? (ONNX Runtime divides work from about 100 thousand cycles on.) */

@@ -48,7 +48,7 @@ static Value *pick(Lowering *l, Value *value, Value *places, int64_t axis) {
   Type type = type_with(places->type, dtype);
   Value *result = EMIT(l, OP_GatherElements, type, cast_to(l, value, dtype), places);
   node_set_int(result->producer, "axis", axis);
-  return cast_to(l, result, value->type.dtype);
+  return narrow_to(l, result, value->type.dtype);
 }
 
 /* Are these the numbers 0, 1, 2, … along the axis? Then a value at a place is the place. */

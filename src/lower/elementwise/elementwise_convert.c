@@ -37,6 +37,42 @@ static bool is_sum_of_halves(const Value *value, DType half) {
   return cast && node_is(cast, OP_Cast) && node_input(cast, 0)->type.dtype == half;
 }
 
+/* Gives back one of its inputs, or such a one but for the sign: it rounds nothing. */
+static bool is_exact(const Node *node) {
+  static const Op exact[] = {OP_Abs, OP_Clip, OP_Max, OP_Min, OP_Neg, OP_Relu, OP_Where};
+  for (size_t i = 0; i < sizeof exact / sizeof *exact; i++) {
+    if (node_is(node, exact[i])) return true;
+  }
+  return node_has(node, MOVES) || node_is(node, OP_Cast) || node_is(node, OP_Narrow);
+}
+
+/* The program reads back in float32 what it asked to be rounded, as it is or moved or chosen from: it wants to see the
+ * rounding. Behind arithmetic, which rounds itself, it cannot tell. */
+static void keep_roundings(Value *value) {
+  enum { MOST_VISITS = 64 };
+  Value *waiting[MOST_VISITS] = {value};
+  for (size_t count = 1, visits = 1; count > 0;) {
+    Node *node = waiting[--count]->producer;
+    if (!node || !is_exact(node)) continue;
+    if (node_is(node, OP_Narrow) && node_int_or(node, "asked", 0)) {
+      node_set_int(node, "asked", NARROW_KEPT);
+      continue;
+    }
+    for (uint32_t i = 0; i < node->input_count && visits < MOST_VISITS; i++) {
+      Value *from = node_input(node, i);
+      if (!from || !dtype_is_float(from->type.dtype) || from->tensor) continue;
+      waiting[count++] = from;
+      visits++;
+    }
+  }
+}
+
+static Value *asked_narrow(Lowering *l, Value *value, DType half) {
+  Value *narrow = narrow_to(l, value, half);
+  if (narrow->producer && node_is(narrow->producer, OP_Narrow)) node_set_int(narrow->producer, "asked", NARROW_ASKED);
+  return narrow;
+}
+
 static void lower_convert_element_type(Lowering *l) {
   Value *x = input(l, 0);
   DType from = x->type.dtype, to = output_type(l, 0).dtype;
@@ -50,8 +86,10 @@ static void lower_convert_element_type(Lowering *l) {
   if (onnx_dtype(from) == 0 || onnx_dtype(to) == 0) {
     unsupported(l, "ONNX has no type for a conversion from %s to %s", dtype_name(from), dtype_name(to));
   }
+  if (dtype_is_half(from)) keep_roundings(x);
   if (dtype_is_float(from) && dtype_is_integer(to)) bind(l, 0, float_to_integer(l, x, to));
   else if (is_sum_of_halves(x, to)) bind_narrow(l, x);
+  else if (from == DTYPE_FLOAT32 && dtype_is_half(to)) bind(l, 0, asked_narrow(l, x, to));
   else bind(l, 0, cast_to(l, x, to));
 }
 

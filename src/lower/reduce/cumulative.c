@@ -101,7 +101,7 @@ static void lower_cumulative(Lowering *l) {
   if (own) value = run_by_operator(l, own, value, axis, reverse);
   else if (dim_is_constant(size)) value = run_by_doubling(l, op, value, axis, reverse);
   else value = run_by_scan(l, op, value, axis, reverse);
-  bind(l, 0, cast_to(l, value, dtype));
+  bind(l, 0, narrow_to(l, value, dtype));
 }
 
 /* clang-format off */

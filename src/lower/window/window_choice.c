@@ -162,7 +162,7 @@ static Value *scatter(Lowering *l, const Windows *w, Type padded, Value *positio
   Value *result = EMIT(l, OP_ScatterElements, base->type, base, in_a_row(l, positions), updates);
   node_set_int(result->producer, "axis", 0);
   node_set_string(result->producer, "reduction", reduction);
-  result = reshape_to(l, cast_to(l, result, dtype), padded.dims, padded.rank);
+  result = reshape_to(l, narrow_to(l, result, dtype), padded.dims, padded.rank);
   Dim low[MAX_RANK], high[MAX_RANK];
   for (uint32_t i = 0; i < w->rank; i++) {
     low[i] = dim_subtract(l->context, dim_of(0), w->low[i]);

@@ -199,6 +199,9 @@ void node_set_tensor(Node *node, const char *name, const Tensor *tensor);
 const Attribute *node_attribute(const Node *node, const char *name); /* NULL when absent */
 int64_t node_int_or(const Node *node, const char *name, int64_t otherwise);
 
+/* Who wanted the rounding of a Narrow (composites.inc); 0: nobody. */
+enum { NARROW_ASKED = 1, NARROW_KEPT = 2 };
+
 static inline bool node_is(const Node *node, Op op) { return node->op == op; }
 static inline bool node_has(const Node *node, uint32_t traits) { return op_has(node->op, traits); }
 

@@ -1,7 +1,8 @@
 /* Constant folding: what is known at export is computed at export.
  *
  * The result takes the place of the node as a constant that keeps the node's origin. A fold never makes the model much
- * larger: a large result is allowed only in place of inputs that nothing else uses.
+ * larger: a large result is allowed only in place of inputs that nothing else uses. A half that is used in float32 is
+ * stored in float32 where it is no large weight; a large one keeps its size in the file and has a Cast.
  */
 #include "onnx/evaluate/evaluate.h"
 #include "passes/passes.h"
@@ -9,6 +10,7 @@
 
 enum {
   SMALL_RESULT = 1 << 12,       /* bytes that any fold may add to the model */
+  LARGEST_WIDENED = 1 << 20,    /* bytes of a half in float32 */
   LARGEST_RESULT = 8 << 20,     /* bytes of a computed result */
   LARGEST_TRANSPOSED = 64 << 20 /* bytes of a weight that is only moved */
 };
@@ -40,8 +42,14 @@ static size_t share_of(const Value *value) {
   return tensor->size / count;
 }
 
+static bool is_widened_half(const Node *node) {
+  return node_is(node, OP_Cast) && dtype_is_half(node_input(node, 0)->type.dtype) &&
+         node->outputs[0]->type.dtype == DTYPE_FLOAT32;
+}
+
 static size_t largest_result(const Node *node) {
   size_t replaced = SMALL_RESULT;
+  if (is_widened_half(node)) return LARGEST_WIDENED;
   for (uint32_t i = 0; i < node->input_count; i++) {
     if (node->inputs[i].value) replaced += share_of(node->inputs[i].value);
   }

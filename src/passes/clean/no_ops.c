@@ -85,64 +85,7 @@ static bool widens(DType from, DType to) {
   return a == KIND_UINT && (b == KIND_INT || b == KIND_UINT) && dtype_bits(to) > bits;
 }
 
-/* Half precision that is only wanted back in float32: the value before it was rounded. */
-
-static bool is_widening(const Node *node) {
-  return node && node_is(node, OP_Cast) && output_type(node).dtype == DTYPE_FLOAT32;
-}
-
-static bool is_only_widened(const Node *node) {
-  for (uint32_t i = 0; i < node->output_count; i++) {
-    for (const Use *use = node->outputs[i] ? node->outputs[i]->uses : NULL; use; use = use->next) {
-      if (!is_widening(use->node) || use->node->graph != node->graph) return false;
-    }
-  }
-  return true;
-}
-
-/* What a node moves about: of Concat all inputs, of others the first. */
-static uint32_t moved_inputs(const Node *node) { return node_is(node, OP_Concat) ? node->input_count : 1; }
-
-static bool is_narrowed(const Value *value, const Graph *graph) {
-  const Node *node = value ? value->producer : NULL;
-  return node && node_is(node, OP_Narrow) && node->graph == graph && input_type(node, 0).dtype == DTYPE_FLOAT32;
-}
-
-static bool moves_narrowed(const Node *node) {
-  if (!node_has(node, MOVES) || !known(output_type(node)) || !is_only_widened(node)) return false;
-  for (uint32_t i = 0; i < moved_inputs(node); i++) {
-    if (!is_narrowed(node_input(node, i), node->graph)) return false;
-  }
-  return true;
-}
-
-/* Moves what was not rounded instead. */
-static void move_unrounded(Rewriter *rewriter, Node *node) {
-  for (uint32_t i = 0; i < moved_inputs(node); i++) {
-    Node *narrow = node_input(node, i)->producer;
-    use_set(&node->inputs[i], node_input(narrow, 0));
-    rewrite_hand_over(rewriter, node, narrow);
-    rewrite_drop_unused(rewriter, narrow, NULL);
-  }
-  for (uint32_t i = 0; i < node->output_count; i++) {
-    if (node->outputs[i]) node->outputs[i]->type = type_with(node->outputs[i]->type, DTYPE_FLOAT32);
-  }
-  rewriter->changed = true;
-}
-
-static bool leave_out_rounding(Rewriter *rewriter, Node *node) {
-  Node *inner = producer(node, 0);
-  if (!is_widening(node) || !inner) return false;
-  if (is_narrowed(node_input(node, 0), node->graph)) {
-    cancel(rewriter, node, inner);
-    return true;
-  }
-  if (moves_narrowed(inner)) move_unrounded(rewriter, inner); /* the Cast does nothing any more */
-  return false;
-}
-
 static void simplify_cast(Rewriter *rewriter, Node *node) {
-  if (leave_out_rounding(rewriter, node)) return;
   if (same_type(input_type(node, 0), output_type(node))) {
     replace(rewriter, node, node_input(node, 0));
     return;

@@ -1,0 +1,155 @@
+/* Roundings to half precision between computations in float32 are left out, as XLA does.
+ *
+ * A runtime without the half's own kernels computes in float32 and narrows each result. Where the next operator widens
+ * it again, both go. Operators that only move elements do so in float32 between the two: so a region of float32 has one
+ * Cast where it begins and one where it ends. A rounding that the program asked for, and reads back, stays.
+ */
+#include "onnx/facts/schema.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+enum {
+  MOST_VISITS = 64,      /* readers that are looked at for one that widens */
+  SMALL_WEIGHT = 1 << 12 /* bytes of a constant that is widened along with what it is joined to */
+};
+
+static bool is_widening(const Node *node) {
+  return node && node_is(node, OP_Cast) && node->outputs[0]->type.dtype == DTYPE_FLOAT32 &&
+         dtype_is_half(node_input(node, 0)->type.dtype);
+}
+
+static bool is_narrowed(const Value *value, const Graph *graph) {
+  const Node *node = value->producer;
+  return node && node_is(node, OP_Narrow) && node->graph == graph && node_int_or(node, "asked", 0) != NARROW_KEPT;
+}
+
+static bool is_small_weight(const Value *value) {
+  const Tensor *tensor = unread_constant_of(value);
+  return tensor && tensor->size <= SMALL_WEIGHT;
+}
+
+/* What a node moves about: of Concat all inputs, of others the first. */
+static uint32_t moved_inputs(const Node *node) { return node_is(node, OP_Concat) ? node->input_count : 1; }
+
+/* Can it move what was not rounded, if `given` were it? */
+static bool can_move_wide(const Node *node, const Value *given) {
+  if (!node_has(node, MOVES)) return false;
+  for (uint32_t i = 0; i < moved_inputs(node); i++) {
+    const Value *value = node_input(node, i);
+    if (!value || !dtype_is_half(value->type.dtype)) return false;
+    if (value != given && !is_narrowed(value, node->graph) && !is_small_weight(value)) return false;
+  }
+  return true;
+}
+
+static bool is_wanted_wide(const Value *value, const Graph *graph, int *visits);
+
+static bool are_wanted_wide(const Node *node, int *visits) {
+  for (uint32_t i = 0; i < node->output_count; i++) {
+    const Value *value = node->outputs[i];
+    if (value && value->uses && !is_wanted_wide(value, node->graph, visits)) return false;
+  }
+  return true;
+}
+
+static bool is_wanted_wide(const Value *value, const Graph *graph, int *visits) {
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (--*visits < 0) return false;
+    if (!use->node || use->node->graph != graph) continue;
+    if (is_widening(use->node)) return true;
+    if (can_move_wide(use->node, value) && are_wanted_wide(use->node, visits)) return true;
+  }
+  return false;
+}
+
+static Value *unrounded(Rewriter *rewriter, Node *node, Value *value) {
+  if (is_narrowed(value, node->graph)) {
+    rewrite_hand_over(rewriter, node, value->producer);
+    return node_input(value->producer, 0);
+  }
+  Type type = type_with(value->type, DTYPE_FLOAT32);
+  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  Node *cast = graph_node(node->graph, origin, OP_Cast, &value, 1, &type, 1, node);
+  node_set_int(cast, "to", onnx_dtype(DTYPE_FLOAT32));
+  return cast->outputs[0];
+}
+
+/* The value becomes float32; whoever read it reads it narrowed. */
+static void narrow_after(Rewriter *rewriter, Node *node, Value *value) {
+  Type half = value->type;
+  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  value->type = type_with(half, DTYPE_FLOAT32);
+  Node *narrow = graph_node(node->graph, origin, OP_Narrow, &value, 1, &half, 1, node->next);
+  for (Use *use = value->uses, *next; use; use = next) {
+    next = use->next;
+    if (use != &narrow->inputs[0]) use_set(use, narrow->outputs[0]);
+  }
+  rewrite_take_name(narrow->outputs[0], value);
+}
+
+static void move_unrounded(Rewriter *rewriter, Node *node) {
+  for (uint32_t i = 0; i < moved_inputs(node); i++) {
+    Value *value = node_input(node, i);
+    use_set(&node->inputs[i], unrounded(rewriter, node, value));
+    if (value->producer) rewrite_drop_unused(rewriter, value->producer, NULL);
+  }
+  for (uint32_t i = 0; i < node->output_count; i++) {
+    if (node->outputs[i]) narrow_after(rewriter, node, node->outputs[i]);
+  }
+  rewriter->changed = true;
+}
+
+static bool moves_narrowed(const Node *node) {
+  bool narrowed = false;
+  if (!can_move_wide(node, NULL)) return false;
+  for (uint32_t i = 0; i < moved_inputs(node); i++)
+    narrowed = narrowed || is_narrowed(node_input(node, i), node->graph);
+  return narrowed;
+}
+
+/* Another reader that widens the value. */
+static bool is_widened_too(const Value *value, const Node *node) {
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (use->node && use->node->graph == node->graph && is_widening(use->node)) return true;
+  }
+  return false;
+}
+
+/* A large weight keeps its size. */
+static bool can_be_widened_before(const Node *move) {
+  const Value *value = node_input(move, 0);
+  return unread_constant_of(value) ? is_small_weight(value) : is_widened_too(value, move);
+}
+
+/* What is widened as it is and after it was moved is widened first: one Cast, and one value that all is computed of. A
+ * constant is widened at export, and what it was moved for is seen by those who read it. */
+static bool widen_first(Rewriter *rewriter, Node *node) {
+  Value *moved = node_input(node, 0);
+  Node *move = moved->producer;
+  if (!move || !node_has(move, MOVES) || move->graph != node->graph || moved_inputs(move) != 1) return false;
+  if (move->output_count != 1 || moved->uses->next || !can_be_widened_before(move)) return false;
+  use_set(&move->inputs[0], unrounded(rewriter, move, node_input(move, 0)));
+  moved->type = type_with(moved->type, DTYPE_FLOAT32);
+  rewrite_replace(rewriter, node, moved);
+  return true;
+}
+
+static void leave_out(Rewriter *rewriter, Node *node) {
+  int visits = MOST_VISITS;
+  if (is_widening(node) && is_narrowed(node_input(node, 0), node->graph)) {
+    Node *narrow = node_input(node, 0)->producer;
+    Node *stays = rewrite_replace(rewriter, node, node_input(narrow, 0));
+    rewrite_drop_unused(rewriter, narrow, stays);
+  } else if (is_widening(node) && widen_first(rewriter, node)) {
+    rewriter->changed = true;
+  } else if (moves_narrowed(node) && are_wanted_wide(node, &visits)) {
+    move_unrounded(rewriter, node);
+  }
+}
+
+bool leave_out_roundings(Model *model) {
+  Rewriter rewriter;
+  rewrite_begin(&rewriter, model, __func__);
+  rewrite_each_node(&rewriter, leave_out);
+  return rewrite_end(&rewriter);
+}

@@ -1,0 +1,82 @@
+"""Models in half precision: a region of float32 has a Cast where it begins and ends; roundings asked for stay."""
+
+import collections
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from export_check import check_export
+
+RANDOM = np.random.default_rng(0)
+
+
+def array(dtype, *shape):
+    return np.asarray(jnp.asarray(RANDOM.standard_normal(shape), dtype))
+
+
+def operators(model):
+    return collections.Counter(node.op_type for node in model.graph.node)
+
+
+def normalised(x, scale, bias):
+    """As libraries do it: statistics of halves in float32, and back."""
+    wide = x.astype(jnp.float32)
+    mean = wide.mean(-1, keepdims=True)
+    variance = jnp.square(wide - mean).mean(-1, keepdims=True)
+    return ((wide - mean) * jax.lax.rsqrt(variance + 1e-5) * scale + bias).astype(x.dtype)
+
+
+def test_a_chain_in_bfloat16_is_cast_where_it_begins_and_ends():
+    scale, bias, up, down = (array(jnp.bfloat16, *shape) for shape in ((8,), (8,), (8, 16), (16, 8)))
+
+    def fn(x):
+        y = normalised(x, scale, bias)
+        return x + jax.nn.gelu(y @ up) @ down
+
+    counts = operators(check_export(fn, [array(jnp.bfloat16, 4, 8)]))
+    assert counts["Cast"] == 2, counts
+    assert counts["LayerNormalization"] == counts["Gelu"] == 1, counts
+
+
+def test_what_is_split_and_turned_between_products_is_moved_in_float32():
+    first, second = array(jnp.bfloat16, 8, 24), array(jnp.bfloat16, 4, 6)
+
+    def fn(x):
+        parts = jnp.split(x @ first, 3, axis=-1)
+        return sum(part.reshape(2, 2, 8).swapaxes(0, 2).reshape(8, 4) @ second for part in parts)
+
+    counts = operators(check_export(fn, [array(jnp.bfloat16, 4, 8)]))
+    assert counts["Cast"] == 2, counts
+
+
+def test_a_normalisation_of_float16_has_no_casts():
+    scale, bias = array(jnp.float16, 8), array(jnp.float16, 8)
+    counts = operators(check_export(lambda x: normalised(x, scale, bias), [array(jnp.float16, 4, 8)]))
+    assert counts == {"LayerNormalization": 1}
+
+
+def test_a_normalisation_whose_scale_is_no_half_stays_in_float32():
+    scale, bias = array(jnp.float32, 8), array(jnp.float32, 8)
+    counts = operators(check_export(lambda x: normalised(x, scale, bias), [array(jnp.float16, 4, 8)]))
+    assert counts == {"Cast": 2, "LayerNormalization": 1}
+
+
+MOVED = {"nothing": lambda y: y, "transpose": lambda y: y.T, "slice": lambda y: y[1:]}
+CHOSEN = {"maximum": lambda y: jnp.maximum(y, 0), "where": lambda y: -jnp.where(y > 1, y, 0)}
+# ONNX Runtime itself leaves out the roundings to float16 around what it has no kernels for.
+READ_BACK = [(jnp.bfloat16, between) for between in (MOVED | CHOSEN)] + [(jnp.float16, between) for between in MOVED]
+
+
+@pytest.mark.parametrize(("dtype", "between"), READ_BACK, ids=lambda value: getattr(value, "__name__", value))
+def test_a_rounding_that_is_read_back_stays(dtype, between):
+    """Exactly: the tolerance is that of float32."""
+    moved = (MOVED | CHOSEN)[between]
+    check_export(lambda x: moved(x.astype(dtype)).astype(jnp.float32) * 3, [array(jnp.float32, 3, 5)])
+
+
+def test_a_large_weight_keeps_its_size_in_the_file():
+    weight = array(jnp.bfloat16, 512, 1024)
+    model = check_export(lambda x: x @ weight, [array(jnp.bfloat16, 2, 512)], rtol=0.1, atol=0.5)
+    assert len(model.SerializeToString()) < 1.1 * weight.nbytes
+    assert operators(model)["Cast"] == 3
