@@ -84,6 +84,7 @@ static void convert_record(Call *call, ProgramData *data) {
   Record record = record_read(&handle->context, call->text, call->length, data);
   record_complete_names(&record);
   UnsupportedList problems = {0}, notices = {0};
+  record.options.metadata = record.write.metadata;
   handle->model = convert(record.program, &record.options, &problems, &notices);
   handle->write = record.write;
 }

@@ -23,8 +23,9 @@ static int64_t auto_opset(const Target *target) {
 }
 
 /* What the target cannot run, all of it, with the lines. */
-static void report_lacks(Model *model, UnsupportedList *notices) {
-  FaultList faults = target_lacks(model, model->target);
+static void report_lacks(Model *model, bool has_metadata, UnsupportedList *notices) {
+  bool raised = has_metadata && model->ir_version < IR_WITH_PROVENANCE;
+  FaultList faults = target_lacks(model, model->target, raised ? IR_WITH_PROVENANCE : model->ir_version);
   for (size_t i = 0; i < faults.count; i++) {
     const Node *node = faults.items[i].node;
     const Site *site = node && node->origin ? node->origin->sites[0] : NULL;
@@ -85,7 +86,7 @@ Model *convert(Program *program, const ConvertOptions *options, UnsupportedList 
   model_name(model);
   require_verified(model, options->passes.check ? VERIFY_ALL : VERIFY_QUICKLY, NULL);
   sign(model);
-  report_lacks(model, notices);
+  report_lacks(model, options->metadata != METADATA_OFF, notices);
   return model;
 }
 

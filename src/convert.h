@@ -9,9 +9,10 @@
 typedef struct ConvertOptions {
   LowerOptions lower;
   PassOptions passes;
-  bool keep_ledger;     /* write down what becomes of every equation */
-  const char *calls;    /* file that receives the program's text form, or NULL */
-  OutputOptions output; /* of that file */
+  MetadataLevel metadata; /* that the file will have */
+  bool keep_ledger;       /* write down what becomes of every equation */
+  const char *calls;      /* file that receives the program's text form, or NULL */
+  OutputOptions output;   /* of that file */
 } ConvertOptions;
 
 Model *convert(Program *program, const ConvertOptions *options, UnsupportedList *problems, UnsupportedList *notices);

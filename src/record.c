@@ -37,6 +37,7 @@ static const OptionRow rows[] = {
     {"normalization", OPTION_CHOICE, offsetof(Record, options.passes.normalization), CHOICES(normalization_names)},
     {"sequential_bits", OPTION_FLAG, offsetof(Record, options.lower.sequential_bits)},
     {"drop_checks", OPTION_FLAG, offsetof(Record, options.lower.drop_checks)},
+    {"drop_nan_guards", OPTION_FLAG, offsetof(Record, options.lower.drop_nan_guards)},
     {"unroll_scans", OPTION_FLAG, offsetof(Record, options.lower.unroll_scans)},
     {"external_threshold", OPTION_SIZE, offsetof(Record, write.external_threshold)},
     {"data_alignment", OPTION_SIZE, offsetof(Record, write.data_alignment)},

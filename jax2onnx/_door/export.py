@@ -41,6 +41,7 @@ from jax2onnx._door.settings import (
     check_passes,
     disabled_passes,
     drop_checks,
+    drop_nan_guards,
     dump_passes,
     external_threshold,
     fixed_data_name,
@@ -82,6 +83,7 @@ class ExportOptions(TypedDict, total=False):
     export_mode: Literal["standard", "web"]
     normalization_mode: Literal["auto", "prefer_native", "force_decomposed"]
     runtime_checks: Literal["nan", "drop"] | None
+    nan_guards: Literal["keep", "drop"] | None
     stacktrace_metadata: bool | str | None
     paths: Literal["absolute", "relative"] | None
     path_prefix_map: str | Mapping[str, str] | None
@@ -153,6 +155,7 @@ def to_onnx(
     export_mode: Literal["standard", "web"] = "standard",
     normalization_mode: Literal["auto", "prefer_native", "force_decomposed"] = "auto",
     runtime_checks: Literal["nan", "drop"] | None = None,
+    nan_guards: Literal["keep", "drop"] | None = None,
     stacktrace_metadata: bool | str | None = None,
     paths: Literal["absolute", "relative"] | None = None,
     path_prefix_map: str | Mapping[str, str] | None = None,
@@ -199,6 +202,8 @@ def to_onnx(
         runtime_checks: how to export a check that raises an error while JAX runs, such as ``equinox.error_if``. With
             ``"nan"`` the values that it guards become NaN where it fails; with ``"drop"`` it is left out, with a
             warning. None uses ``JAX2ONNX_RUNTIME_CHECKS``, or ``"nan"`` if that is not set.
+        nan_guards: with ``"drop"`` the nodes that only make a NaN come out as in JAX are left out, for inputs that lead
+            to none: the model is smaller and runs in more runtimes. None uses ``JAX2ONNX_NAN_GUARDS``, or ``"keep"``.
         stacktrace_metadata: how much provenance each node carries: ``False``, ``True`` or ``"minimal"``, ``"full"``,
             or ``"compact"`` (the same information as full, with every part stored once). None uses
             ``with stacktrace_metadata(...)``, the command line, ``config``, or the environment
@@ -264,7 +269,7 @@ def to_onnx(
     rules, relative = path_prefix_rules(path_prefix_map), relative_paths(paths)
     source = WeightSource(weights, rename, allow_surplus_weights, weights_by_reference, touch_referenced_weights, path)
     _check_data_settings(source, record_path, progress)
-    drops = drop_checks(runtime_checks)
+    drops, unguarded = drop_checks(runtime_checks), drop_nan_guards(nan_guards)
     with told(progress):
         stage("tracing")
         with _precision(enable_double_precision):
@@ -345,6 +350,7 @@ def to_onnx(
                 sequential_bits=not jax.config.jax_threefry_partitionable,
                 unroll_scans=bool(unroll_scans),
                 drop_checks=drops,
+                drop_nan_guards=unguarded,
                 lowered=lowered_primitives(),
                 expand=expand,
                 custom=tuple(plugins),

@@ -198,6 +198,11 @@ def drop_checks(argument: str | None, environment: Mapping[str, str] = os.enviro
     return _says(argument, "runtime_checks", "JAX2ONNX_RUNTIME_CHECKS", ("nan", "drop"), environment) == "drop"
 
 
+def drop_nan_guards(argument: str | None, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether nodes that only make a NaN come out as in JAX are left out of the model."""
+    return _says(argument, "nan_guards", "JAX2ONNX_NAN_GUARDS", ("keep", "drop"), environment) == "drop"
+
+
 def target_name(argument: str | None, environment: Mapping[str, str] = os.environ) -> str:
     """The runtime that a model is made for."""
     name, said = "target", argument

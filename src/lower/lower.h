@@ -75,6 +75,7 @@ typedef struct LowerOptions {
   bool unroll_scans;                    /* those over stacked weights, which become one weight for each step */
   const bool *input_nchw, *output_nchw; /* one per main input/output, or NULL: no input/output is */
   bool drop_checks;                     /* checks at run time are left out; else they give NaN */
+  bool drop_nan_guards;                 /* what only makes a NaN come out as JAX has it is left out */
   bool list_traced;                     /* the ledger gets a list of all equations, for who checks it */
 } LowerOptions;
 
@@ -172,7 +173,10 @@ const Tensor *tensor_scalar(Lowering *l, DType dtype, double value);
 bool literal_double(const Tensor *tensor, double *value);
 bool literal_int(const Tensor *tensor, int64_t *value);
 
-static inline bool target_quirk(const Lowering *l, Quirk quirk) { return target_has(l->options->target, quirk); }
+/* Is there something to work around? What concerns only NaN is left where no guards are wanted. */
+static inline bool target_quirk(const Lowering *l, Quirk quirk) {
+  return target_has(l->options->target, quirk) && !(l->options->drop_nan_guards && quirk_concerns_nan(quirk));
+}
 
 /* Dimensions (sizes.c): the one way to get a size at run time. */
 Value *dimension_value(Lowering *l, Dim dim);                   /* int64[1] */

@@ -51,7 +51,9 @@ const Pass all_passes[] = {
     {"split_scans", "carries on alone what depends on nothing else, so that the rest can be computed at once",
      PHASE_LAYOUT, split_scans},
     {"join_numbers", "leaves numbers their axis where they are joined to an array again", PHASE_LAYOUT, join_numbers},
-    {"expand_composites", "expands operations without an ONNX operator into plain operators", PHASE_EXPAND, expand_composites, .needs = {OP_Erfc, OP_Expm1, OP_Log1p, OP_Narrow}},
+    {"unroll_loops", "writes out loops for targets that have none", PHASE_EXPAND, unroll_loops, .needs = {OP_Loop, OP_Scan}},
+    {"expand_composites", "expands operations without an ONNX operator into plain operators", PHASE_EXPAND, expand_composites},
+    {"write_unsigned_as_signed", "computes unsigned numbers as signed ones for targets that do not compute them", PHASE_EXPAND, write_unsigned_as_signed},
     {0},
 };
 /* clang-format on */

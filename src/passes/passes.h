@@ -71,6 +71,8 @@ bool remove_no_ops(Model *model);
 bool leave_out_roundings(Model *model);
 bool sink_reshapes(Model *model);
 bool expand_composites(Model *model);
+bool unroll_loops(Model *model);
+bool write_unsigned_as_signed(Model *model);
 bool fuse_reductions(Model *model);
 bool fuse_activations(Model *model);
 bool fuse_softmax(Model *model);

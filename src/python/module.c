@@ -380,6 +380,7 @@ static const KeywordRow keyword_rows[] = {
     ROW("normalization", NUMBER, normalization),
     ROW("sequential_bits", FLAG, options.lower.sequential_bits),
     ROW("drop_checks", FLAG, options.lower.drop_checks),
+    ROW("drop_nan_guards", FLAG, options.lower.drop_nan_guards),
     ROW("unroll_scans", FLAG, options.lower.unroll_scans),
     ROW("lowered", OBJECT, request.lowered),
     ROW("expand", OBJECT, request.expand),
@@ -403,7 +404,7 @@ static PyObject *core_convert(PyObject *module, PyObject *arguments, PyObject *k
     return PyErr_Format(PyExc_ValueError, "there is no target '%s'", c.target);
   }
   c.options.passes.normalization = (NormalizationMode)c.normalization;
-  c.write.metadata = (MetadataLevel)c.metadata;
+  c.write.metadata = c.options.metadata = (MetadataLevel)c.metadata;
   c.write.external_threshold = c.external_threshold > 0 ? (size_t)c.external_threshold : 0;
   c.write.data_alignment = c.data_alignment > 0 ? (size_t)c.data_alignment : 0;
   c.write.largest_data_file = c.largest_data_file > 0 ? (size_t)c.largest_data_file : 0;

@@ -15,6 +15,42 @@ static bool resizes_first_axes(const Node *node) {
   return false;
 }
 
+/* Is an operand a number that int32 does not hold? */
+static bool takes_large_number(const Node *node) {
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Tensor *tensor = node_input(node, i) ? node_input(node, i)->tensor : NULL;
+    if (!tensor || tensor->dtype != DTYPE_INT64 || !tensor->data) continue;
+    for (size_t at = 0; at < tensor->size / sizeof(int64_t); at++) {
+      int64_t number; /* of a file, and so at any address */
+      memcpy(&number, (const char *)tensor->data + at * sizeof number, sizeof number);
+      if (number != (int32_t)number) return true;
+    }
+  }
+  return false;
+}
+
+/* Is it the end of a round: what was turned around by shifts, and something else? */
+static bool mixes_rotation(const Node *node) {
+  const Node *maker = node_input(node, 0) ? node_input(node, 0)->producer : NULL;
+  return maker && node_is(maker, OP_BitwiseOr);
+}
+
+/* Does the body of a loop compute whether there is another step? */
+static bool stops_early(const Node *node) {
+  const Attribute *body = node_attribute(node, "body");
+  if (!body || body->kind != ATTRIBUTE_GRAPH || !body->graph->outputs.count) return false;
+  const Value *go_on = body->graph->outputs.items[0]->value;
+  while (go_on->producer && node_is(go_on->producer, OP_Identity)) go_on = node_input(go_on->producer, 0);
+  return go_on->producer && !node_is(go_on->producer, OP_Constant);
+}
+
+static bool is_nested(const Node *node) { return node->graph->owner && node_is(node->graph->owner, node->op); }
+
+static bool combines(const Node *node) {
+  const Attribute *reduction = node_attribute(node, "reduction");
+  return reduction && reduction->kind == ATTRIBUTE_STRING && strcmp(reduction->string, "none") != 0;
+}
+
 static const Lack lacks[] = {
 #define LACK(op, dtype, runtimes, last, when, what) {OP_##op, DTYPE_##dtype, runtimes, last, when, what},
 #include "target/lacks.inc"
@@ -36,7 +72,8 @@ static DType dtype_of(const Node *node) {
 }
 
 static bool lacks_here(const Lack *lack, const Target *target, const Node *node) {
-  if (!node_is(node, lack->op) || (lack->dtype != DTYPE_NONE && lack->dtype != dtype_of(node))) return false;
+  if ((lack->op != OP_NONE && !node_is(node, lack->op)) || (lack->dtype != DTYPE_NONE && lack->dtype != dtype_of(node)))
+    return false;
   if (lack->when && !lack->when(node)) return false;
   if (target->runtime == RUNTIME_ONNX_RUNTIME) {
     return (lack->runtimes & RUNTIME_ONNX_RUNTIME) && (!lack->last || target->version <= lack->last);
@@ -57,14 +94,18 @@ static void look(Search *search, const Node *node) {
 
 static void look_at_all(Graph *graph, void *data) { FOR_EACH_NODE(node, graph) look(data, node); }
 
-FaultList target_lacks(Model *model, const Target *target) {
+static void look_at_version(Search *search, const char *what, int64_t most, int64_t has) {
+  if (!most || has <= most) return;
+  const char *text =
+      arena_format(&search->model->context->arena, "%s reads no %s above %" PRId64 "; the model has %" PRId64,
+                   search->target->title, what, most, has);
+  array_push(search->model->context, &search->faults, ((Fault){search->model->graph, NULL, text}));
+}
+
+FaultList target_lacks(Model *model, const Target *target, int64_t ir_version) {
   Search search = {.model = model, .target = target ? target : target_at(0)};
-  if (search.target->opset && model->opset > search.target->opset) {
-    const char *text =
-        arena_format(&model->context->arena, "%s reads no opset above %" PRId64 "; the model has %" PRId64,
-                     search.target->title, search.target->opset, model->opset);
-    array_push(model->context, &search.faults, ((Fault){model->graph, NULL, text}));
-  }
+  look_at_version(&search, "opset", search.target->opset, model->opset);
+  look_at_version(&search, "IR version", search.target->ir_version, ir_version);
   model_each_graph(model, look_at_all, &search);
   return search.faults;
 }

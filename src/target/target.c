@@ -10,7 +10,7 @@ const QuirkRow quirk_rows[QUIRK_COUNT] = {
 };
 
 static const Target targets[] = {
-#define TARGET(name, runtime, version, opset, title) {runtime, version, name, title, opset},
+#define TARGET(name, runtime, version, opset, ir_version, title) {runtime, version, name, title, opset, ir_version},
 #include "target/runtimes.inc"
 #undef TARGET
 };
@@ -35,6 +35,17 @@ bool quirk_applies(const QuirkRow *row, const Target *target) {
 
 bool target_has(const Target *target, Quirk quirk) {
   return quirk_applies(&quirk_rows[quirk], target ? target : &targets[0]);
+}
+
+bool quirk_concerns_nan(Quirk quirk) {
+  switch (quirk) {
+    case QUIRK_ARG_EXTREME_SKIPS_NAN:
+    case QUIRK_MAX_POOL_SKIPS_NAN:
+    case QUIRK_REDUCE_EXTREME_SKIPS_NAN:
+    case QUIRK_SCATTER_FORGETS_NAN:
+    case QUIRK_SIGN_OF_HALF_NAN_IS_ZERO: return true;
+    default: return false;
+  }
 }
 
 const char *runtime_names(Context *context, Runtime runtimes) {

@@ -35,7 +35,8 @@ typedef struct Target {
   Runtime runtime;
   int version;
   const char *name, *title;
-  int64_t opset; /* the newest that it loads; 0: whatever there is */
+  int64_t opset;      /* the newest that it loads; 0: whatever there is */
+  int64_t ir_version; /* likewise, of the file's format */
 } Target;
 
 /* NULL where there is none of the name. Versions of ONNX Runtime are "onnxruntime-1.18" and the like. */
@@ -63,6 +64,9 @@ extern const QuirkRow quirk_rows[QUIRK_COUNT];
 /* A target of NULL is the newest ONNX Runtime. A version before the first one that was looked at is taken to have it.
  * What is made for another runtime keeps the forms that ONNX Runtime needs: they are as right there. */
 bool target_has(const Target *target, Quirk quirk);
+
+/* Is it about a NaN that is lost on the way, and nothing else? */
+bool quirk_concerns_nan(Quirk quirk);
 
 /* One row by itself. */
 bool quirk_applies(const QuirkRow *row, const Target *target);

@@ -66,7 +66,7 @@ void run_check(Job *job) {
   Model *model = job_model(job, 0);
   FaultList faults = model_verify(model, VERIFY_ALL);
   if (target) {
-    FaultList lacks = target_lacks(model, target);
+    FaultList lacks = target_lacks(model, target, model->ir_version);
     for (size_t i = 0; i < lacks.count && faults.count < MOST_FAULTS; i++) {
       array_push(&job->context, &faults, lacks.items[i]);
     }

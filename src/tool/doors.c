@@ -193,6 +193,7 @@ static void convert_record(Job *job, const MappedFile *file) {
   UnsupportedList problems = {0}, notices = {0};
   override(job, &record);
   record_complete_names(&record);
+  record.options.metadata = record.write.metadata;
   Model *model = convert(record.program, &record.options, &problems, &notices);
   model_write_file(model, &record.write, job->output);
   report_notices(&job->report, &notices, &data);

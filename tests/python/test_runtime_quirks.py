@@ -267,6 +267,11 @@ def sign_of_half_nan_is_zero():
     return run([node("Sign", "x")], {"x": np.array([np.nan], np.float16)}, np.float16)[0] == 0
 
 
+@shows
+def uint32_has_no_kernels():
+    return refuses(lambda: run([node("Add", "x", "x")], {"x": np.array([1], np.uint32)}, np.uint32))
+
+
 def rows(capfd) -> list[dict]:
     capfd.readouterr()
     assert _core.tool(["j2o", "targets", "--json"]) == 0

@@ -82,7 +82,7 @@ def test_an_opset_that_a_target_does_not_read_is_told():
 
 
 def looped(x):
-    x = jax.lax.fori_loop(0, 3, lambda i, x: x * 2, x)
+    x = jax.lax.while_loop(lambda x: x.min() > -99, lambda x: x * 2 - 1, x)
     return jax.lax.while_loop(lambda x: x.max() < 99, lambda x: x * 2, x)
 
 
@@ -124,3 +124,120 @@ def test_a_record_keeps_the_target(tmp_path):
     made = to_onnx(jnp.cumprod, [X], target="tract", record=record).SerializeToString()
     assert _core.tool_output(["j2o", "convert", record, "-o", again])[0] == 0
     assert (tmp_path / "again.onnx").read_bytes() == made
+
+
+A = np.array([[0, 1, 2**31, 2**32 - 1, 40503, 7], [5, 2**31 - 1, 2654435769, 9, 3, 2**31 + 7]], np.uint32)
+B = np.array([[1, 2**32 - 1, 3, 2**31, 7, 2]] * 2, np.uint32)
+AMOUNTS = np.array([[0, 1, 5, 16, 31, 40]] * 2, np.uint32)
+
+WORDS = {
+    "arithmetic": lambda a, b, n: (a + b, a - b, a * b, -a, ~a, a ^ b, a & b, a | b),
+    "quotients": lambda a, b, n: (a // b, a % b),
+    "shifts": lambda a, b, n: (a << n, a >> n, a >> 3, a >> 16, a >> 31, a << 7),
+    "order": lambda a, b, n: (a < b, a >= b, a == b, jnp.maximum(a, b), a.min(0), jnp.clip(a, np.uint32(5), b)),
+    "casts": lambda a, b, n: (a.astype(jnp.float32), a.astype(jnp.int32), a.astype(jnp.uint8), a.astype(bool)),
+    "sums": lambda a, b, n: (a.sum(0), a.prod(1), jnp.cumsum(a, 1), a @ b.T),
+    "moves": lambda a, b, n: (a.T, a[:, ::-1], jnp.pad(a, 1), jnp.where(a > 3, a, b), jnp.sort(a, 1)),
+    "loops": lambda a, b, n: jax.lax.scan(lambda c, x: (c * x + 1, c ^ x), a[0], b),
+    "conditions": lambda a, b, n: jax.lax.cond(b[0, 0] > 0, lambda a: a + 1, lambda a: a * 2, a),
+    "floats": lambda a, b, n: (a.astype(jnp.float32) * 0.5).astype(jnp.uint32),
+    "keys": lambda a, b, n: jax.random.uniform(jax.random.split(jax.random.key(n[0, 2]))[1], (3,)),
+}
+
+
+def unsigned_values(model):
+    kinds = (onnx.TensorProto.UINT32, onnx.TensorProto.UINT64)
+    return [value.name for value in model.graph.value_info if value.type.tensor_type.elem_type in kinds]
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_unsigned_numbers_are_signed_ones_of_the_same_bits(name):
+    model = check_export(WORDS[name], [A, B, AMOUNTS], opset="auto", target="openvino")
+    assert not unsigned_values(model) and "BitShift" not in op_types(model)
+    check_export(WORDS[name], [A, B, AMOUNTS], opset="auto", target="onnxruntime-1.18")
+
+
+def test_halves_of_a_seed_are_not_put_together():
+    """OpenVINO computes int64 as int32."""
+
+    def fn(seed):
+        return jax.random.uniform(jax.random.key(seed), (3,))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = check_export(fn, [np.int32(-7)], opset="auto", target="openvino")
+    assert onnx.TensorProto.INT64 not in {value.type.tensor_type.elem_type for value in model.graph.value_info}
+
+
+def test_large_numbers_of_int64_are_told_where_they_are_int32():
+    with pytest.warns(UserWarning, match="OpenVINO: Mul of int64 is computed as of int32"):
+        to_onnx(lambda x: x * 2**40, [np.arange(3)], target="openvino", enable_double_precision=True)
+
+
+def counted(x):
+    x, rows = jax.lax.scan(lambda c, row: (jnp.tanh(c + row), c * 2), x[0], x, reverse=True)
+    return jax.lax.fori_loop(0, 3, lambda i, c: c * i + 1, x), rows
+
+
+@pytest.mark.parametrize("target", ["tinygrad", "portable", "tract", "iree", "reference"])
+def test_loops_of_known_length_are_written_out(target):
+    model = check_export(counted, [X], opset="auto", target=target)
+    kinds = set(op_types(model)) & {"Loop", "Scan"}
+    assert kinds == {"tract": {"Scan"}, "iree": {"Loop"}, "reference": {"Loop"}}.get(target, set())
+
+
+def test_a_long_loop_stays_one_and_is_told():
+    def fn(x):
+        return jax.lax.fori_loop(0, 10**6, lambda i, x: x * 0.5 + i, x)
+
+    with pytest.warns(UserWarning, match="tinygrad: Loop is not implemented"):
+        assert "Loop" in op_types(to_onnx(fn, [X], target="tinygrad"))
+
+
+@pytest.mark.parametrize("length", [1, 2, 16, 24, 67, 128])
+def test_transforms_without_their_operator(length):
+    x = np.random.default_rng(0).standard_normal((2, length)).astype(np.float32)
+
+    def fn(x):
+        return jnp.fft.rfft(x).real, jnp.fft.fft(x).imag, jnp.fft.irfft(jnp.fft.rfft(x), length)
+
+    assert "DFT" not in op_types(check_export(fn, [x], opset="auto", target="mnn", rtol=1e-4, atol=1e-4))
+
+
+def test_forms_of_operators_that_are_missing():
+    at = np.int32(1)
+    model = check_export(lambda x, at: jax.lax.dynamic_slice(x, (at, 0), (2, 6)), [X, at], target="tract")
+    assert "Slice" not in op_types(model)
+    drops = check_export(lambda x, i: x.at[i].set(7), [X, np.array([1, 9, -2], np.int32)], target="tract")
+    assert "Compress" not in op_types(drops)
+    check_export(lambda x, i: x.at[i, i].add(7), [X, np.array([1, 9, -2], np.int32)], target="iree")
+    assert "Unsqueeze" in op_types(check_export(lambda x: x[0] @ x[1], [X], target="tract"))
+    asked = check_export(jnp.argmax, [X], target="mnn")
+    assert "IsNaN" not in op_types(asked)
+
+
+def test_guards_of_nan_are_left_out_on_demand(monkeypatch, tmp_path):
+    def fn(x):
+        return jnp.argmax(x, 1), x.max(0), jnp.sort(x, 1), x.astype(jnp.int32), jnp.isnan(x)
+
+    record, again = str(tmp_path / "r.txt"), str(tmp_path / "again.onnx")
+    guarded, plain = to_onnx(fn, [X]), check_export(fn, [X], nan_guards="drop", record=record)
+    assert {"IsNaN", "ReduceL1"} & set(op_types(guarded)) and not {"IsNaN", "ReduceL1"} & set(op_types(plain))
+    assert "Equal" in op_types(plain)  # what the program asks itself
+    assert _core.tool_output(["j2o", "convert", record, "-o", again])[0] == 0
+    assert op_types(onnx.load(again)) == op_types(plain)
+    monkeypatch.setenv("JAX2ONNX_NAN_GUARDS", "drop")
+    assert op_types(to_onnx(fn, [X])) == op_types(to_onnx(fn, [X], nan_guards="drop"))
+    with pytest.raises(ValueError, match="nan_guards must be 'keep' or 'drop'; got 'off'"):
+        to_onnx(fn, [X], nan_guards="off")
+
+
+def test_a_version_that_cannot_read_provenance_is_told(tmp_path):
+    path, text = str(tmp_path / "m.onnx"), "ONNX Runtime 1.16 reads no IR version above 9; the model has 10"
+    with pytest.warns(UserWarning, match=text):
+        onnx.save(to_onnx(jnp.sin, [X], target="onnxruntime-1.16", stacktrace_metadata="full"), path)
+    code, output, _ = _core.tool_output(["j2o", "check", path, "--target", "onnxruntime-1.16"])
+    assert code == 1 and text.encode() in output
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        to_onnx(jnp.sin, [X], target="onnxruntime-1.16")

@@ -98,6 +98,10 @@ def mnn_run() -> Run:
     import _tools  # the library: MNN.tools installs packages by itself
     import MNN
 
+    def scalar(value: np.ndarray) -> object:
+        kind = MNN.expr.float if value.dtype.kind == "f" else MNN.expr.int
+        return MNN.expr.const([value.item()], [], MNN.expr.NCHW, kind)
+
     def run(path: str, feeds: dict[str, np.ndarray]) -> Sequence[np.ndarray]:
         with tempfile.TemporaryDirectory() as folder:
             made = os.path.join(folder, "model.mnn")
@@ -112,7 +116,7 @@ def mnn_run() -> Run:
         given = []
         for value in feeds.values():
             kept = value.astype(np.int32) if value.dtype in (np.int64, np.bool_) else value
-            given.append(MNN.numpy.array(kept) if kept.ndim else MNN.expr.const(kept, [], MNN.expr.NCHW))
+            given.append(MNN.numpy.array(kept) if kept.ndim else scalar(kept))
         results = net.forward([MNN.expr.convert(value, MNN.expr.NCHW) for value in given])
         results = results if isinstance(results, (list, tuple)) else [results]
         return [np.array(MNN.expr.convert(result, MNN.expr.NCHW).read()) for result in results]

@@ -30,6 +30,24 @@ static Value *cut_known(Lowering *l, const Access *access, Value *value) {
   return slice_at(l, value, type, starts, limits, NULL, axes, count);
 }
 
+/* A window of so many elements, by their places: for targets whose Slice must know at export where it starts. */
+static Value *gather_window(Lowering *l, Value *value, uint32_t dim, Value *start, Dim size) {
+  int64_t *places = arena_new_array(&l->context->arena, (size_t)size.constant, int64_t);
+  Dim *dims = arena_copy(&l->context->arena, value->type.dims, value->type.rank * sizeof *dims);
+  for (int64_t i = 0; i < size.constant; i++) places[i] = i;
+  Value *from_zero = constant_ints(l, places, (size_t)size.constant);
+  Value *at = EMIT(l, OP_Add, from_zero->type, from_zero, start_vector(l, cast_to(l, start, DTYPE_INT64)));
+  dims[dim] = size;
+  Value *window = EMIT(l, OP_Gather, type_make(l->context, value->type.dtype, dims, value->type.rank), value, at);
+  node_set_int(window->producer, "axis", dim);
+  return window;
+}
+
+static bool slices_by_place(const Lowering *l, Dim size) {
+  enum { MOST_PLACES = 1 << 16 };
+  return target_quirk(l, QUIRK_SLICE_NEEDS_KNOWN_STARTS) && dim_is_constant(size) && size.constant <= MOST_PLACES;
+}
+
 /* The windows of more than one element, by one Slice. */
 static Value *cut_computed(Lowering *l, const Access *access, Value *value) {
   Dim dims[MAX_RANK], sizes[MAX_RANK];
@@ -40,6 +58,11 @@ static Value *cut_computed(Lowering *l, const Access *access, Value *value) {
   for (uint32_t c = 0; c < access->column_count; c++) {
     uint32_t d = access->columns[c].dim;
     if (dim_is(access->size[d], 1)) continue;
+    if (slices_by_place(l, access->size[d])) {
+      value = gather_window(l, value, d, access->columns[c].value, access->size[d]);
+      dims[d] = access->size[d];
+      continue;
+    }
     dims[d] = sizes[count] = access->size[d];
     starts[count] = start_vector(l, cast_to(l, access->columns[c].value, DTYPE_INT64));
     axes[count++] = d;

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "lower/control/loops.h"
+#include "lower/elementwise/arithmetic.h"
 #include "lower/reduce/scalar_body.h"
 #include "onnx/facts/schema.h"
 
@@ -338,16 +339,38 @@ static Value *scatter_flat(Lowering *l, const Scatter *s, const Points *points) 
   return reshape_to(l, emit_scatter(l, s, OP_ScatterElements, operand, flat, updates, 0), type.dims, type.rank);
 }
 
+/* Points out of bounds go to a row behind the last one, which is cut off again: where there is no Compress. */
+static Value *scatter_with_spare_row(Lowering *l, const Scatter *s, Points *points, const int64_t *axis_of_batch) {
+  Type type = s->operand->type;
+  Dim *dims = arena_copy(&l->context->arena, type.dims, type.rank * sizeof *dims), first = dims[0], zero = dim_of(0);
+  int64_t axis = 0;
+  Value *mask = align_axes(l, s->access.in_bounds, axis_of_batch, points->rank);
+  for (uint32_t d = 0; d < points->prefix; d++) {
+    Value *away = dimension_scalar(l, d ? zero : first, DTYPE_INT64);
+    points->columns[d] = EMIT_WHERE(l, mask, cast_to(l, points->columns[d], DTYPE_INT64), away);
+  }
+  Value *tuples = index_tuples(l, points->columns, points->prefix, points->dims, points->rank);
+  dims[0] = dim_of(1);
+  Value *spare = filled(l, type_make(l->context, type.dtype, dims, type.rank), tensor_scalar(l, type.dtype, 0));
+  dims[0] = dim_add(l->context, first, dim_of(1));
+  Type longer = type_make(l->context, type.dtype, dims, type.rank);
+  Value *operand = concat_at(l, VALUES(s->operand, spare), 2, 0, longer);
+  Value *result = emit_scatter(l, s, OP_ScatterND, operand, tuples, points->updates, 0);
+  return slice_at(l, result, type, &zero, &first, NULL, &axis, 1);
+}
+
 static Value *scatter_points(Lowering *l, Scatter *s) {
   const Access *access = &s->access;
   Points points = {.prefix = addressed_prefix(access)};
   int64_t axis_of_window[MAX_RANK], axis_of_batch[2 * MAX_RANK];
   arrange_updates(l, s, &points, axis_of_window, axis_of_batch);
   bool in_order = needs_order(l, s);
+  bool spare = access->in_bounds && target_quirk(l, QUIRK_COMPRESS_IS_NOT_READ);
   for (uint32_t d = 0; d < points.prefix; d++) {
-    points.columns[d] = point_column(l, s, &points, d, axis_of_window[d], axis_of_batch, !in_order);
+    points.columns[d] = point_column(l, s, &points, d, axis_of_window[d], axis_of_batch, !in_order && !spare);
   }
   if (in_order) return scatter_flat(l, s, &points);
+  if (spare) return scatter_with_spare_row(l, s, &points, axis_of_batch);
   bool leading = points.rank == access->batch_rank && points.prefix == access->column_count;
   Value *tuples = access->tuples && leading ? cast_to(l, access->tuples, DTYPE_INT64)
                                             : index_tuples(l, points.columns, points.prefix, points.dims, points.rank);

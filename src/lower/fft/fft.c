@@ -2,7 +2,7 @@
  *
  * Where the target's DFT is exact at powers of two alone (QUIRK_DFT_LOSES_DIGITS), so in its inverse of real signals,
  * short transforms of other lengths are a product with the matrix of the transform, and long ones are L. Bluestein's: a
- * convolution, which transforms of the next power of two compute.
+ * convolution, which transforms of the next power of two compute. Where it has none (QUIRK_DFT_IS_NOT_READ), all are.
  */
 #include <math.h>
 
@@ -20,6 +20,7 @@ typedef struct Fourier {
 
 static bool is_power_of_two(int64_t n) { return (n & (n - 1)) == 0; }
 static bool dft_is_exact(const Lowering *l, int64_t n) {
+  if (target_quirk(l, QUIRK_DFT_IS_NOT_READ)) return false;
   return is_power_of_two(n) || !target_quirk(l, QUIRK_DFT_LOSES_DIGITS);
 }
 
@@ -190,6 +191,17 @@ static Value *times_along_axis(Lowering *l, Value *pairs, int64_t axis, const do
   return times_factors(l, pairs, &factors);
 }
 
+static Value *transform(Lowering *l, Value *pairs, Fourier f);
+
+/* The transform of m = 2^k numbers, the first of which are given and the others 0. */
+static Value *transform_padded(Lowering *l, Value *pairs, Fourier f) {
+  int64_t pads[2 * MAX_RANK] = {0}, rank = pairs->type.rank, m = f.length;
+  Type type = with_length(l, pairs->type, f.axis, m);
+  if (dft_is_exact(l, m)) return dft(l, pairs, type, f.axis, f.inverse, m, false);
+  pads[rank + f.axis] = m - pairs->type.dims[f.axis].constant;
+  return transform(l, EMIT(l, OP_Pad, type, pairs, constant_ints(l, pads, (size_t)(2 * rank))), f);
+}
+
 /* jk is (j^2 + k^2 - (k - j)^2) / 2: the transform is a convolution with the chirp, between two products with it. The
  * first `kept` results. */
 static Value *transform_by_chirp(Lowering *l, Value *pairs, Fourier f, int64_t kept) {
@@ -208,11 +220,11 @@ static Value *transform_by_chirp(Lowering *l, Value *pairs, Fourier f, int64_t k
     back[j] = -sign * chirp.sin[j];
   }
   transform_numbers(re, im, m);
-  Type long_type = with_length(l, pairs->type, f.axis, m), type = with_length(l, pairs->type, f.axis, kept);
+  Type type = with_length(l, pairs->type, f.axis, kept);
   Value *value = times_along_axis(l, pairs, f.axis, chirp.cos, back, n);
-  value = dft(l, value, long_type, f.axis, false, m, false);
+  value = transform_padded(l, value, (Fourier){.length = m, .axis = f.axis});
   value = times_along_axis(l, value, f.axis, re, im, m);
-  value = dft(l, value, long_type, f.axis, true, 0, false);
+  value = transform(l, value, (Fourier){.length = m, .axis = f.axis, .inverse = true});
   Dim start = dim_of(0), end = dim_of(kept);
   value = slice_at(l, value, type, &start, &end, NULL, &f.axis, 1);
   if (f.inverse) {
@@ -239,8 +251,6 @@ static int64_t divisor_of(int64_t n) {
   }
   return best;
 }
-
-static Value *transform(Lowering *l, Value *pairs, Fourier f);
 
 /* J. Cooley and J. Tukey's: position j = j2 + second * j1 is a place in a matrix. Its columns are transformed, each
  * place is multiplied by a power of the root of unity, the rows are transformed, and read by columns. */

@@ -1,9 +1,11 @@
-/* Composites become plain operators: one function a formula, in float32 where the composite is narrower. */
+/* Composites become plain operators: one function a formula, in float32 where the composite is narrower. So do
+ * operators that the target does not have. */
 #include <float.h>
 
 #include "onnx/facts/schema.h"
 #include "passes/expand/erfc_tables.inc"
 #include "passes/pattern.h"
+#include "target/target.h"
 #include "types/numbers.h"
 
 typedef struct Expansion {
@@ -123,7 +125,42 @@ static Expand *const expansions[OP_COUNT] = {
     [OP_Narrow] = expand_narrow,
 };
 
+/* A NaN is what does not equal itself. */
+static void expand_is_nan(Rewriter *rewriter, Node *node) {
+  Expansion expansion = {rewriter, node, node_input(node, 0)};
+  Value *equal = EMIT_STEP(&expansion, OP_Equal, expansion.x, expansion.x);
+  expansion.x = equal;
+  rewrite_replace(rewriter, node, EMIT_STEP(&expansion, OP_Not, equal));
+}
+
+/* The first of two vectors as a matrix of one row. */
+static void expand_inner_product(Rewriter *rewriter, Node *node) {
+  static const int64_t leading = 0;
+  Value *vector = node_input(node, 0), *axis = rewrite_constant_ints(rewriter, node, &leading, 1, node->origin);
+  Dim dims[] = {dim_of(1), vector->type.dims[0]};
+  Type row = type_make(rewriter->context, vector->type.dtype, dims, 2),
+       one = type_make(rewriter->context, row.dtype, dims, 1);
+  Expansion expansion = {rewriter, node, &(Value){.type = row}};
+  Value *matrix = EMIT_STEP(&expansion, OP_Unsqueeze, vector, axis);
+  expansion.x = &(Value){.type = one};
+  Value *product = EMIT_STEP(&expansion, OP_MatMul, matrix, node_input(node, 1));
+  expansion.x = node->outputs[0];
+  rewrite_replace(rewriter, node, EMIT_STEP(&expansion, OP_Squeeze, product, axis));
+}
+
+static bool is_inner_product(const Node *node) {
+  return node_is(node, OP_MatMul) && node_input(node, 0)->type.rank == 1 && node_input(node, 1)->type.rank == 1;
+}
+
 static void expand(Rewriter *rewriter, Node *node) {
+  if (is_inner_product(node) && target_has(rewriter->model->target, QUIRK_MATMUL_REFUSES_TWO_VECTORS)) {
+    expand_inner_product(rewriter, node);
+    return;
+  }
+  if (node_is(node, OP_IsNaN) && target_has(rewriter->model->target, QUIRK_IS_NAN_IS_NOT_READ)) {
+    expand_is_nan(rewriter, node);
+    return;
+  }
   if (!node_has(node, COMPOSITE)) return;
   Expansion expansion = {rewriter, node, node_input(node, 0)};
   DType dtype = node->outputs[0]->type.dtype;

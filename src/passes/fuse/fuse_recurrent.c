@@ -719,7 +719,7 @@ static bool has_result(const Node *node) {
 }
 
 static void fuse_scan(Rewriter *rewriter, Node *node) {
-  if (!has_result(node)) return;
+  if (!has_result(node) || target_has(rewriter->model->target, QUIRK_RECURRENT_IS_NOT_READ)) return;
   const Attribute *body = node_attribute(node, "body");
   int64_t scanned = node_int_or(node, "num_scan_inputs", 0);
   if (!body || body->kind != ATTRIBUTE_GRAPH || scanned < 1 || scanned >= node->input_count) return;

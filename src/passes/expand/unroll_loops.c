@@ -1,0 +1,201 @@
+/* Loops whose number of steps is known are written out for targets that have no loop.
+ *
+ * It is done last, when nothing is left to be recognised in a body, and only as far as the model does not grow beyond
+ * measure: what stays a loop is told at export as what the target lacks.
+ */
+#include "onnx/graph/copy.h"
+#include "passes/rewrite.h"
+#include "target/target.h"
+
+enum {
+  MOST_NODES = 4096, /* that a loop is written out as */
+  LOOP_OUTER = 2,    /* inputs before the carried values: how many steps, whether to begin */
+};
+
+typedef struct Unrolling {
+  Rewriter *rewriter;
+  Node *loop;
+  Graph *body;
+  uint32_t carried, stacked, sliced; /* values carried on, results of all steps, inputs that each step gets a part of */
+  int64_t steps;
+  Value **state; /* carried values, before the step at hand */
+  Value **parts; /* results of all steps, of one after the other */
+} Unrolling;
+
+static int64_t list_item(const Node *node, const char *name, uint32_t index) {
+  const Attribute *list = node_attribute(node, name);
+  return list && list->kind == ATTRIBUTE_INTS && index < list->count ? list->integers[index] : 0;
+}
+
+static const Value *behind_identities(const Value *value) {
+  while (value->producer && node_is(value->producer, OP_Identity)) value = node_input(value->producer, 0);
+  return value;
+}
+
+static bool is_true(const Value *value) {
+  const Tensor *tensor = constant_of(value);
+  return tensor && tensor->dtype == DTYPE_BOOL && tensor->size == 1 && *(const uint8_t *)tensor->data;
+}
+
+static bool read_loop(Unrolling *u) {
+  Node *loop = u->loop;
+  const Tensor *steps = constant_of(node_input(loop, 0));
+  if (loop->input_count < LOOP_OUTER || !steps || steps->dtype != DTYPE_INT64 || steps->size != sizeof(int64_t)) {
+    return false;
+  }
+  memcpy(&u->steps, steps->data, sizeof u->steps);
+  u->carried = loop->input_count - LOOP_OUTER;
+  if (u->body->inputs.count != loop->input_count || u->body->outputs.count != loop->output_count + 1) return false;
+  if (loop->output_count < u->carried) return false;
+  u->stacked = loop->output_count - u->carried;
+  const Value *begins = node_input(loop, 1), *go_on = behind_identities(u->body->outputs.items[0]->value);
+  return (!begins || is_true(begins)) && (go_on == u->body->inputs.items[1] || is_true(go_on));
+}
+
+static int64_t axis_of(const Unrolling *u, const char *name, uint32_t index, uint32_t rank) {
+  int64_t axis = list_item(u->loop, name, index);
+  return axis < 0 ? axis + rank : axis;
+}
+
+static bool read_scan(Unrolling *u) {
+  Node *scan = u->loop;
+  int64_t sliced = node_int_or(scan, "num_scan_inputs", 0);
+  if (sliced < 1 || sliced > scan->input_count || u->body->inputs.count != scan->input_count) return false;
+  u->sliced = (uint32_t)sliced;
+  u->carried = scan->input_count - u->sliced;
+  if (u->body->outputs.count != scan->output_count || scan->output_count < u->carried) return false;
+  u->stacked = scan->output_count - u->carried;
+  Type type = node_input(scan, u->carried)->type;
+  int64_t axis = axis_of(u, "scan_input_axes", 0, type.rank);
+  if (axis < 0 || axis >= type.rank || !dim_is_constant(type.dims[axis])) return false;
+  u->steps = type.dims[axis].constant;
+  return true;
+}
+
+static const Origin *origin_of(const Unrolling *u, Emitter emitter) {
+  return origin_with_emitter(u->rewriter->model->provenance, u->loop->origin, emitter);
+}
+#define ORIGIN(u) origin_of((u), REWRITE_EMITTER((u)->rewriter))
+
+static Value *scalar(Unrolling *u, DType dtype, int64_t value) {
+  Tensor *tensor = arena_new(&u->rewriter->context->arena, Tensor);
+  *tensor = (Tensor){.dtype = dtype, .size = dtype_bytes(dtype, 1)};
+  tensor->data = arena_copy(&u->rewriter->context->arena, &value, tensor->size);
+  return rewrite_constant(u->rewriter, u->loop, tensor, u->loop->origin);
+}
+
+/* What the step at `place` gets of an input. */
+static Value *part_at(Unrolling *u, uint32_t sliced, int64_t place) {
+  Value *all = node_input(u->loop, u->carried + sliced), *index = scalar(u, DTYPE_INT64, place);
+  Type type = u->body->inputs.items[u->carried + sliced]->type;
+  Node *gather = graph_node(u->loop->graph, ORIGIN(u), OP_Gather, (Value *[]){all, index}, 2, &type, 1, u->loop);
+  node_set_int(gather, "axis", axis_of(u, "scan_input_axes", sliced, all->type.rank));
+  return gather->outputs[0];
+}
+
+static int64_t place_of(const Unrolling *u, const char *directions, uint32_t index, int64_t step) {
+  return list_item(u->loop, directions, index) ? u->steps - 1 - step : step;
+}
+
+static int64_t stacking_axis(const Unrolling *u, uint32_t stacked) {
+  return axis_of(u, "scan_output_axes", stacked, u->loop->outputs[u->carried + stacked]->type.rank);
+}
+
+/* A step's result with an axis of one element, along which those of all steps are joined. */
+static Value *with_axis(Unrolling *u, Value *part, uint32_t stacked) {
+  int64_t axis = stacking_axis(u, stacked);
+  Type all = u->loop->outputs[u->carried + stacked]->type;
+  Dim *dims = arena_copy(&u->rewriter->context->arena, all.dims, all.rank * sizeof *dims);
+  dims[axis] = dim_of(1);
+  Type type = {.dtype = all.dtype, .rank = all.rank, .dims = dims};
+  Value *inputs[] = {part, rewrite_constant_ints(u->rewriter, u->loop, &axis, 1, u->loop->origin)};
+  return graph_node(u->loop->graph, ORIGIN(u), OP_Unsqueeze, inputs, 2, &type, 1, u->loop)->outputs[0];
+}
+
+static void take_step(Unrolling *u, int64_t step) {
+  bool is_loop = node_is(u->loop, OP_Loop);
+  uint32_t first_input = is_loop ? LOOP_OUTER : 0, first_output = is_loop ? 1 : 0;
+  Context *context = u->rewriter->context;
+  Map copies = {0};
+  if (is_loop) {
+    *map_slot_pointer(context, &copies, u->body->inputs.items[0]) = scalar(u, DTYPE_INT64, step);
+    *map_slot_pointer(context, &copies, u->body->inputs.items[1]) = scalar(u, DTYPE_BOOL, 1);
+  }
+  for (uint32_t i = 0; i < u->carried; i++) {
+    *map_slot_pointer(context, &copies, u->body->inputs.items[first_input + i]) = u->state[i];
+  }
+  for (uint32_t i = 0; i < u->sliced; i++) {
+    int64_t place = place_of(u, "scan_input_directions", i, step);
+    *map_slot_pointer(context, &copies, u->body->inputs.items[u->carried + i]) = part_at(u, i, place);
+  }
+  copy_nodes(u->body, u->loop->graph, u->loop, &copies);
+  for (uint32_t i = 0; i < u->carried; i++) {
+    u->state[i] = copy_of(&copies, u->body->outputs.items[first_output + i]->value);
+  }
+  for (uint32_t i = 0; i < u->stacked; i++) {
+    Value *part = copy_of(&copies, u->body->outputs.items[first_output + u->carried + i]->value);
+    u->parts[i * u->steps + place_of(u, "scan_output_directions", i, step)] = with_axis(u, part, i);
+  }
+}
+
+static Value *joined(Unrolling *u, uint32_t stacked) {
+  Type type = u->loop->outputs[u->carried + stacked]->type;
+  Value **parts = u->parts + stacked * u->steps;
+  Node *join = graph_node(u->loop->graph, ORIGIN(u), OP_Concat, parts, (size_t)u->steps, &type, 1, u->loop);
+  node_set_int(join, "axis", stacking_axis(u, stacked));
+  return join->outputs[0];
+}
+
+/* One of the loop's results is this from now on; an output of a graph keeps a node of its own. */
+static void replace_output(Unrolling *u, Value *old, Value *value) {
+  if (!rewrite_can_replace(old, value)) {
+    value = graph_node(old->graph, ORIGIN(u), OP_Identity, &value, 1, &old->type, 1, u->loop)->outputs[0];
+  }
+  rewrite_take_name(value, old);
+  value_replace(old, value);
+  if (value->producer) rewrite_hand_over(u->rewriter, value->producer, u->loop);
+}
+
+static bool can_unroll(Unrolling *u) {
+  if (!(node_is(u->loop, OP_Loop) ? read_loop(u) : read_scan(u))) return false;
+  if (u->body->initializers.count || u->steps < 1) return false;
+  for (uint32_t i = 0; i < u->loop->output_count; i++) {
+    if (!u->loop->outputs[i]) return false;
+  }
+  for (uint32_t i = 0; i < u->stacked; i++) {
+    int64_t axis = stacking_axis(u, i), rank = u->loop->outputs[u->carried + i]->type.rank;
+    if (axis < 0 || axis >= rank) return false;
+  }
+  return u->steps <= MOST_NODES / (int64_t)(u->body->node_count + 1);
+}
+
+static bool is_not_read(const Target *target, const Node *node) {
+  if (node_is(node, OP_Loop)) return target_has(target, QUIRK_LOOP_IS_NOT_READ);
+  bool turns = node_attribute(node, "scan_input_directions") || node_attribute(node, "scan_output_directions");
+  return target_has(target, QUIRK_SCAN_IS_NOT_READ) || (turns && target_has(target, QUIRK_SCAN_CANNOT_GO_BACKWARDS));
+}
+
+static void unroll(Rewriter *rewriter, Node *node) {
+  const Attribute *body = node_has(node, LOOPS) ? node_attribute(node, "body") : NULL;
+  if (!body || body->kind != ATTRIBUTE_GRAPH || !(node_is(node, OP_Loop) || node_is(node, OP_Scan))) return;
+  Unrolling u = {.rewriter = rewriter, .loop = node, .body = body->graph};
+  if (!is_not_read(rewriter->model->target, node) || !can_unroll(&u)) return;
+  u.state = arena_new_array(&rewriter->context->arena, u.carried, Value *);
+  u.parts = arena_new_array(&rewriter->context->arena, (size_t)u.stacked * (size_t)u.steps, Value *);
+  for (uint32_t i = 0; i < u.carried; i++) u.state[i] = node_input(node, (node_is(node, OP_Loop) ? LOOP_OUTER : 0) + i);
+  for (int64_t step = 0; step < u.steps; step++) take_step(&u, step);
+  for (uint32_t i = 0; i < node->output_count; i++) {
+    Value *value = i < u.carried ? u.state[i] : joined(&u, i - u.carried);
+    replace_output(&u, node->outputs[i], value);
+  }
+  release_nodes(u.body);
+  node_remove(node);
+  rewriter->changed = true;
+}
+
+bool unroll_loops(Model *model) {
+  Rewriter rewriter;
+  rewrite_begin(&rewriter, model, __func__);
+  rewrite_each_node(&rewriter, unroll);
+  return rewrite_end(&rewriter);
+}
