@@ -11,6 +11,8 @@ import pytest
 from export_check import check_export, op_types
 from jax import lax
 
+from jax2onnx import onnx_function
+
 X = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
 
 
@@ -315,3 +317,34 @@ def test_unsigned_indices_beyond_31_bits(mode):
     check_export(lambda x, i: jnp.take(x, i, mode=mode), [x, indices])
     check_export(lambda x, i: x.at[i].add(1, mode="drop"), [x, indices])
     check_export(lambda x, i: jax.lax.dynamic_slice(x, (i[-1],), (2,)), [x, indices])
+
+
+def test_a_value_that_is_widened_before_it_is_moved_keeps_the_sites_of_its_loop():
+    """Seen where the loop's trace came from JAX's cache, so at the second export of the same function."""
+    x, y = np.array([3], np.int32), np.array([1.5], ml_dtypes.bfloat16)
+
+    def step(carry, y):
+        chosen = jnp.where(carry == carry, carry, (y**2).astype(carry.dtype))
+        return chosen, chosen
+
+    def fn(x, y):
+        def double(t):
+            return t + t
+
+        y = lax.fori_loop(0, 2, lambda _, t: onnx_function(double, unique=True)(t), y)
+        turned = lax.cond(jnp.sum(y) > 0, lambda t: t, lambda t: -t, y)
+        return lax.scan(step, x, y, unroll=2)[0], jnp.split(turned, [1])[1]
+
+    for _ in range(2):
+        check_export(fn, [x, y])
+
+
+def test_a_step_that_carries_what_no_input_made():
+    """What a function without inputs returns has no first input to look at."""
+    x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(3, 2)
+
+    def fn(x):
+        made = onnx_function(lambda: jnp.ones(2), unique=True)
+        return lax.scan(lambda carry, row: (made() * 0.5 + carry * 0.5, carry + row), x[0], x)
+
+    check_export(fn, [x])

@@ -209,9 +209,9 @@ static bool slice_start(const Node *node, uint32_t wanted, int64_t *start) {
 /* Is the value a part of what its node reads, along this axis? Then `start` grows by where it begins. */
 static bool is_part(const Value *value, uint32_t axis, int64_t *start) {
   const Node *node = value->producer;
-  if (!node || node_input(node, 0)->type.rank != value->type.rank) return false;
-  if (node_is(node, OP_Split)) return split_start(value, axis, start);
-  return node_is(node, OP_Slice) && slice_start(node, axis, start);
+  if (!node || !(node_is(node, OP_Split) || node_is(node, OP_Slice))) return false;
+  if (node_input(node, 0)->type.rank != value->type.rank) return false;
+  return node_is(node, OP_Split) ? split_start(value, axis, start) : slice_start(node, axis, start);
 }
 
 Lane affine_lane(Value *value) {

@@ -68,7 +68,8 @@ static Value *unrounded(Rewriter *rewriter, Node *node, Value *value) {
     return node_input(value->producer, 0);
   }
   Type type = type_with(value->type, DTYPE_FLOAT32);
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = value->producer ? value->producer->origin : node->origin;
+  origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
   Node *cast = graph_node(node->graph, origin, OP_Cast, &value, 1, &type, 1, node);
   node_set_int(cast, "to", onnx_dtype(DTYPE_FLOAT32));
   return cast->outputs[0];
