@@ -253,15 +253,16 @@ def _with_tracers(result: Any, through: Callable[[list[Any]], list[Any]]) -> Any
 @contextlib.contextmanager
 def calls_marked() -> Iterator[None]:
     """Inside this block, calls of decorated functions leave their marks."""
-    if not _any_decorated:  # what JAX traced before stays valid
-        yield
-        return
-    from jax.experimental.xla_metadata import set_xla_metadata
-
     before = _exporting.set(True)
     try:
-        # Part of the key of JAX's trace cache: programs with marks and programs without are not mixed up.
-        with set_xla_metadata(jax2onnx="functions"):
+        with _own_traces() if _any_decorated else contextlib.nullcontext():  # without: what JAX traced before is valid
             yield
     finally:
         _exporting.reset(before)
+
+
+def _own_traces() -> Any:
+    """Part of the key of JAX's trace cache: programs with marks and programs without are not mixed up."""
+    from jax.experimental.xla_metadata import set_xla_metadata
+
+    return set_xla_metadata(jax2onnx="functions")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import subprocess
+import sys
 import threading
 from dataclasses import fields
 
@@ -788,3 +790,15 @@ def test_decorating_again():
 def test_settings_that_cannot_be(arguments, kind, message):
     with pytest.raises(kind, match=message):
         onnx_function(**arguments)
+
+
+def test_a_function_that_is_first_decorated_while_it_is_traced():
+    """In a process of its own: no other function was decorated before."""
+    code = """if True:
+        import jax.numpy as jnp
+        from jax2onnx import onnx_function, to_onnx
+        fn = lambda x: onnx_function(jnp.sin, name="Wave")(x) + 1
+        print([[function.name for function in to_onnx(fn, [(2,)]).functions] for _ in range(2)])
+    """
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "[['Wave'], ['Wave']]"
