@@ -8,7 +8,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 C_SOURCES := $(shell git ls-files 'src/*.c' 'src/*.h' 'tests/*.c' 'tests/*.h' 'include/*.h' 2>/dev/null)
 
-.PHONY: help demo test test-c test-text test-python test-programs test-forms forms test-full test-modules test-matrix test-matrix-short bench format lint races sanitize graft-tools test-graft graft-sample fuzz fuzz-short fuzz-programs fuzz-programs-checker fuzz-programs-readers build release goldens sample coverage coverage-count portability accessibility wheels test-documents compile-elsewhere clean
+.PHONY: help demo test test-c test-text test-python test-programs test-forms forms test-full test-modules test-matrix test-matrix-short bench format lint races sanitize graft-tools test-graft graft-sample fuzz fuzz-short fuzz-programs fuzz-programs-checker fuzz-programs-readers build release goldens sample coverage coverage-count portability portability-tools accessibility wheels test-documents compile-elsewhere clean
 
 help:
 	@echo "make demo          export a small model, check it against JAX; leaves demo/model.onnx and demo/report.html"
@@ -26,6 +26,7 @@ help:
 	@echo "make test-graft    provenance put back after a dozen tools of others, which are installed first; prints a table"
 	@echo "make coverage      what becomes of every primitive of the installed JAX; writes docs/primitives.md"
 	@echo "make portability   run sixty models in the other runtimes; writes docs/portability.md"
+	@echo "make portability-tools   run quantisers, converters and other tools on the same models"
 	@echo "make goldens       write the expected graphs anew and show what changed"
 	@echo "make accessibility the page of j2o report under axe-core; needs npm and Chromium"
 	@echo "make wheels        source distribution and wheels in dist/, tested in fresh environments of every Python here"
@@ -154,6 +155,11 @@ sample: build
 # Where the models run: installs runtimes under build/portability, writes docs/portability.md and the stored runs.
 portability: build
 	@KERAS_BACKEND=jax $(PY) tools/portability/measure.py $(ARGS)
+	@$(MAKE) portability-tools ARGS=
+
+# What quantisers, converters and other tools make of the same models: accepted, and the numbers still JAX's.
+portability-tools: build
+	@KERAS_BACKEND=jax $(PY) tools/portability/tools.py $(ARGS)
 
 coverage: build
 	@$(PY) tools/coverage.py --write

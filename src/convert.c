@@ -82,6 +82,7 @@ Model *convert(Program *program, const ConvertOptions *options, UnsupportedList 
   run_passes(model, &options->passes);
   if (options->lower.opset == OPSET_AUTO) settle_opset(model);
   settle_accounts(model);
+  bodies_take_constants(model);
   functions_take_constants(model);
   model_name(model);
   require_verified(model, options->passes.check ? VERIFY_ALL : VERIFY_QUICKLY, NULL);

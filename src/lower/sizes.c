@@ -158,7 +158,7 @@ Value *dimension_value(Lowering *l, Dim dim) {
 Value *dimension_scalar(Lowering *l, Dim dim, DType dtype) {
   if (dim_is_constant(dim)) return constant_integer(l, dtype, dim.constant);
   Value *value = cast_to(l, dimension_value(l, dim), dtype);
-  return reshape_to(l, value, NULL, 0);
+  return squeeze_at(l, value, (int64_t[]){0}, 1);
 }
 
 Value *shape_value(Lowering *l, const Dim *dims, size_t count) {

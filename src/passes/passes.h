@@ -58,6 +58,8 @@ void run_passes(Model *model, const PassOptions *options);
 void settle_accounts(Model *model);
 /* After all passes, where no opset was asked for: the lowest that holds the nodes (settle_opset.c). */
 void settle_opset(Model *model);
+/* After all passes: bodies of the main graph hold their own constants (body_constants.c). */
+void bodies_take_constants(Model *model);
 /* After all passes: functions hold no initializers (function_constants.c). */
 void functions_take_constants(Model *model);
 

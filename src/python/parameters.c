@@ -47,7 +47,7 @@ static ValueKind classify(Importer *in, PyObject *object) {
   if (PyTuple_Check(object)) {
     return PyObject_HasAttr((PyObject *)type, in->names[NAME_fields]) ? VALUE_NAMED_TUPLE : VALUE_LIST;
   }
-  if (PyList_Check(object)) return VALUE_LIST;
+  if (PyList_Check(object) || type == &PyRange_Type) return VALUE_LIST;
   if (PyAnySet_Check(object)) return VALUE_SET;
   if (PyDict_Check(object)) return VALUE_DICT;
   if (is_instance(in, object, in->jaxpr_class) || is_instance(in, object, in->closed_jaxpr_class)) return VALUE_JAXPR;

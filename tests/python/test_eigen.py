@@ -46,7 +46,7 @@ def test_in_a_sweep_each_row_meets_each_other_once(size):
     """The tournament of Jacobi's method, read from the model: where rows and their rivals are gathered from."""
     model = to_onnx(jnp.linalg.eigvalsh, [(size, size)])
     body = next(node for node in model.graph.node if node.op_type == "Loop").attribute[0].g
-    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in body.initializer}
     diagonal = body.input[3].name
     own, rival = (
         constants[node.input[1]] for node in body.node if node.op_type == "Gather" and node.input[0] == diagonal

@@ -300,6 +300,12 @@ def test_scatter_set_of_windows():
     check_export(fn, [X, i, u])
 
 
+def test_dimension_numbers_that_are_ranges():
+    numbers = lax.ScatterDimensionNumbers(range(1, 3), range(1, 2), range(3))
+    u = -np.arange(2 * 3, dtype=np.float32).reshape(1, 2, 3)
+    check_export(lambda x, i, u: lax.scatter(x, i, u, numbers), [X, np.array([[3, 2, 1]], np.int32), u])
+
+
 SYMBOLIC = {
     "rows": lambda x, i: x[i],
     "last row": lambda x, i: x[-1],

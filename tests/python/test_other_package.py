@@ -340,3 +340,53 @@ except NotImplementedError as error:
     assert [operator for operator, _ in nodes] == ["Abs", "TopK", "Mul", "Add"]
     assert all(said["plugin"].startswith("SofterPlugin.lower:") for _, said in nodes)
     assert "ctx.builder.op_multi_out is not supported; write it with jax2onnx.plugin" in refusal
+
+
+POLICIES = {
+    "continuous": lambda obs, w: jnp.tanh(jnp.tanh(obs @ w) @ w.T[:, :4]),
+    "discrete": lambda obs, w: jnp.argmax(jnp.tanh(obs @ w), axis=-1).astype(jnp.int32),
+}
+
+
+@pytest.mark.parametrize("kind", POLICIES)
+def test_a_policy_is_deployed_and_validated(kind, tmp_path):
+    """The way from the export to a validated file: named interface, any batch, checker, shapes, runtime, JAX."""
+    weights = np.random.default_rng(0).normal(size=(17, 17)).astype(np.float32)
+    policy, path = lambda obs: POLICIES[kind](obs, weights), tmp_path / "policy.onnx"
+    names = {"input_names": ["obs"], "output_names": ["action"]}
+    to_onnx(policy, inputs=[("B", 17)], **names, return_mode="file", output_path=str(path))
+    model = onnx.load(path)
+    onnx.checker.check_model(model)
+    onnx.shape_inference.infer_shapes(model, strict_mode=True)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    assert [value.name for value in (*session.get_inputs(), *session.get_outputs())] == ["obs", "action"]
+    for batch in (1, 2, 7):
+        obs = np.linspace(-1.5, 1.5, batch * 17, dtype=np.float32).reshape(batch, 17)
+        (action,) = session.run(["action"], {"obs": obs})
+        assert action.shape[0] == batch
+        passed, message = allclose(policy, str(path), inputs=[obs], rtol=1e-5, atol=1e-5)
+        assert passed, message
+
+
+def test_a_convolution_with_the_channels_in_front():
+    kernel = np.random.default_rng(0).normal(size=(3, 3, 3, 4)).astype(np.float32)
+
+    def fn(x):
+        return jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    specs = [jax.ShapeDtypeStruct((1, 32, 32, 3), jnp.float32)]
+    model = to_onnx(fn, inputs=specs, inputs_as_nchw=[0], outputs_as_nchw=[0])
+    assert [node.op_type for node in model.graph.node] == ["Conv"]
+    shapes = [[dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in model.graph.input]
+    assert shapes == [[1, 3, 32, 32]]
+
+
+def test_a_function_with_a_namespace_and_a_type():
+    @onnx_function(unique=True, namespace="my.model", type="Square")
+    def square(x):
+        return x * x
+
+    model = to_onnx(lambda x: square(square(x)), [(2, 4)])
+    assert [function.name for function in model.functions] == ["Square"]
+    assert model.functions[0].domain.startswith("my.model")
+    assert [node.op_type for node in model.graph.node] == ["Square", "Square"]

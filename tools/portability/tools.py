@@ -1,11 +1,18 @@
 """What the tools that people run on models make of ours: accepted, and the numbers still JAX's.
 
-usage: python tools/portability/tools.py FOLDER RECORDS [TOOL…]    with the folders that measure.py wrote
+usage: python tools/portability/tools.py [--at FOLDER] [TOOL…]
+
+The models are those of measure.py, from the same folder (build/portability). onnxconverter-common is installed there;
+the other tools come with onnx and ONNX Runtime.
 """
 
 from __future__ import annotations
 
+import argparse
+import logging
 import os
+import pathlib
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -17,7 +24,7 @@ from onnx import compose, utils, version_converter
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cases
-from measure import difference
+import measure
 
 PREFIX = "some/"
 Tool = Callable[[str, str], "dict[str, str] | None"]  # reads a file, writes a file; how inputs are called now
@@ -53,17 +60,47 @@ def quantize_dynamic(path: str, to: str) -> None:
     quantize(path, to)
 
 
-def convert_to_21(path: str, to: str) -> None:
-    onnx.save(version_converter.convert_version(onnx.load(path), 21), to)
+def quantize_static(path: str, to: str) -> None:
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat
+    from onnxruntime.quantization import quantize_static as quantize
+
+    class Samples(CalibrationDataReader):
+        def __init__(self) -> None:
+            folder, name = os.path.split(path)
+            self.rest = iter([cases.inputs_of(folder, name.removesuffix(".onnx"))])
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return next(self.rest, None)
+
+    with tempfile.TemporaryDirectory() as place:
+        prepared = os.path.join(place, "prepared.onnx")
+        quant_pre_process(path, prepared)
+        quantize(prepared, to, Samples(), quant_format=QuantFormat.QDQ)
+
+
+def float16(path: str, to: str) -> None:
+    from onnxconverter_common import float16 as converter
+
+    onnx.save(converter.convert_float_to_float16(onnx.load(path), keep_io_types=True), to)
+
+
+def convert_to(version: int) -> Tool:
+    def convert(path: str, to: str) -> None:
+        onnx.save(version_converter.convert_version(onnx.load(path), version), to)
+
+    return convert
 
 
 TOOLS: dict[str, tuple[Tool, float]] = {
     "symbolic_shape_infer": (symbolic_shape_infer, 1),
     "quant_pre_process": (quant_pre_process, 1),
     "quantize_dynamic": (quantize_dynamic, 1000),  # eight bits are coarse
+    "quantize_static": (quantize_static, 3000),
+    "float16": (float16, 300),
     "add_prefix": (add_prefix, 1),
     "extract_model": (extract_model, 1),
-    "version_converter to 21": (convert_to_21, 1),
+    "version_converter to 21": (convert_to(21), 1),
+    "version_converter to 24": (convert_to(24), 1),
 }
 
 
@@ -86,16 +123,32 @@ def verdict(tool: Tool, coarse: float, folder: str, records: str, name: str) -> 
             results = session.run(None, feeds)
         except Exception as error:
             return f"does not run: {error}"
-    return difference(cases.expected_of(folder, name), [np.asarray(value) for value in results], tolerance)
+    return measure.difference(cases.expected_of(folder, name), [np.asarray(value) for value in results], tolerance)
+
+
+def install(at: pathlib.Path) -> None:
+    """What neither onnx nor ONNX Runtime brings along."""
+    folder = at / "environments" / "tools"
+    words = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder), "onnxconverter-common"]
+    if not folder.is_dir():
+        subprocess.run(words, check=False, capture_output=True)
+    sys.path.append(str(folder))
 
 
 def main() -> None:
-    folder, records, *chosen = sys.argv[1:]
-    names = cases.names_in(folder)
-    for title, (tool, coarse) in TOOLS.items():
-        if chosen and title not in chosen:
-            continue
-        wrong = {name: text for name in names if (text := verdict(tool, coarse, folder, records, name))}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--at", type=pathlib.Path, default=measure.ROOT / "build" / "portability")
+    parser.add_argument("tools", nargs="*", choices=[[], *TOOLS], metavar="TOOL")
+    options = parser.parse_args()
+    logging.disable()
+    install(options.at)
+    records, folder = options.at / "records", options.at / "models" / "tools"
+    measure.export(records, measure.record_models(records), measure.DEFAULT, folder)
+    names = cases.names_in(str(folder))
+    for title in options.tools or TOOLS:
+        tool, coarse = TOOLS[title]
+        found = ((name, verdict(tool, coarse, str(folder), str(records), name)) for name in names)
+        wrong = {name: text for name, text in found if text}
         print(f"{title}: {len(names) - len(wrong)} of {len(names)} accepted and right", flush=True)
         for name, text in wrong.items():
             print(f"  {name}: {' '.join(text.split())[:200]}", flush=True)
