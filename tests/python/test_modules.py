@@ -526,7 +526,7 @@ def test_all_readers_give_the_same_nodes_for_a_module(name, level, tmp_path):
 
 
 class Normed(nnx.Module):
-    """A normalisation whose nodes all become part of the convolution before it."""
+    """A convolution whose nodes all become part of the normalisation behind it."""
 
     def __init__(self, rngs):
         self.conv1 = nnx.Conv(3, 4, (3, 3), rngs=rngs)
@@ -541,16 +541,17 @@ class Normed(nnx.Module):
 @pytest.mark.parametrize("level", ["full", "compact"])
 def test_a_module_that_was_fused_into_another_is_found(level, tmp_path):
     path = tmp_path / "m.onnx"
-    to_onnx(Normed(nnx.Rngs(0)), [(1, 8, 8, 3)], stacktrace_metadata=level, return_mode="file", output_path=path)
-    assert "conv1/Conv" in {node.name for node in onnx.load(path).graph.node}, "what it is, with other weights"
+    options = {"stacktrace_metadata": level, "return_mode": "file", "output_path": path}
+    to_onnx(Normed(nnx.Rngs(0)), [(1, 8, 8, 3)], inputs_as_nchw=[0], **options)
+    assert "bn1/Conv" in {node.name for node in onnx.load(path).graph.node}
     for reader in (nodes_by_inspect, nodes_by_locate, nodes_by_diff, nodes_by_origins, nodes_by_page):
-        assert reader(path, "bn1") == {"conv1/Conv"}, reader.__name__
-        assert "conv1/Conv" in reader(path, "conv1"), reader.__name__
+        assert reader(path, "conv1") == {"bn1/Conv"}, reader.__name__
+        assert "bn1/Conv" in reader(path, "bn1"), reader.__name__
         root = reader(path, "")
         assert "Relu_0" in root and not any("/" in name for name in root), "the model itself, outside all modules"
-    [node] = told("inspect", path, "--module", "bn1")["nodes"]
-    assert (node["module"], node["fused_modules"], node["relation"]) == ("conv1", ["bn1"], "fused")
-    assert told("locate", path, "conv1/Conv")["fused_modules"] == ["bn1"]
+    [node] = told("inspect", path, "--module", "conv1")["nodes"]
+    assert (node["module"], node["fused_modules"], node["relation"]) == ("bn1", ["conv1"], "fused")
+    assert told("locate", path, "bn1/Conv")["fused_modules"] == ["conv1"]
     assert _core.tool_output(["j2o", "inspect", str(path), "--module", "bn"])[0] == 1
     code, _, errors = _core.tool_output(["j2o", "diff", str(path), str(path), "--module", "bn"])
     assert (code, b"is in module bn" in errors) == (2, True)

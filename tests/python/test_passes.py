@@ -18,7 +18,7 @@ def exported(fn, *args, **options):
 
 
 def test_transposes_and_reshapes_cancel():
-    assert exported(lambda x: jnp.sin(x.T).T) == ["Sin", "Transpose", "Transpose"]
+    assert exported(lambda x: jnp.sin(x.T).T) == ["Sin"]
     assert exported(lambda x: jnp.sin(x.T.T)) == ["Sin"]
     assert exported(lambda x: jnp.sin(x.reshape(3, 2).reshape(6).reshape(2, 3))) == ["Sin"]
     assert exported(lambda x: jnp.sin(jnp.squeeze(x[None], 0))) == ["Sin"]

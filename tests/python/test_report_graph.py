@@ -265,9 +265,9 @@ def test_source_graph_and_list_follow_each_other(opened):
     page.click(source_row(line_of(looped, "jnp.cos")))
     assert "Cos" in heading(page) and seen_at(page), "from the source to the graph"
     settle(page)
-    click_at(page, at_node(page, name_of("Loop")))
-    assert "Loop" in heading(page), "from the graph to the list"
-    assert "Loop" in page.js("document.querySelector('#nodes .active').textContent")
+    click_at(page, at_node(page, name_of("Scan")))
+    assert "Scan" in heading(page), "from the graph to the list"
+    assert "Scan" in page.js("document.querySelector('#nodes .active').textContent")
     page.click(node_row("Cos"))
     assert "Cos" in heading(page) and seen_at(page)["box"] >= 0, "from the list to the graph"
     assert str(line_of(looped, "jnp.cos")) in page.js("document.querySelector('#lines .linked .number').textContent")

@@ -233,7 +233,6 @@ static bool affine_of(Match *match, Affine *affine) {
   return read_arithmetic(match, inner, affine);
 }
 
-/* The node is what it was, with other weights: it keeps the line, the module and so the name of the convolution. */
 static bool fold_into(Match *match, Op op, const Affine *affine, Emitter emitter) {
   const Node *inner = match->values[INNER]->producer;
   bool failed = false;
@@ -243,9 +242,7 @@ static bool fold_into(Match *match, Op op, const Affine *affine, Emitter emitter
   Value *inputs[] = {match->values[SOURCE], weight, bias};
   const Attribute *attributes = inner->attributes.items; /* stay when the node goes */
   size_t count = inner->attributes.count;
-  const Origin *origin = origin_with_emitter(match->rewriter->model->provenance, inner->origin, emitter);
   Node *node = match_emit(match, op, inputs, bias ? 3 : 2, emitter);
-  node->origin = origin;
   for (size_t i = 0; i < count; i++) array_push(match->rewriter->context, &node->attributes, attributes[i]);
   return true;
 }
