@@ -106,6 +106,9 @@ bool drop_unused_results(Node *node);
 bool drop_unused_inputs(Node *node);
 /* The same for functions (unused_arguments.c): inputs, outputs, and definitions that nothing calls. */
 bool drop_unused_arguments(Model *model);
+/* Of a body whose node goes, or of a function that nothing calls: the uses it makes of outer values go as well, and
+ * what became of its equations is known. */
+void remove_all_nodes(Graph *graph);
 /* How both change nodes and bodies; what is dropped must be unused. */
 void drop_graph_input(Graph *graph, size_t index);
 void drop_graph_output(Graph *graph, size_t index);

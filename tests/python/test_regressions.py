@@ -348,3 +348,9 @@ def test_a_step_that_carries_what_no_input_made():
         return lax.scan(lambda carry, row: (made() * 0.5 + carry * 0.5, carry + row), x[0], x)
 
     check_export(fn, [x])
+
+
+def test_a_function_that_nothing_calls_any_more_is_accounted_for():
+    """An index into an axis of size 1 does not matter, and so not the function that computes it."""
+    x, i = np.array([[3]], np.int32), np.array([[0]], np.int32)
+    check_export(lambda x, i: x[..., onnx_function(lambda i: -i, unique=True)(i)][:1, ...], [x, i], x64=True)

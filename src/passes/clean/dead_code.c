@@ -11,8 +11,7 @@ static bool is_used(const Node *node) {
 
 static bool sweep_nodes(Graph *graph);
 
-/* The uses that a removed node's subgraphs make of outer values must go as well. */
-static void release_subgraph(Graph *graph) {
+void remove_all_nodes(Graph *graph) {
   for (size_t i = 0; i < graph->outputs.count; i++) use_set(graph->outputs.items[i], NULL);
   graph->outputs.count = 0;
   sweep_nodes(graph);
@@ -24,7 +23,7 @@ static bool sweep_subgraphs(Node *node, bool used) {
     const Attribute *attribute = &node->attributes.items[i];
     if (attribute->kind != ATTRIBUTE_GRAPH) continue;
     if (used) changed = sweep_nodes(attribute->graph) || changed;
-    else release_subgraph(attribute->graph);
+    else remove_all_nodes(attribute->graph);
   }
   return changed;
 }

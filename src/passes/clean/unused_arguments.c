@@ -63,6 +63,7 @@ bool drop_unused_arguments(Model *model) {
     Function *function = model->functions.items[i];
     const Calls *calls = map_get_pointer(&collector.calls, function);
     if (!calls) {
+      remove_all_nodes(function->body);
       changed = true;
       continue;
     }
