@@ -14,6 +14,7 @@ typedef enum Rule {
   WITHIN,    /* the same, of numbers up to the sizes */
   SAME_RANK, /* no parameter: the operand has as many axes as the first */
   MATRICES,  /* no parameter: the first is matrices, all others are matrices or vectors of the same batch */
+  COMPLEX,   /* no parameter: the operand's numbers are complex */
 } Rule;
 
 /* Inputs by their number. */
@@ -84,6 +85,10 @@ static const Row rows[] = {
     {"tile", NULL, NULL, SAME_RANK, OF_OUTPUT},
     {"pad", "padding_config", NULL, PER_AXIS, OF_INPUT},
     {"tile", "reps", NULL, PER_AXIS, OF_INPUT},
+    {"complex", NULL, NULL, COMPLEX, OF_OUTPUT},
+    {"conj", NULL, NULL, COMPLEX, OF_OUTPUT},
+    {"real", NULL, NULL, COMPLEX, OF_INPUT},
+    {"imag", NULL, NULL, COMPLEX, OF_INPUT},
     {"eig", NULL, NULL, MATRICES, OF_INPUT},
     {"schur", NULL, NULL, MATRICES, OF_INPUT},
     {"eigh", NULL, NULL, MATRICES, OF_INPUT},
@@ -170,6 +175,12 @@ static void check_matrices(Check *check, const Equation *equation, uint32_t rank
          equation->primitive);
 }
 
+static void check_complex(Check *check, const Equation *equation, DType dtype) {
+  if (dtype_kind(dtype) == KIND_COMPLEX) return;
+  fail(check->context, ERROR_FORMAT, "%s: the numbers are not complex; JAX does not produce such a program",
+       equation->primitive);
+}
+
 static void check_row(Check *check, const Equation *equation, const Row *row) {
   const Var *operand = operand_of(equation, row->operand);
   if (!operand) return; /* lowering asks for it, or does not */
@@ -179,6 +190,10 @@ static void check_row(Check *check, const Equation *equation, const Row *row) {
   }
   if (row->rule == MATRICES) {
     check_matrices(check, equation, operand->type.rank);
+    return;
+  }
+  if (row->rule == COMPLEX) {
+    check_complex(check, equation, operand->type.dtype);
     return;
   }
   const Param *param = param_find(equation, row->parameter);

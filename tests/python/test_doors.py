@@ -220,6 +220,8 @@ def test_equations_whose_operands_do_not_fit_are_refused(tmp_path):
     for equation, why in [
         (f"scatter(%0, %1, %0) {{update_jaxpr=None, update_consts=[], {numbers}}}", "JAX traces no such scatter"),
         ("expm1(%1) {accuracy=None}", "does not hold together"),
+        ("complex(%0, %0)", "the numbers are not complex"),
+        ("imag(%0)", "the numbers are not complex"),
     ]:
         source = f"program -\njaxpr j0 (%0:f32[5,3], %1:i32[4,1]) {{\n  %2:f32[5,3] = {equation}\n  return %2\n}}\n"
         (tmp_path / "program.txt").write_text(source)
