@@ -14,7 +14,9 @@ bool puts_heads_first(const Node *transpose) {
 void set_heads_first(Node *transpose) { node_set_ints(transpose, "perm", heads_first, 4); }
 
 bool same_dims(Type a, Type b, uint32_t first, uint32_t count) {
-  for (uint32_t i = first; i < first + count; i++) {
+  uint64_t end = (uint64_t)first + count;
+  if (a.rank < end || b.rank < end) return false;
+  for (uint32_t i = first; i < end; i++) {
     if (!dim_equal(a.dims[i], b.dims[i])) return false;
   }
   return true;

@@ -556,7 +556,7 @@ static bool read_stacked(Match *match, const Node *merge, Value *parts[2]) {
     if (!apart || !node_has(apart, RENAMES) || !match_take(match, part, apart->op)) return false;
     parts[i] = node_input(apart, 0);
     if (parts[i]->type.rank != type.rank || !same_dims(parts[i]->type, part->type, 0, type.rank)) return false;
-    if (!dim_is(part->type.dims[type.rank], 1)) return false;
+    if (part->type.rank != type.rank + 1 || !dim_is(part->type.dims[type.rank], 1)) return false;
   }
   return true;
 }
