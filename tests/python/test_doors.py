@@ -217,7 +217,13 @@ def test_equations_whose_operands_do_not_fit_are_refused(tmp_path):
         "scatter_dims_to_operand_dims=[0], operand_batching_dims=[], scatter_indices_batching_dims=[]}, "
         "indices_are_sorted=True, unique_indices=True, mode=enum GatherScatterMode.FILL_OR_DROP(2)"
     )
+    conv = (
+        "conv_general_dilated(%0, %0) {window_strides=[], padding=[], lhs_dilation=[], rhs_dilation=[], "
+        "dimension_numbers=record ConvDimensionNumbers{lhs_spec=[0, 1], rhs_spec=[0, 1], out_spec=[0, 1]}, "
+        "feature_group_count=0, batch_group_count=1, precision=None, preferred_element_type=None, out_sharding=None}"
+    )
     for equation, why in [
+        (conv, "JAX traces no such conv_general_dilated"),
         (f"scatter(%0, %1, %0) {{update_jaxpr=None, update_consts=[], {numbers}}}", "JAX traces no such scatter"),
         ("expm1(%1) {accuracy=None}", "does not hold together"),
         ("complex(%0, %0)", "the numbers are not complex"),

@@ -261,8 +261,10 @@ static void lower_convolution(Lowering *l) {
       .batch = type.dims[out_spec[0]],
       .features = type.dims[out_spec[1]],
   };
-  read_axes(l, &c, out_spec);
   int64_t batch_groups = param_int(l->context, l->equation, "batch_group_count");
+  rely_on(l, c.groups > 0);
+  rely_on(l, batch_groups > 0);
+  read_axes(l, &c, out_spec);
   if (batch_groups > 1) merge_batch_groups(l, &c, batch_groups);
   Value *result = convolve(l, &c);
   int64_t permutation[MAX_RANK];
