@@ -14,9 +14,13 @@ def take(s: Scope):
     return draft(f"jnp.take({{0}}, {{1}}, axis={s.axis(a)}{mode})", a, i, exact=True)
 
 
+def is_clamped(s: Scope):
+    """The default mode is a promise; XLA clamps what breaks it, but not what needs 64 bits, as uint32 does there."""
+    return lambda type_: not str(type_.dtype).endswith("64") and not (s.x64 and str(type_.dtype) == "uint32")
+
+
 def index_by_array(s: Scope):
-    """The default mode is a promise; XLA clamps what breaks it, but not what needs 64 bits."""
-    a, i = s.pick(low=1), s.pick("iu", 0, 2, fits=lambda type_: not str(type_.dtype).endswith("64"))
+    a, i = s.pick(low=1), s.pick("iu", 0, 2, fits=is_clamped(s))
     forms = ["{0}[{1}]"]
     if s.rank(a) >= 2:
         forms += ["{0}[:, {1}]", "{0}[{1}, {1}]", "{0}[0, {1}]", "{0}[{1}, ::2]", "{0}[..., {1}]", "{0}[{1}, None]"]
@@ -84,7 +88,7 @@ def dynamic_slice(s: Scope):
 
 
 def dynamic_index(s: Scope):
-    a, i = s.pick(low=1), s.pick("iu", high=0, fits=lambda type_: not str(type_.dtype).endswith("64"))
+    a, i = s.pick(low=1), s.pick("iu", high=0, fits=is_clamped(s))
     axis = s.axis(a)
     form = s.choice(
         [
