@@ -80,6 +80,14 @@ static int64_t at_or(const Ints *ints, bool given, size_t index, int64_t otherwi
   return given ? ints->items[index] : otherwise;
 }
 
+/* The elements that a padded axis has, less those that one window covers. False beyond 64 bits. */
+static bool room_for_windows(int64_t size, const int64_t pads[2], int64_t kernel, int64_t dilation, int64_t *room) {
+  int64_t padded, covered, all;
+  if (__builtin_add_overflow(size, pads[0], &padded) || __builtin_add_overflow(padded, pads[1], &all)) return false;
+  if (__builtin_sub_overflow(kernel, 1, &covered) || __builtin_mul_overflow(dilation, covered, &covered)) return false;
+  return !__builtin_add_overflow(covered, 1, &covered) && !__builtin_sub_overflow(all, covered, room);
+}
+
 /* The places of a window of `kernel`; ANY_SIZE where rounding or automatic padding decides. */
 static Dim window_places(const Node *node, Dim dim, Dim kernel, uint32_t axis, uint32_t spatial) {
   const Attribute *automatic = node_attribute(node, "auto_pad");
@@ -89,10 +97,15 @@ static Dim window_places(const Node *node, Dim dim, Dim kernel, uint32_t axis, u
   int64_t stride = at_or(&strides, attribute_ints(node, "strides", &strides), axis, 1);
   int64_t dilation = at_or(&dilations, attribute_ints(node, "dilations", &dilations), axis, 1);
   bool padded = attribute_ints(node, "pads", &pads);
-  int64_t size = dim.constant + at_or(&pads, padded, axis, 0) + at_or(&pads, padded, axis + spatial, 0);
+  int64_t around[2] = {at_or(&pads, padded, axis, 0), at_or(&pads, padded, axis + spatial, 0)}, room;
   if (stride < 1 || dilation < 1) return ANY_SIZE;
-  int64_t span = size - (dilation * (kernel.constant - 1) + 1);
-  return span < 0 ? ANY_SIZE : dim_of(span / stride + 1);
+  if (!room_for_windows(dim.constant, around, kernel.constant, dilation, &room)) return ANY_SIZE;
+  return room < 0 || room == INT64_MAX ? ANY_SIZE : dim_of(room / stride + 1);
+}
+
+static bool is_product(int64_t number, int64_t a, int64_t b) {
+  int64_t product;
+  return !__builtin_mul_overflow(a, b, &product) && product == number;
 }
 
 void rule_conv(Verification *verification, const Node *node) {
@@ -101,7 +114,7 @@ void rule_conv(Verification *verification, const Node *node) {
   if (!window_axes(verification, node, &spatial) || !w || has_other_rank(verification, node, 1, x->rank)) return;
   int64_t group = node_int_or(node, "group", 1);
   if (is_reference(node, "group")) return;
-  if (is_size(x->dims[1]) && is_size(w->dims[1]) && w->dims[1].constant * group != x->dims[1].constant) {
+  if (is_size(x->dims[1]) && is_size(w->dims[1]) && !is_product(x->dims[1].constant, w->dims[1].constant, group)) {
     FOUND(verification, node, "%lld channels, but the weights expect %lld in %lld group%s",
           (long long)x->dims[1].constant, (long long)w->dims[1].constant, (long long)group, group == 1 ? "" : "s");
     return;
@@ -128,8 +141,9 @@ void rule_conv_transpose(Verification *verification, const Node *node) {
   }
   Shape shape = any_shape(x->rank);
   shape.dims[0] = x->dims[0];
-  int64_t group = node_int_or(node, "group", 1);
-  if (is_size(w->dims[1]) && !is_reference(node, "group")) shape.dims[1] = dim_of(w->dims[1].constant * group);
+  int64_t group = node_int_or(node, "group", 1), channels;
+  bool is_known = is_size(w->dims[1]) && !is_reference(node, "group");
+  if (is_known && !__builtin_mul_overflow(w->dims[1].constant, group, &channels)) shape.dims[1] = dim_of(channels);
   expect_shape(verification, node, 0, &shape);
 }
 
