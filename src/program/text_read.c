@@ -65,7 +65,10 @@ static Type type(Parser *parser) {
   if (!scan_accept(parser->scan, ']')) {
     do {
       if (rank == MAX_RANK) scan_fail(parser->scan, parser->scan->at, "too many dimensions");
-      dims[rank++] = dimension(parser);
+      const char *start = parser->scan->at;
+      Dim size = dimension(parser);
+      if (dim_is_constant(size) && size.constant < 0) scan_fail(parser->scan, start, "a size below zero");
+      dims[rank++] = size;
     } while (scan_accept(parser->scan, ','));
     scan_expect(parser->scan, ']');
   }

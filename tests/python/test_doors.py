@@ -228,11 +228,20 @@ def test_equations_whose_operands_do_not_fit_are_refused(tmp_path):
         ("expm1(%1) {accuracy=None}", "does not hold together"),
         ("complex(%0, %0)", "the numbers are not complex"),
         ("imag(%0)", "the numbers are not complex"),
+        ("neg(%0)\n  %3:f32[2,-1] = neg(%0)", "column 12: a size below zero"),
     ]:
         source = f"program -\njaxpr j0 (%0:f32[5,3], %1:i32[4,1]) {{\n  %2:f32[5,3] = {equation}\n  return %2\n}}\n"
         (tmp_path / "program.txt").write_text(source)
         assert why in run("convert", tmp_path / "program.txt", "-o", tmp_path / "out.onnx", code=1)
     assert [path.name for path in tmp_path.iterdir()] == ["program.txt"]
+
+
+def test_factors_of_another_shape_are_refused(tmp_path):
+    results = "%1:f32[2,2], %2:i32[2], %3:i32[2]"
+    source = f"program -\njaxpr j0 (%0:f32[2,0]) {{\n  {results} = lu(%0)\n  return %1, %2, %3\n}}\n"
+    (tmp_path / "program.txt").write_text(source)
+    printed = run("convert", tmp_path / "program.txt", "-o", tmp_path / "out.onnx", code=1)
+    assert "JAX traces no such lu" in printed
 
 
 def test_a_limit_of_memory(tmp_path):

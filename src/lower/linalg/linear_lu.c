@@ -79,6 +79,7 @@ static void lower_lu(Lowering *l) {
     return;
   }
   Value *matrix = matrix_input(l, 0);
+  rely_on(l, type_same_shape(matrix->type, output_type(l, 0)));
   if (lu_is_small(matrix)) {
     SmallLu small = lu_written_out(l, matrix);
     bind_lu(l, small.multipliers, small.upper, small.pivots, small.order);
