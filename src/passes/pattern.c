@@ -349,3 +349,66 @@ bool fuse_patterns(Model *model, const char *pass, const FusionRule *rules, size
   if (choose_rules(&fusion)) rewrite_each_node(&fusion.rewriter, visit);
   return rewrite_end(&fusion.rewriter);
 }
+
+/* ---- what rules find beyond their patterns ---- */
+
+bool is_cast_of_floats(const Node *node) {
+  if (!node_is(node, OP_Cast) && !node_is(node, OP_Narrow)) return false;
+  return dtype_fits_float32(node_input(node, 0)->type.dtype) && dtype_fits_float32(node->outputs[0]->type.dtype);
+}
+
+bool is_cast_of_half(const Node *node) {
+  if (!node_is(node, OP_Cast) && !node_is(node, OP_Narrow)) return false;
+  DType from = node_input(node, 0)->type.dtype, to = node->outputs[0]->type.dtype;
+  return (dtype_is_half(from) && to == DTYPE_FLOAT32) || (from == DTYPE_FLOAT32 && dtype_is_half(to));
+}
+
+bool same_dims(Type a, Type b, uint32_t first, uint32_t count) {
+  uint64_t end = (uint64_t)first + count;
+  if (a.rank < end || b.rank < end) return false;
+  for (uint32_t i = first; i < end; i++) {
+    if (!dim_equal(a.dims[i], b.dims[i])) return false;
+  }
+  return true;
+}
+
+static bool is_part(const Match *match, const Node *node) {
+  for (size_t i = 0; i < match->node_count; i++) {
+    if (match->nodes[i] == node) return true;
+  }
+  return false;
+}
+
+Node *match_take(Match *match, Value *value, Op op) {
+  Node *node = value->producer;
+  if (!node || !node_is(node, op) || node->graph != match->root->graph || node->output_count != 1) return NULL;
+  if (is_part(match, node)) return node;
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (!use->node || !is_part(match, use->node)) return NULL;
+  }
+  if (match->node_count == MATCH_NODES) return NULL;
+  match->nodes[match->node_count++] = node;
+  return node;
+}
+
+bool match_closes_over(Match *match, const Value *x) {
+  for (size_t i = 1; i < match->node_count; i++) {
+    bool is_read = false;
+    for (const Use *use = match->nodes[i]->outputs[0]->uses; use; use = use->next) {
+      is_read = is_read || !use->node || !is_part(match, use->node);
+    }
+    if (!is_read) continue;
+    if (!is_cast_of_half(match->nodes[i]) || node_input(match->nodes[i], 0) != x) return false;
+    match->nodes[i--] = match->nodes[--match->node_count];
+  }
+  return true;
+}
+
+Value *match_in_type(Match *match, Value *value, DType dtype) {
+  if (value->type.dtype == dtype) return value;
+  Node *inner = value->producer;
+  if (inner && node_is(inner, OP_Cast) && node_input(inner, 0)->type.dtype == dtype) return node_input(inner, 0);
+  Node *cast = EMIT_BEFORE(match, OP_Cast, type_with(value->type, dtype), value);
+  node_set_int(cast, "to", onnx_dtype(dtype));
+  return cast->outputs[0];
+}

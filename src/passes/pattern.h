@@ -91,6 +91,22 @@ double match_number(const Match *match, int slot);           /* of a slot that a
 Value *match_constant(Match *match, const Tensor *tensor);   /* the tensor as an input of what is emitted */
 Tensor *match_tensor(Match *match, DType dtype, Type shape); /* zeroed, of constant sizes; NULL when it has none */
 
+/* The operator that makes the value, when it is this one, of the match's graph, and the match alone reads it. It
+ * becomes part of the match. */
+Node *match_take(Match *match, Value *value, Op op);
+/* Nothing but the match reads what goes; casts of x that others read leave the match and stay. */
+bool match_closes_over(Match *match, const Value *x);
+/* The value in that type, by a Cast before the root where it has another. */
+Value *match_in_type(Match *match, Value *value, DType dtype);
+
+/* A cast between a half and float32, which is no matter: what is computed in float32 is no less precise. */
+bool is_cast_of_half(const Node *node);
+/* A cast among float32 and the halves, which are computed in float32 where the runtime lacks them: what is summed or
+ * multiplied is the same up to rounding. */
+bool is_cast_of_floats(const Node *node);
+/* Are `count` sizes from `first` on the same? */
+bool same_dims(Type a, Type b, uint32_t first, uint32_t count);
+
 /* The number that all elements of a constant are; false when they differ, or when it is a parameter by name. */
 bool uniform_number(const Value *value, double *number);
 bool near_number(DType dtype, double number, double wanted); /* equal up to the last places of the type */

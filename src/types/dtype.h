@@ -47,6 +47,8 @@ DType dtype_from_name(const char *name);       /* either spelling; DTYPE_NONE wh
 
 static inline bool dtype_is_float(DType dtype) { return dtype_kind(dtype) == KIND_FLOAT; }
 static inline bool dtype_is_half(DType dtype) { return dtype == DTYPE_FLOAT16 || dtype == DTYPE_BFLOAT16; }
+/* Of float32 and the halves, which are computed in float32 where a runtime lacks them. */
+static inline bool dtype_fits_float32(DType dtype) { return dtype == DTYPE_FLOAT32 || dtype_is_half(dtype); }
 static inline bool dtype_is_integer(DType dtype) {
   return dtype_kind(dtype) == KIND_INT || dtype_kind(dtype) == KIND_UINT;
 }

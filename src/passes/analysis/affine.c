@@ -23,16 +23,8 @@ typedef struct Place {
 
 static bool collect(Affine *sum, Value *value, Place at);
 
-/* Halves are computed in float32 where the runtime lacks them: both are the same sum. */
-static bool is_computed(DType dtype) { return dtype == DTYPE_FLOAT32 || dtype_is_half(dtype); }
-
-static bool is_rounding(const Node *node) {
-  if (!node_is(node, OP_Cast) && !node_is(node, OP_Narrow)) return false;
-  return is_computed(node_input(node, 0)->type.dtype) && is_computed(node->outputs[0]->type.dtype);
-}
-
 Value *affine_bare(Value *value) {
-  while (value->producer && is_rounding(value->producer)) value = node_input(value->producer, 0);
+  while (value->producer && is_cast_of_floats(value->producer)) value = node_input(value->producer, 0);
   return value;
 }
 
@@ -44,7 +36,7 @@ static bool add_term(Affine *sum, AffineTerm term) {
 
 /* One element for each feature, or one for all, and nothing along the other axes. */
 static bool collect_bias(Affine *sum, const Tensor *bias, Place at) {
-  if (!is_computed(bias->dtype) || bias->rank > at.rank) return false;
+  if (!dtype_fits_float32(bias->dtype) || bias->rank > at.rank) return false;
   int64_t count = 1, gates = 1;
   for (uint32_t i = 0; i < bias->rank; i++) {
     uint32_t axis = i + at.rank - bias->rank;
@@ -68,7 +60,7 @@ static Value *scanned(const Place *at, const Value *value) {
   return NULL;
 }
 
-static bool is_matrix(const Tensor *tensor) { return tensor && is_computed(tensor->dtype) && tensor->rank == 2; }
+static bool is_matrix(const Tensor *tensor) { return tensor && dtype_fits_float32(tensor->dtype) && tensor->rank == 2; }
 
 static bool swaps(const Node *node, uint32_t rank) {
   const Attribute *order = node_attribute(node, "perm");
@@ -135,7 +127,7 @@ static bool collect_product(Affine *sum, Value *source, const Tensor *matrix, bo
 static bool collect_gate_matrices(Affine *sum, const Value *left, Value *right, Place at) {
   const Tensor *matrices = constant_of(left);
   const Node *transpose = affine_bare(right)->producer;
-  if (!matrices || matrices->rank != 3 || !is_computed(matrices->dtype) || !transpose || !swaps_two(transpose))
+  if (!matrices || matrices->rank != 3 || !dtype_fits_float32(matrices->dtype) || !transpose || !swaps_two(transpose))
     return false;
   Value *source = node_input(transpose, 0);
   int64_t count;
@@ -324,7 +316,7 @@ static bool collect_node(Affine *sum, Value *value, Place at) {
   if (node_is(node, OP_Transpose)) return collect_transpose(sum, node, at);
   if (node_is(node, OP_Reshape)) return collect_reshape(sum, node, at);
   if (node_is(node, OP_Gather)) return collect_gather(sum, node, at);
-  if (node_is(node, OP_Identity) || is_rounding(node)) return collect(sum, node_input(node, 0), at);
+  if (node_is(node, OP_Identity) || is_cast_of_floats(node)) return collect(sum, node_input(node, 0), at);
   if (is_part(value, at.axis, &at.offset)) return collect(sum, node_input(node, 0), at);
   if (node_is(node, OP_Mul) && take_product(sum, value, at)) return true;
   return (node_is(node, OP_Mul) || node_is(node, OP_Neg) || node_is(node, OP_Div)) && collect_scaled(sum, node, at);
@@ -333,7 +325,7 @@ static bool collect_node(Affine *sum, Value *value, Place at) {
 static bool collect(Affine *sum, Value *value, Place at) {
   const Tensor *constant = constant_of(value);
   if (constant) return collect_bias(sum, constant, at);
-  if (at.depth-- == 0 || !is_computed(value->type.dtype) || value->type.rank != at.rank) return false;
+  if (at.depth-- == 0 || !dtype_fits_float32(value->type.dtype) || value->type.rank != at.rank) return false;
   Dim features = value->type.dims[at.axis];
   if (!dim_is_constant(features) || at.offset + at.length > features.constant) return false;
   if (value->producer) return collect_node(sum, value, at);

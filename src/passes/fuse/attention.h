@@ -8,16 +8,6 @@
 bool puts_heads_first(const Node *transpose);
 void set_heads_first(Node *transpose);
 
-/* Are `count` sizes from `first` on the same? */
-bool same_dims(Type a, Type b, uint32_t first, uint32_t count);
-
-/* The operator that makes the value, when it is this one, of the match's graph, and the match alone reads it. It
- * becomes part of the match. */
-Node *match_take(Match *match, Value *value, Op op);
-
-/* Nothing but the match reads what goes; casts of x that others read leave the match and stay. */
-bool match_closes_over(Match *match, const Value *x);
-
 /* Attention with other inputs in place of the match, whose root is an Attention: with the root's attributes. */
 Node *match_emit_like(Match *match, Value *const *inputs, size_t count);
 
@@ -46,10 +36,6 @@ void set_attention(Node *node, const Scores *scores, bool causal);
 /* Features and position, the last two axes, in the other order: the transposition that is there is taken back or turned
  * into another one. */
 Value *features_last(Match *match, Value *value);
-
-/* A cast between a half and float32, which is no matter: what is computed in float32 is no less precise. */
-bool is_cast_of_half(const Node *node);
-Value *in_type(Match *match, Value *value, DType dtype);
 
 /* softmax(Q Kᵀ) V over two to four axes. attention_scores.c */
 bool fuse_attention_scores(Match *match);

@@ -549,7 +549,7 @@ static Value *operand(Match *match, Value *value, bool turned) {
     match_take(match, value, value->producer->op);
     value = node_input(value->producer, 0);
   }
-  return in_type(match, turned ? features_last(match, value) : value, DTYPE_FLOAT32);
+  return match_in_type(match, turned ? features_last(match, value) : value, DTYPE_FLOAT32);
 }
 
 static void emit_result(const Grouped *grouped, Value *value) {
@@ -559,7 +559,7 @@ static void emit_result(const Grouped *grouped, Value *value) {
   for (uint32_t i = grouped->no_batch ? 1 : 2; i < result.rank; i++) numbers[i] = result.dims[i].constant;
   if (grouped->no_batch) numbers[0] = -1;
   Value *shape = rewrite_constant_ints(match->rewriter, match->root, numbers, result.rank, match->root->origin);
-  EMIT_MATCH(match, OP_Reshape, in_type(match, value, result.dtype), shape);
+  EMIT_MATCH(match, OP_Reshape, match_in_type(match, value, result.dtype), shape);
 }
 
 static void emit(Grouped *grouped, Value *mask, bool causal) {
@@ -572,7 +572,7 @@ static void emit(Grouped *grouped, Value *mask, bool causal) {
   Type type = type_make(context, DTYPE_FLOAT32, dims, 4), back = type_make(context, DTYPE_FLOAT32, turned, 4);
   Value *keys = operand(match, node_input(grouped->first, 1 - grouped->query_side), grouped->query_side == 0);
   Value *values = operand(match, node_input(grouped->second, 1 - grouped->weights_side), grouped->weights_side == 1);
-  grouped->scores.query = in_type(match, query_heads_first(grouped, type), DTYPE_FLOAT32);
+  grouped->scores.query = match_in_type(match, query_heads_first(grouped, type), DTYPE_FLOAT32);
   Value *inputs[] = {grouped->scores.query, keys, values, mask};
   Node *node = match_node_before(match, OP_Attention, type, inputs, mask ? 4 : 3, REWRITE_EMITTER(match->rewriter));
   set_attention(node, &grouped->scores, causal);

@@ -13,12 +13,6 @@
 
 /* ---- reading ---- */
 
-bool is_cast_of_half(const Node *node) {
-  if (!node_is(node, OP_Cast) && !node_is(node, OP_Narrow)) return false;
-  DType from = node_input(node, 0)->type.dtype, to = node->outputs[0]->type.dtype;
-  return (dtype_is_half(from) && to == DTYPE_FLOAT32) || (from == DTYPE_FLOAT32 && dtype_is_half(to));
-}
-
 /* Nor are leading axes of size 1. */
 static bool is_no_matter(const Node *node) {
   const Value *source = node_input(node, 0), *value = node->outputs[0];
@@ -154,15 +148,6 @@ void set_attention(Node *node, const Scores *scores, bool causal) {
   if (!is_default_scale(scores)) node_set_float(node, "scale", (float)scores->scale);
 }
 
-Value *in_type(Match *match, Value *value, DType dtype) {
-  if (value->type.dtype == dtype) return value;
-  Node *inner = value->producer;
-  if (inner && node_is(inner, OP_Cast) && node_input(inner, 0)->type.dtype == dtype) return node_input(inner, 0);
-  Node *cast = EMIT_BEFORE(match, OP_Cast, type_with(value->type, dtype), value);
-  node_set_int(cast, "to", onnx_dtype(dtype));
-  return cast->outputs[0];
-}
-
 static Value *reshaped(Match *match, Value *value, Type type) {
   int64_t numbers[4];
   size_t unknown = 0;
@@ -203,7 +188,7 @@ static bool emit_heads_in_rows(Match *match, const Scores *scores, Value *const 
   }
   for (int i = 0; i < 3; i++) {
     if (!(given[i] = heads_in_rows(match, inputs[i]))) return false;
-    given[i] = in_type(match, given[i], dtype);
+    given[i] = match_in_type(match, given[i], dtype);
   }
   int64_t heads = type.dims[0].constant;
   const Dim rows[] = {dim_of(1), type.dims[1], dim_of(heads * type.dims[2].constant)};
@@ -214,7 +199,7 @@ static bool emit_heads_in_rows(Match *match, const Scores *scores, Value *const 
   node_set_int(node, "q_num_heads", heads);
   node_set_int(node, "kv_num_heads", heads);
   for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
-  Value *result = in_type(match, node->outputs[0], type.dtype);
+  Value *result = match_in_type(match, node->outputs[0], type.dtype);
   result = reshaped(match, result, type_make(context, type.dtype, apart, 3));
   node_set_ints(EMIT_MATCH(match, OP_Transpose, result), "perm", (const int64_t[]){1, 0, 2}, 3);
   return true;
@@ -235,7 +220,7 @@ static void emit(Match *match, const Scores *scores, Value *const inputs[4], boo
   Type type = match_type(match);
   Value *given[4] = {inputs[0], inputs[1], inputs[2], inputs[3]};
   for (int i = 0; i < 3; i++) {
-    given[i] = in_type(match, given[i], dtype);
+    given[i] = match_in_type(match, given[i], dtype);
     if (type.rank == 2) given[i] = with_axis(match, given[i], 0);
   }
   if (type.rank == 3 && given[3] && given[3]->type.rank == 3) given[3] = with_axis(match, given[3], 1);
@@ -251,7 +236,7 @@ static void emit(Match *match, const Scores *scores, Value *const inputs[4], boo
   Value *result = node->outputs[0];
   for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
   if (type.rank == 2) result = reshaped(match, result, type_with(type, dtype));
-  match_replace(match, in_type(match, result, type.dtype));
+  match_replace(match, match_in_type(match, result, type.dtype));
 }
 
 /* The type that it is computed in; DTYPE_NONE when there is none. */
@@ -276,7 +261,7 @@ bool fuse_attention_scores(Match *match) {
   MaskUse use = mask_use(&scores);
   DType dtype = computed_in(match, match_type(match).dtype, use);
   if (dtype == DTYPE_NONE || !attention_mask(match, &scores, use, &mask)) return false;
-  if (mask && mask->type.dtype != DTYPE_BOOL) mask = in_type(match, mask, dtype);
+  if (mask && mask->type.dtype != DTYPE_BOOL) mask = match_in_type(match, mask, dtype);
   bool causal = use == MASK_CAUSAL;
   Value *inputs[] = {scores.query, features_last(match, scores.keys), values, mask};
   if (scores.type.rank != 3 || !emit_heads_in_rows(match, &scores, inputs, causal, dtype))

@@ -13,47 +13,6 @@ bool puts_heads_first(const Node *transpose) {
 
 void set_heads_first(Node *transpose) { node_set_ints(transpose, "perm", heads_first, 4); }
 
-bool same_dims(Type a, Type b, uint32_t first, uint32_t count) {
-  uint64_t end = (uint64_t)first + count;
-  if (a.rank < end || b.rank < end) return false;
-  for (uint32_t i = first; i < end; i++) {
-    if (!dim_equal(a.dims[i], b.dims[i])) return false;
-  }
-  return true;
-}
-
-static bool is_part(const Match *match, const Node *node) {
-  for (size_t i = 0; i < match->node_count; i++) {
-    if (match->nodes[i] == node) return true;
-  }
-  return false;
-}
-
-Node *match_take(Match *match, Value *value, Op op) {
-  Node *node = value->producer;
-  if (!node || !node_is(node, op) || node->graph != match->root->graph || node->output_count != 1) return NULL;
-  if (is_part(match, node)) return node;
-  for (const Use *use = value->uses; use; use = use->next) {
-    if (!use->node || !is_part(match, use->node)) return NULL;
-  }
-  if (match->node_count == MATCH_NODES) return NULL;
-  match->nodes[match->node_count++] = node;
-  return node;
-}
-
-bool match_closes_over(Match *match, const Value *x) {
-  for (size_t i = 1; i < match->node_count; i++) {
-    bool is_read = false;
-    for (const Use *use = match->nodes[i]->outputs[0]->uses; use; use = use->next) {
-      is_read = is_read || !use->node || !is_part(match, use->node);
-    }
-    if (!is_read) continue;
-    if (!is_cast_of_half(match->nodes[i]) || node_input(match->nodes[i], 0) != x) return false;
-    match->nodes[i--] = match->nodes[--match->node_count];
-  }
-  return true;
-}
-
 Node *match_emit_like(Match *match, Value *const *inputs, size_t count) {
   ARRAY(Attribute) attributes = {0};
   Context *context = match->rewriter->context;

@@ -7,7 +7,6 @@
 
 #include "base/bytes.h"
 #include "onnx/facts/schema.h"
-#include "passes/fuse/attention.h"
 #include "passes/fuse/normalization.h"
 #include "target/target.h"
 #include "types/numbers.h"
@@ -134,8 +133,8 @@ static bool fuse_divided(Match *match) {
   if (dtype == DTYPE_NONE || !is_half_or(found.x->type.dtype, dtype)) return false;
   Type shape = axes_from(type, first);
   if (found.scale ? !can_scale(found.scale, type, first) : !has_constant_sizes(shape)) return false;
-  match->values[X_SLOT] = in_type(match, found.x, dtype);
-  Value *scale = found.scale ? shaped(match, in_type(match, found.scale, dtype), shape) : filled(match, shape, 1);
+  match->values[X_SLOT] = match_in_type(match, found.x, dtype);
+  Value *scale = found.scale ? shaped(match, match_in_type(match, found.scale, dtype), shape) : filled(match, shape, 1);
   Value *inputs[] = {match->values[X_SLOT], scale};
   Node *node = match_node_before(match, op, type_with(type, dtype), inputs, 2, REWRITE_EMITTER(match->rewriter));
   node_set_int(node, "axis", first == (int64_t)type.rank - 1 ? -1 : first);

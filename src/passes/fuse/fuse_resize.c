@@ -225,20 +225,13 @@ static bool moves_elements(const Node *node) {
          node_is(node, OP_Squeeze);
 }
 
-/* Halves are multiplied in float32 where the runtime lacks them: between two products they are rounded. */
-static bool is_rounding(const Node *node) {
-  if (!node_is(node, OP_Cast) && !node_is(node, OP_Narrow)) return false;
-  DType from = node_input(node, 0)->type.dtype, to = node->outputs[0]->type.dtype;
-  return (from == DTYPE_FLOAT32 || dtype_is_half(from)) && (to == DTYPE_FLOAT32 || dtype_is_half(to));
-}
-
 static bool follow(Finder *finder, Chain *chain, Node *node, const Value *value) {
   if (node->output_count != 1 || chain->count == LONGEST_CHAIN) return false;
   bool followed = false;
   if (node_is(node, OP_MatMul)) followed = follow_product(finder, chain, node, value);
   else if (node_input(node, 0) != value) followed = false;
   else if (node_is(node, OP_Transpose)) followed = permute_track(&chain->track, node);
-  else if (is_rounding(node)) followed = true;
+  else if (is_cast_of_floats(node)) followed = true;
   else if (moves_elements(node)) {
     followed = regroup(finder->rewriter.context, &chain->track, node->outputs[0]->type);
   } else if (node_is(node, OP_Gather)) followed = follow_gather(finder, chain, node);
@@ -522,7 +515,7 @@ static bool plan_from(Finder *finder, Value *source, Node *first, Chain *chain, 
   if (source->type.dtype == DTYPE_NONE || source->type.rank < 2 || source->type.rank > MOST_PERMUTED) return false;
   chain->track = track_source(source->type);
   if (dtype_is_half(source->type.dtype)) chain->rounded = source->type.dtype;
-  else if (source->producer && is_rounding(source->producer)) {
+  else if (source->producer && is_cast_of_floats(source->producer)) {
     chain->rounded = node_input(source->producer, 0)->type.dtype;
   }
   Value *value = source;
@@ -547,7 +540,7 @@ static void try_candidate(Finder *finder, Node *node) {
     size_t count = 1;
     for (Node *above; count <= MOST_ABOVE; count++) {
       above = sources[count - 1] ? sources[count - 1]->producer : NULL;
-      if (!above || (!moves_elements(above) && !is_rounding(above)) || above->graph != node->graph ||
+      if (!above || (!moves_elements(above) && !is_cast_of_floats(above)) || above->graph != node->graph ||
           !only_user(above->outputs[0]))
         break;
       path[count] = above;

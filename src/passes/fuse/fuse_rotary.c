@@ -442,7 +442,7 @@ static Value *as_cache(const Rotation *rotation, Value *angles, Doubling doublin
   Match *match = rotation->match;
   Type x = rotation->view;
   if (doubling != ONCE) angles = half_of(match, angles, doubling);
-  angles = in_type(match, angles, rotation->type);
+  angles = match_in_type(match, angles, rotation->type);
   if (is_spread(rotation)) return spread(rotation, angles);
   Dim positions = x.dims[rotation->heads_first ? 2 : 1], features = dim_of(x.dims[3].constant / 2);
   const Dim dims[] = {x.dims[0], positions, features};
@@ -480,7 +480,7 @@ static Value *position_numbers(const Rotation *rotation) {
 /* x in the type that it is computed in, with a batch. */
 static Value *viewed(const Rotation *rotation) {
   Match *match = rotation->match;
-  Value *x = in_type(match, rotation->x, rotation->type);
+  Value *x = match_in_type(match, rotation->x, rotation->type);
   const int64_t first = 0;
   if (x->type.rank == 4) return x;
   return EMIT_BEFORE(match, OP_Unsqueeze, type_with(rotation->view, rotation->type), x, ints(match, &first, 1))
@@ -523,7 +523,7 @@ static bool emit(Rotation *rotation) {
     result =
         EMIT_BEFORE(match, OP_Squeeze, type_with(type, rotation->type), result, ints(match, &first, 1))->outputs[0];
   }
-  match_replace(match, in_type(match, result, type.dtype));
+  match_replace(match, match_in_type(match, result, type.dtype));
   return true;
 }
 

@@ -6,7 +6,6 @@
 
 #include "onnx/facts/schema.h"
 #include "passes/fuse/activations.h"
-#include "passes/fuse/attention.h"
 
 enum { DEGREES = 4, DEEPEST = 8 };
 
@@ -198,7 +197,7 @@ static bool emit_gated(Match *match, Value *x, Op op, Curve curve, bool is_produ
   bool runs = schema_runs(op, NULL, match_opset(match), type.dtype);
   if (!runs && !(dtype_is_half(type.dtype) && schema_runs(op, NULL, match_opset(match), DTYPE_FLOAT32))) return false;
   Type made = runs ? type : type_with(type, DTYPE_FLOAT32);
-  x = in_type(match, x, made.dtype);
+  x = match_in_type(match, x, made.dtype);
   Node *node = EMIT_BEFORE(match, op, made, x);
   if (curve == CURVE_TANH_CUBIC) node_set_string(node, "approximate", "tanh");
   Value *result = node->outputs[0];

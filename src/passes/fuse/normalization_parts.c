@@ -5,7 +5,6 @@
  * anywhere: what is computed in float32 is no less precise. A half that nothing else was is another matter: where
  * something is rounded on the way, x itself must be a half. */
 #include "base/bytes.h"
-#include "passes/fuse/attention.h"
 #include "passes/fuse/normalization.h"
 
 typedef struct Reading {
