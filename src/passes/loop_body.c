@@ -2,6 +2,8 @@
 #include "passes/loop_body.h"
 
 #include "base/bytes.h"
+#include "onnx/graph/copy.h"
+#include "passes/rewrite.h"
 
 Graph *subgraph_of(const Node *node, const char *name) {
   const Attribute *attribute = node_attribute(node, name);
@@ -27,6 +29,11 @@ bool loop_shape(const Node *node, LoopShape *shape) {
   }
   return shape->body->outputs.count == shape->lead + node->output_count && shape->carried <= node->output_count &&
          shape->body->inputs.count >= shape->first_body_input + shape->carried;
+}
+
+bool loop_takes_all_steps(const Node *loop, const Graph *body) {
+  const Value *begins = node_input(loop, 1), *go_on = behind_identities(body->outputs.items[0]->value);
+  return (!begins || is_boolean(begins, true)) && (go_on == body->inputs.items[1] || is_boolean(go_on, true));
 }
 
 bool scan_runs_one_way(const Node *scan) {
@@ -72,4 +79,12 @@ Value *scan_add_input(Node *scan, Value *stacked, Type slice) {
   longer[directions->count] = longer[0];
   node_set_ints(scan, "scan_input_directions", longer, directions->count + 1);
   return input;
+}
+
+void scan_drop_carried(Node *scan, size_t index) {
+  Graph *body = subgraph_of(scan, "body");
+  drop_node_output(scan, index);
+  drop_node_input(scan, index);
+  drop_graph_output(body, index);
+  drop_graph_input(body, index);
 }

@@ -21,10 +21,15 @@ typedef struct LoopShape {
 /* False where the node is no Loop or Scan, or is not sound. */
 bool loop_shape(const Node *node, LoopShape *shape);
 
+/* Does nothing end a sound Loop but the number of its steps? */
+bool loop_takes_all_steps(const Node *loop, const Graph *body);
+
 /* Does a Scan read all its inputs forwards, or all backwards? Along the first axis, as all that we make. */
 bool scan_runs_one_way(const Node *scan);
 bool scan_runs_backwards(const Node *scan); /* one that runs one way */
 /* One more array to go along, in the direction of the others. Returns the body's slice of it. */
 Value *scan_add_input(Node *scan, Value *stacked, Type slice);
+/* A carried value that nothing uses any more goes, of node and body. */
+void scan_drop_carried(Node *scan, size_t index);
 
 #endif

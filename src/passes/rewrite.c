@@ -154,6 +154,18 @@ const Tensor *unread_constant_of(const Value *value) {
   return tensor && tensor_is_readable(tensor) && dtype_bits(tensor->dtype) ? tensor : NULL;
 }
 
+bool only_integer(const Value *value, int64_t *number) {
+  const Tensor *tensor = constant_of(value);
+  if (!tensor || tensor->dtype != DTYPE_INT64 || tensor->size != sizeof *number) return false;
+  memcpy(number, tensor->data, sizeof *number);
+  return true;
+}
+
+bool is_boolean(const Value *value, bool which) {
+  const Tensor *tensor = constant_of(value);
+  return tensor && tensor->dtype == DTYPE_BOOL && tensor->size == 1 && (*(const uint8_t *)tensor->data != 0) == which;
+}
+
 static bool is_listed(Str list, const char *name, size_t length) {
   for (const char *at = list; (at = strstr(at, name)) != NULL; at += length) {
     if ((at == list || at[-1] == ',') && (at[length] == ',' || !at[length])) return true;

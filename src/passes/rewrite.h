@@ -46,6 +46,11 @@ const Tensor *constant_of(const Value *value);
 /* The same for those who do not look at the elements of a large one: its data may yet have to be made (moved.h). */
 const Tensor *unread_constant_of(const Value *value);
 
+/* The only element of a constant of 64-bit integers. */
+bool only_integer(const Value *value, int64_t *number);
+/* A constant that is this and nothing else? */
+bool is_boolean(const Value *value, bool which);
+
 /* The names of weights in the list, and those that the tensor is or was made of; each once. NULL for none. */
 Str names_with(Context *context, Str names, const Tensor *tensor);
 

@@ -246,6 +246,12 @@ Value *node_input(const Node *node, size_t index) {
   return index < node->input_count ? node->inputs[index].value : NULL;
 }
 
+void node_copy_attributes(Node *copy, const Node *node) {
+  for (size_t i = 0; i < node->attributes.count; i++) {
+    array_push(context_of(copy->graph), &copy->attributes, node->attributes.items[i]);
+  }
+}
+
 static Attribute *attribute_slot(Node *node, const char *name) {
   Context *context = context_of(node->graph);
   Str key = str_intern(context, name);

@@ -187,6 +187,8 @@ Value *node_output(Node *node, uint32_t index, Type type);
 /* Optional outputs that nothing uses: those at the end go, the others are left out. */
 void node_leave_out_unused(Node *node);
 
+/* Those of another node, which may be gone, for one that has none. */
+void node_copy_attributes(Node *copy, const Node *node);
 /* Attributes replace one of the same name. */
 void node_set_int(Node *node, const char *name, int64_t value);
 void node_set_float(Node *node, const char *name, float value);

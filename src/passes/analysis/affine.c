@@ -178,13 +178,6 @@ static bool split_start(const Value *value, uint32_t axis, int64_t *start) {
   return true;
 }
 
-static bool only_integer(const Value *value, int64_t *number) {
-  const Tensor *tensor = constant_of(value);
-  if (!tensor || tensor->dtype != DTYPE_INT64 || tensor->size != sizeof *number) return false;
-  memcpy(number, tensor->data, sizeof *number);
-  return true;
-}
-
 static bool slice_start(const Node *node, uint32_t wanted, int64_t *start) {
   int64_t first, axis, step = 1;
   if (!only_integer(node_input(node, 1), &first) || !only_integer(node_input(node, 3), &axis)) return false;

@@ -18,13 +18,6 @@ bool counts_positions(const Value *value, uint32_t from_end, Dim size) {
          uniform_number(node_input(range, 2), &step) && first == 0 && step == 1;
 }
 
-static bool only_integer(const Value *value, int64_t *number) {
-  const Tensor *tensor = constant_of(value);
-  if (!tensor || tensor->dtype != DTYPE_INT64 || tensor->size != sizeof *number) return false;
-  memcpy(number, tensor->data, sizeof *number);
-  return true;
-}
-
 bool reverses_axis(const Node *node, int64_t *axis) {
   int64_t step;
   if (!node || !node_is(node, OP_Slice) || !only_integer(node_input(node, 4), &step) || step != -1) return false;

@@ -14,11 +14,6 @@ typedef struct Choice {
   bool rests_when; /* what the predicate is then */
 } Choice;
 
-static bool is_boolean(const Value *value, bool which) {
-  const Tensor *tensor = constant_of(value);
-  return tensor && tensor->dtype == DTYPE_BOOL && tensor->size == 1 && (*(const uint8_t *)tensor->data != 0) == which;
-}
-
 enum { FIRST_CARRIED = 2, FIRST_CARRIED_OUTPUT = 1 };
 
 /* Does the body give back this carried value as it got it, or the branch where the If rests? */
@@ -65,11 +60,6 @@ static bool find_choice(Choice *choice) {
   return false;
 }
 
-static bool takes_all_steps(const Node *loop, const Graph *body) {
-  const Value *begins = node_input(loop, 1), *go_on = behind_identities(body->outputs.items[0]->value);
-  return (!begins || is_boolean(begins, true)) && (go_on == body->inputs.items[1] || is_boolean(go_on, true));
-}
-
 /* The predicate as the next step will find it, where it is carried along; else as this step found it. */
 static Value *next_predicate(const Choice *choice) {
   Value *predicate = node_input(choice->node, 0);
@@ -87,7 +77,7 @@ static void visit(Rewriter *rewriter, Node *node) {
   bool nothing_stacked = node->output_count == node->input_count - FIRST_CARRIED;
   bool sound = choice.body->inputs.count == node->input_count &&
                choice.body->outputs.count == FIRST_CARRIED_OUTPUT + node->output_count;
-  if (!nothing_stacked || !sound || !takes_all_steps(node, choice.body)) return;
+  if (!nothing_stacked || !sound || !loop_takes_all_steps(node, choice.body)) return;
   if (!find_choice(&choice) || !decides_by_what_is_carried(&choice)) return;
   Value *predicate = next_predicate(&choice);
   const Origin *origin =

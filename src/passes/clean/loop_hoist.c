@@ -76,13 +76,12 @@ static void multiply_before(Node *scan, Node *product, Value *all) {
 }
 
 static bool multiply_slices_at_once(Node *scan) {
-  const Attribute *attribute = node_attribute(scan, "body");
-  size_t scanned = (size_t)node_int_or(scan, "num_scan_inputs", 0);
-  if (!attribute || attribute->kind != ATTRIBUTE_GRAPH || node_attribute(scan, "scan_input_axes")) return false;
-  if (scanned == 0 || scanned > scan->input_count || attribute->graph->inputs.count != scan->input_count) return false;
+  LoopShape shape;
+  if (!loop_shape(scan, &shape) || shape.body->inputs.count != scan->input_count) return false;
+  if (node_attribute(scan, "scan_input_axes")) return false;
   bool changed = false;
-  for (size_t i = scan->input_count - scanned, end = scan->input_count; i < end; i++) {
-    for (Node *product; (product = product_of(attribute->graph->inputs.items[i]));) {
+  for (size_t i = shape.carried, end = scan->input_count; i < end; i++) {
+    for (Node *product; (product = product_of(shape.body->inputs.items[i]));) {
       if (product->outputs[0]->type.rank + 1 > MAX_RANK) break;
       multiply_before(scan, product, scan->inputs[i].value);
       changed = true;

@@ -4,17 +4,16 @@
  * measure: what stays a loop is told at export as what the target lacks.
  */
 #include "onnx/graph/copy.h"
+#include "passes/loop_body.h"
 #include "passes/rewrite.h"
 #include "target/target.h"
 
-enum {
-  MOST_NODES = 4096, /* that a loop is written out as */
-  LOOP_OUTER = 2,    /* inputs before the carried values: how many steps, whether to begin */
-};
+enum { MOST_NODES = 4096 }; /* that a loop is written out as */
 
 typedef struct Unrolling {
   Rewriter *rewriter;
   Node *loop;
+  LoopShape shape;
   Graph *body;
   uint32_t carried, stacked, sliced; /* values carried on, results of all steps, inputs that each step gets a part of */
   int64_t steps;
@@ -27,44 +26,19 @@ static int64_t list_item(const Node *node, const char *name, uint32_t index) {
   return list && list->kind == ATTRIBUTE_INTS && index < list->count ? list->integers[index] : 0;
 }
 
-static const Value *behind_identities(const Value *value) {
-  while (value->producer && node_is(value->producer, OP_Identity)) value = node_input(value->producer, 0);
-  return value;
-}
-
-static bool is_true(const Value *value) {
-  const Tensor *tensor = constant_of(value);
-  return tensor && tensor->dtype == DTYPE_BOOL && tensor->size == 1 && *(const uint8_t *)tensor->data;
-}
-
-static bool read_loop(Unrolling *u) {
-  Node *loop = u->loop;
-  const Tensor *steps = constant_of(node_input(loop, 0));
-  if (loop->input_count < LOOP_OUTER || !steps || steps->dtype != DTYPE_INT64 || steps->size != sizeof(int64_t)) {
-    return false;
-  }
-  memcpy(&u->steps, steps->data, sizeof u->steps);
-  u->carried = loop->input_count - LOOP_OUTER;
-  if (u->body->inputs.count != loop->input_count || u->body->outputs.count != loop->output_count + 1) return false;
-  if (loop->output_count < u->carried) return false;
-  u->stacked = loop->output_count - u->carried;
-  const Value *begins = node_input(loop, 1), *go_on = behind_identities(u->body->outputs.items[0]->value);
-  return (!begins || is_true(begins)) && (go_on == u->body->inputs.items[1] || is_true(go_on));
-}
-
 static int64_t axis_of(const Unrolling *u, const char *name, uint32_t index, uint32_t rank) {
   int64_t axis = list_item(u->loop, name, index);
   return axis < 0 ? axis + rank : axis;
 }
 
+static bool read_loop(Unrolling *u) {
+  return only_integer(node_input(u->loop, 0), &u->steps) && loop_takes_all_steps(u->loop, u->body);
+}
+
 static bool read_scan(Unrolling *u) {
   Node *scan = u->loop;
-  int64_t sliced = node_int_or(scan, "num_scan_inputs", 0);
-  if (sliced < 1 || sliced > scan->input_count || u->body->inputs.count != scan->input_count) return false;
-  u->sliced = (uint32_t)sliced;
-  u->carried = scan->input_count - u->sliced;
-  if (u->body->outputs.count != scan->output_count || scan->output_count < u->carried) return false;
-  u->stacked = scan->output_count - u->carried;
+  u->sliced = scan->input_count - u->carried;
+  if (u->sliced == 0) return false;
   Type type = node_input(scan, u->carried)->type;
   int64_t axis = axis_of(u, "scan_input_axes", 0, type.rank);
   if (axis < 0 || axis >= type.rank || !dim_is_constant(type.dims[axis])) return false;
@@ -113,11 +87,10 @@ static Value *with_axis(Unrolling *u, Value *part, uint32_t stacked) {
 }
 
 static void take_step(Unrolling *u, int64_t step) {
-  bool is_loop = node_is(u->loop, OP_Loop);
-  uint32_t first_input = is_loop ? LOOP_OUTER : 0, first_output = is_loop ? 1 : 0;
+  size_t first_input = u->shape.first_body_input, first_output = u->shape.lead;
   Context *context = u->rewriter->context;
   Map copies = {0};
-  if (is_loop) {
+  if (node_is(u->loop, OP_Loop)) {
     *map_slot_pointer(context, &copies, u->body->inputs.items[0]) = scalar(u, DTYPE_INT64, step);
     *map_slot_pointer(context, &copies, u->body->inputs.items[1]) = scalar(u, DTYPE_BOOL, 1);
   }
@@ -157,6 +130,10 @@ static void replace_output(Unrolling *u, Value *old, Value *value) {
 }
 
 static bool can_unroll(Unrolling *u) {
+  if (!loop_shape(u->loop, &u->shape) || u->shape.body->inputs.count != u->loop->input_count) return false;
+  u->body = u->shape.body;
+  u->carried = (uint32_t)u->shape.carried;
+  u->stacked = u->loop->output_count - u->carried;
   if (!(node_is(u->loop, OP_Loop) ? read_loop(u) : read_scan(u))) return false;
   if (u->body->initializers.count || u->steps < 1) return false;
   for (uint32_t i = 0; i < u->loop->output_count; i++) {
@@ -176,13 +153,11 @@ static bool is_not_read(const Target *target, const Node *node) {
 }
 
 static void unroll(Rewriter *rewriter, Node *node) {
-  const Attribute *body = node_has(node, LOOPS) ? node_attribute(node, "body") : NULL;
-  if (!body || body->kind != ATTRIBUTE_GRAPH || !(node_is(node, OP_Loop) || node_is(node, OP_Scan))) return;
-  Unrolling u = {.rewriter = rewriter, .loop = node, .body = body->graph};
-  if (!is_not_read(rewriter->model->target, node) || !can_unroll(&u)) return;
+  Unrolling u = {.rewriter = rewriter, .loop = node};
+  if (!node_has(node, LOOPS) || !is_not_read(rewriter->model->target, node) || !can_unroll(&u)) return;
   u.state = arena_new_array(&rewriter->context->arena, u.carried, Value *);
   u.parts = arena_new_array(&rewriter->context->arena, (size_t)u.stacked * (size_t)u.steps, Value *);
-  for (uint32_t i = 0; i < u.carried; i++) u.state[i] = node_input(node, (node_is(node, OP_Loop) ? LOOP_OUTER : 0) + i);
+  for (uint32_t i = 0; i < u.carried; i++) u.state[i] = node_input(node, u.shape.first_input + i);
   for (int64_t step = 0; step < u.steps; step++) take_step(&u, step);
   for (uint32_t i = 0; i < node->output_count; i++) {
     Value *value = i < u.carried ? u.state[i] : joined(&u, i - u.carried);

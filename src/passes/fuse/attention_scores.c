@@ -243,7 +243,7 @@ static void emit(Match *match, const Scores *scores, Value *const inputs[4], boo
 static DType computed_in(const Match *match, DType dtype, MaskUse use) {
   bool is_known = use == MASK_NONE || use == MASK_CAUSAL || use == MASK_KEPT;
   if (!schema_runs(OP_Attention, NULL, match_opset(match), DTYPE_FLOAT32)) return DTYPE_NONE;
-  if (dtype != DTYPE_FLOAT32 && !dtype_is_half(dtype)) return DTYPE_NONE;
+  if (!dtype_fits_float32(dtype)) return DTYPE_NONE;
   if (dtype == DTYPE_FLOAT32 || (is_known && schema_runs(OP_Attention, NULL, match_opset(match), dtype))) return dtype;
   return DTYPE_FLOAT32;
 }

@@ -14,13 +14,9 @@ bool puts_heads_first(const Node *transpose) {
 void set_heads_first(Node *transpose) { node_set_ints(transpose, "perm", heads_first, 4); }
 
 Node *match_emit_like(Match *match, Value *const *inputs, size_t count) {
-  ARRAY(Attribute) attributes = {0};
-  Context *context = match->rewriter->context;
-  for (size_t i = 0; i < match->root->attributes.count; i++) {
-    array_push(context, &attributes, match->root->attributes.items[i]);
-  }
-  Node *node = match_emit(match, match->root->op, inputs, count, REWRITE_EMITTER(match->rewriter));
-  for (size_t i = 0; i < attributes.count; i++) array_push(context, &node->attributes, attributes.items[i]);
+  const Node *root = match->root;
+  Node *node = match_emit(match, root->op, inputs, count, REWRITE_EMITTER(match->rewriter));
+  node_copy_attributes(node, root);
   return node;
 }
 

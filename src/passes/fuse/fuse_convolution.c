@@ -240,10 +240,7 @@ static bool fold_into(Match *match, Op op, const Affine *affine, Emitter emitter
   Value *bias = shifted_bias(match, inner, affine, &failed);
   if (!weight || failed) return false;
   Value *inputs[] = {match->values[SOURCE], weight, bias};
-  const Attribute *attributes = inner->attributes.items; /* stay when the node goes */
-  size_t count = inner->attributes.count;
-  Node *node = match_emit(match, op, inputs, bias ? 3 : 2, emitter);
-  for (size_t i = 0; i < count; i++) array_push(match->rewriter->context, &node->attributes, attributes[i]);
+  node_copy_attributes(match_emit(match, op, inputs, bias ? 3 : 2, emitter), inner);
   return true;
 }
 

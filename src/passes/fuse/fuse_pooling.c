@@ -157,10 +157,8 @@ static bool fuse_padding(Match *match) {
 
 static Node *emit_average(Match *match, bool count_padding) {
   const Node *pool = match->values[POOLED]->producer;
-  const Attribute *attributes = pool->attributes.items;
-  size_t count = pool->attributes.count;
   Node *node = EMIT_MATCH(match, OP_AveragePool, match->values[SOURCE]);
-  for (size_t i = 0; i < count; i++) array_push(match->rewriter->context, &node->attributes, attributes[i]);
+  node_copy_attributes(node, pool);
   node_set_int(node, "count_include_pad", count_padding);
   return node;
 }

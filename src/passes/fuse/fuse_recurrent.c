@@ -6,8 +6,8 @@
  */
 #include "onnx/facts/schema.h"
 #include "passes/analysis/affine.h"
-#include "passes/analysis/positions.h"
 #include "passes/fuse/recurrent.h"
+#include "passes/loop_body.h"
 #include "passes/pattern.h"
 #include "target/target.h"
 
@@ -291,7 +291,7 @@ static bool find_cell(Cell *cell) {
     cell->hidden = cell->body->inputs.items[hidden];
     cell->next_hidden = body_output(cell, hidden);
     Type type = cell->hidden->type;
-    if ((type.dtype != DTYPE_FLOAT32 && !dtype_is_half(type.dtype)) || type.rank < 1 || type.rank > 2) return false;
+    if (!dtype_fits_float32(type.dtype) || type.rank < 1 || type.rank > 2) return false;
     if (!dim_is_constant(type.dims[type.rank - 1])) return false;
     cell->width = type.dims[type.rank - 1].constant;
     forget_gates(cell);
@@ -624,9 +624,7 @@ static Value *lifted(Cell *cell, Value *value, Value *states) {
   if (node_is(node, OP_Gemm)) return lifted_gemm(cell, node, inputs[0]);
   Type type = of_all(cell, value->type, states->type.dims[0]);
   Node *copy = emit(cell, REWRITE_EMITTER(cell->rewriter), node->op, inputs, node->input_count, type);
-  for (size_t i = 0; i < node->attributes.count; i++) {
-    array_push(cell->rewriter->context, &copy->attributes, node->attributes.items[i]);
-  }
+  node_copy_attributes(copy, node);
   return copy->outputs[0];
 }
 
@@ -720,97 +718,21 @@ static bool has_result(const Node *node) {
 
 static void fuse_scan(Rewriter *rewriter, Node *node) {
   if (!has_result(node) || target_has(rewriter->model->target, QUIRK_RECURRENT_IS_NOT_READ)) return;
-  const Attribute *body = node_attribute(node, "body");
-  int64_t scanned = node_int_or(node, "num_scan_inputs", 0);
-  if (!body || body->kind != ATTRIBUTE_GRAPH || scanned < 1 || scanned >= node->input_count) return;
+  LoopShape shape;
+  if (!loop_shape(node, &shape) || shape.carried == 0 || shape.carried > 2 || shape.carried == node->input_count)
+    return;
+  if (shape.body->inputs.count != node->input_count) return;
   if (node_attribute(node, "scan_input_axes") || node_attribute(node, "scan_output_axes")) return;
-  Cell cell = {.rewriter = rewriter, .scan = node, .body = body->graph};
-  cell.state_count = node->input_count - (uint32_t)scanned;
-  if (cell.state_count > 2 || cell.body->inputs.count != node->input_count) return;
-  if (cell.body->outputs.count != node->output_count || node->output_count < cell.state_count) return;
+  Cell cell = {.rewriter = rewriter, .scan = node, .body = shape.body, .state_count = (uint32_t)shape.carried};
   if (!find_cell(&cell) || !check_parts(&cell) || !check_outputs(&cell)) return;
   if (schema_runs(cell.op, NULL, rewriter->model->opset, DTYPE_FLOAT32)) emit_cell(&cell);
 }
 
-/* ---- the last step ---- */
-
-/* The steps that a recurrent operator gives, before the axis of directions went; NULL when the value is none. */
-static Value *steps_of(const Value *value) {
-  const Node *squeeze = value ? value->producer : NULL;
-  if (!squeeze || !node_is(squeeze, OP_Squeeze)) return NULL;
-  Value *steps = node_input(squeeze, 0);
-  const Node *node = steps->producer;
-  if (!node || !node_has(node, RECURRENT)) return NULL;
-  if (steps->output_index != 0 || steps->type.rank != 4) return NULL;
-  return dim_equal(value->type.dims[0], steps->type.dims[0]) ? steps : NULL;
-}
-
-/* Is what the node picks the step that was computed last? */
-static bool picks_last(const Node *node, const Node *recurrent) {
-  const Tensor *index = constant_of(node_input(node, 1));
-  const Attribute *direction = node_attribute(recurrent, "direction");
-  Dim steps = node_input(node, 0)->type.dims[0];
-  int64_t number;
-  if (!index || index->rank != 0 || index->dtype != DTYPE_INT64 || node_int_or(node, "axis", 0) != 0) return false;
-  if (!dim_is_constant(steps) || (direction && strcmp(direction->string, "reverse") != 0)) return false;
-  memcpy(&number, index->data, sizeof number);
-  if (number < 0) number += steps.constant;
-  return number == (direction ? 0 : steps.constant - 1);
-}
-
-/* The last of all steps is the state that is left. */
-static void pick_state(Rewriter *rewriter, Node *node) {
-  Value *steps = steps_of(node_input(node, 0));
-  if (!steps || !picks_last(node, steps->producer) || steps->graph != node->graph) return;
-  Node *squeeze = node_input(node, 0)->producer;
-  Type all = steps->type, type = node->outputs[0]->type;
-  Value *state = node_output(steps->producer, 1, (Type){.dtype = all.dtype, .rank = 3, .dims = all.dims + 1});
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
-  Value *inputs[] = {state, rewrite_constant_ints(rewriter, node, of_state, type.rank == 2 ? 1 : 2, node->origin)};
-  Node *last = graph_node(node->graph, origin, OP_Squeeze, inputs, 2, &type, 1, node);
-  rewrite_replace(rewriter, node, last->outputs[0]);
-  rewrite_drop_unused(rewriter, squeeze, last);
-  node_leave_out_unused(steps->producer);
-}
-
-/* ---- steps turned around ---- */
-
-static bool is_recurrent(const Node *node) { return node && node_has(node, RECURRENT); }
-
-static bool reads_reversed(const Node *recurrent) {
-  int64_t axis;
-  const Node *slice = node_input(recurrent, 0)->producer;
-  const Attribute *direction = node_attribute(recurrent, "direction");
-  if (!direction && target_has(recurrent->graph->model->target, QUIRK_RECURRENT_IS_WRONG_BACKWARDS)) return false;
-  if (direction && strcmp(direction->string, "bidirectional") == 0) return false;
-  return reverses_axis(slice, &axis) && axis == 0 && slice->graph == recurrent->graph;
-}
-
-/* The operator itself goes the other way, over the steps as they were. */
-static void turn_around(Rewriter *rewriter, Node *recurrent) {
-  const Attribute *direction = node_attribute(recurrent, "direction");
-  bool reverse = direction && strcmp(direction->string, "reverse") == 0;
-  Node *slice = node_input(recurrent, 0)->producer;
-  use_set(&recurrent->inputs[0], node_input(slice, 0));
-  node_set_string(recurrent, "direction", reverse ? "forward" : "reverse");
-  rewrite_hand_over(rewriter, recurrent, slice);
-  rewrite_drop_unused(rewriter, slice, recurrent);
-  rewriter->changed = true;
-}
-
-/* Steps that are turned around before and after need not be. */
-static void turn_steps(Rewriter *rewriter, Node *node) {
-  int64_t axis;
-  Value *source = node_input(node, 0), *steps = steps_of(source);
-  if (!steps || !reverses_axis(node, &axis) || axis != 0 || steps->graph != node->graph) return;
-  if (source->uses->next || steps->uses->next || !reads_reversed(steps->producer)) return;
-  turn_around(rewriter, steps->producer);
-  rewrite_replace(rewriter, node, source);
-}
+/* ---- the pass ---- */
 
 /* What is left where nothing joins the results. */
 static void visit_last(Rewriter *rewriter, Node *node) {
-  if (!node->is_gone && is_recurrent(node)) part_directions(rewriter, node);
+  if (!node->is_gone && node_has(node, RECURRENT)) part_directions(rewriter, node);
 }
 
 static void visit(Rewriter *rewriter, Node *node) {
@@ -819,7 +741,7 @@ static void visit(Rewriter *rewriter, Node *node) {
   else if (node_is(node, OP_Gather)) pick_state(rewriter, node);
   else if (node_is(node, OP_Slice)) turn_steps(rewriter, node);
   else if (node_is(node, OP_Concat)) merge_directions(rewriter, node);
-  else if (is_recurrent(node) && !is_used(node->outputs[0]) && reads_reversed(node)) turn_around(rewriter, node);
+  else if (node_has(node, RECURRENT) && !is_used(node->outputs[0])) turn_around(rewriter, node);
 }
 
 bool fuse_recurrent(Model *model) {

@@ -95,13 +95,6 @@ static bool read_sum(Rotation *rotation, Value *value, Term terms[2]) {
 
 /* ---- what is turned ---- */
 
-static bool only_integer(const Value *value, int64_t *number) {
-  const Tensor *tensor = constant_of(value);
-  if (!tensor || tensor->dtype != DTYPE_INT64 || tensor->size != sizeof *number) return false;
-  memcpy(number, tensor->data, sizeof *number);
-  return true;
-}
-
 static bool is_last_axis(int64_t axis, const Value *value) {
   return axis == -1 || axis == (int64_t)value->type.rank - 1;
 }
@@ -369,9 +362,7 @@ static Value *half_of(Match *match, Value *value, Doubling doubling) {
   Type type = half_type(match, value->type);
   Emitter emitter = REWRITE_EMITTER(match->rewriter);
   Node *made = match_node_before(match, node->op, type, inputs, node->input_count, emitter);
-  for (size_t i = 0; i < node->attributes.count; i++) {
-    array_push(match->rewriter->context, &made->attributes, node->attributes.items[i]);
-  }
+  node_copy_attributes(made, node);
   rewrite_hand_over(match->rewriter, made, node);
   return made->outputs[0];
 }

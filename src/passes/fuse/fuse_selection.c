@@ -10,13 +10,6 @@
 
 enum { SOURCE, SLICE, TABLE, POSITIONS };
 
-static bool only_integer(const Value *value, int64_t *number) {
-  const Tensor *tensor = constant_of(value);
-  if (!tensor || tensor->dtype != DTYPE_INT64 || tensor->size != sizeof *number) return false;
-  memcpy(number, tensor->data, sizeof *number);
-  return true;
-}
-
 /* Is `shape` the sizes of `from` without the axis? */
 static bool lacks_axis(Type shape, Type from, int64_t axis) {
   if (shape.rank + 1 != from.rank) return false;

@@ -10,13 +10,6 @@ typedef struct Part {
   int64_t axis, start, end;
 } Part;
 
-static bool only_integer(const Value *value, int64_t *number) {
-  const Tensor *tensor = constant_of(value);
-  if (!tensor || tensor->dtype != DTYPE_INT64 || tensor->size != sizeof *number) return false;
-  memcpy(number, tensor->data, sizeof *number);
-  return true;
-}
-
 /* A Slice along one axis whose size is known, without gaps. */
 static bool read_part(Node *node, Part *part) {
   int64_t step = 1, axis, start, end;

@@ -12,4 +12,12 @@ void merge_directions(Rewriter *rewriter, Node *concat);
  * first in the graph. recurrent_directions.c */
 void part_directions(Rewriter *rewriter, Node *first);
 
+/* The last of all steps, which `gather` picks, is the state that is left. recurrent_results.c */
+void pick_state(Rewriter *rewriter, Node *gather);
+/* Steps that are turned around before the operator and by `slice` after it need not be. recurrent_results.c */
+void turn_steps(Rewriter *rewriter, Node *slice);
+/* Where only the state is read, the operator itself goes the other way, over the steps as they were before they were
+ * turned around. recurrent_results.c */
+void turn_around(Rewriter *rewriter, Node *recurrent);
+
 #endif

@@ -71,7 +71,7 @@ bool can_be_batched(const Batch *batch, const Node *node) {
 
 /* ---- all steps of a node ---- */
 
-static Type stacked_type(const Batch *batch, Type type, uint32_t rank) {
+Type stacked_type(const Batch *batch, Type type, uint32_t rank) {
   Dim dims[MAX_RANK];
   uint32_t missing = rank - type.rank;
   dims[0] = batch->length;
@@ -106,19 +106,13 @@ static Value *lined_up(const Batch *batch, const Node *node, Value *value, uint3
 
 static int64_t behind_steps(int64_t axis, uint32_t rank) { return (axis < 0 ? axis + rank : axis) + 1; }
 
-static void copy_attributes(const Node *node, Node *copy) {
-  for (size_t i = 0; i < node->attributes.count; i++) {
-    array_push(node->graph->model->context, &copy->attributes, node->attributes.items[i]);
-  }
-}
-
 /* Of operators that broadcast, the values of the same rank as the result. */
 static Value *batch_elements(const Batch *batch, const Node *node, Type type) {
   uint32_t rank = node->outputs[0]->type.rank;
   Value **inputs = arena_new_array(&batch->rewriter->context->arena, node->input_count, Value *);
   for (uint32_t i = 0; i < node->input_count; i++) inputs[i] = lined_up(batch, node, node_input(node, i), rank);
   Value *result = node_before(batch, node, node->op, type, inputs, node->input_count);
-  copy_attributes(node, result->producer);
+  node_copy_attributes(result->producer, node);
   return result;
 }
 

@@ -19,4 +19,7 @@ bool batch_begin(Batch *batch);
 /* Can the node be computed for all steps at once, once its inputs are stacked? */
 bool can_be_batched(const Batch *batch, const Node *node);
 
+/* The type of all steps of a value, its own axes lined up with the last ones of the rank. */
+Type stacked_type(const Batch *batch, Type type, uint32_t rank);
+
 #endif

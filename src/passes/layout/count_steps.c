@@ -21,26 +21,21 @@ typedef struct Counter {
   int64_t start, step;
 } Counter;
 
-static bool only_integer(const Value *value, int64_t *number) {
+static bool small_integer(const Value *value, int64_t *number) {
   const Tensor *tensor = value ? constant_of(value) : NULL;
   if (!tensor || tensor->rank || (tensor->dtype != DTYPE_INT32 && tensor->dtype != DTYPE_INT64)) return false;
   *number = number_decode_int(tensor->dtype, tensor->data);
   return *number > INT32_MIN && *number < INT32_MAX; /* so that no sum here overflows */
 }
 
-static bool is_true(const Value *value) {
-  const Tensor *tensor = constant_of(value);
-  return tensor && tensor->dtype == DTYPE_BOOL && tensor->size == 1 && *(const uint8_t *)tensor->data != 0;
-}
-
 static bool read_counter(const Node *loop, const LoopShape *shape, size_t carried, Counter *counter) {
   const Value *before = shape->body->inputs.items[shape->first_body_input + carried];
   const Node *add = behind_identities(shape->body->outputs.items[shape->lead + carried]->value)->producer;
-  if (!only_integer(node_input(loop, shape->first_input + carried), &counter->start)) return false;
+  if (!small_integer(node_input(loop, shape->first_input + carried), &counter->start)) return false;
   if (!add || !node_is(add, OP_Add) || add->graph != shape->body) return false;
   const Value *left = node_input(add, 0), *right = node_input(add, 1);
-  return (left == before && only_integer(right, &counter->step)) ||
-         (right == before && only_integer(left, &counter->step));
+  return (left == before && small_integer(right, &counter->step)) ||
+         (right == before && small_integer(left, &counter->step));
 }
 
 /* Does it not wrap? The product is 2^31 times 2^16 at the most. */
@@ -55,7 +50,7 @@ static bool steps_to_bound(const Node *loop, const LoopShape *shape, const Node 
   int64_t bound;
   Counter counter;
   bool included = test && node_is(test, OP_LessOrEqual);
-  if (!test || (!included && !node_is(test, OP_Less)) || !only_integer(node_input(test, 1), &bound)) return false;
+  if (!test || (!included && !node_is(test, OP_Less)) || !small_integer(node_input(test, 1), &bound)) return false;
   for (size_t i = 0; i < shape->carried; i++) {
     const Value *next = behind_identities(shape->body->outputs.items[shape->lead + i]->value);
     if (next != behind_identities(node_input(test, 0)) || !read_counter(loop, shape, i, &counter)) continue;
@@ -70,12 +65,11 @@ static bool steps_to_bound(const Node *loop, const LoopShape *shape, const Node 
 static bool known_steps(const Node *loop, const LoopShape *shape, int64_t *steps) {
   const Value *begins = node_input(loop, 1);
   Value *go_on = behind_identities(shape->body->outputs.items[0]->value);
-  const Tensor *most = node_input(loop, 0) ? constant_of(node_input(loop, 0)) : NULL;
-  if (node_input(loop, 0) && (!most || most->dtype != DTYPE_INT64 || most->size != sizeof(int64_t))) return false;
-  int64_t limit = most ? *(const int64_t *)most->data : INT64_MAX;
-  if (begins && !is_true(begins)) return false;
+  int64_t limit = INT64_MAX;
+  if (node_input(loop, 0) && !only_integer(node_input(loop, 0), &limit)) return false;
+  if (begins && !is_boolean(begins, true)) return false;
   *steps = limit;
-  if (go_on != shape->body->inputs.items[1] && !is_true(go_on)) {
+  if (go_on != shape->body->inputs.items[1] && !is_boolean(go_on, true)) {
     if (!steps_to_bound(loop, shape, go_on->producer, steps)) return false;
     if (*steps > limit) *steps = limit;
   }
@@ -197,10 +191,7 @@ static void scan_counter(Rewriter *rewriter, Node *scan, const LoopShape *shape,
   if (after && after->uses) {
     replace_by_last(rewriter, scan, after, number_tensor(rewriter, dtype, counter.start + counter.step * length));
   }
-  drop_node_output(scan, carried);
-  drop_node_input(scan, carried);
-  drop_graph_output(shape->body, carried);
-  drop_graph_input(shape->body, carried);
+  scan_drop_carried(scan, carried);
   rewriter->changed = true;
 }
 

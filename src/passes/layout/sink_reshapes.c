@@ -59,9 +59,7 @@ static Node *copy_reading(Rewriter *rewriter, Node *like, uint32_t at, Value *so
   const Origin *origin = like->origin;
   origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
   Node *node = graph_node(before->graph, origin, like->op, inputs, like->input_count, &type, 1, before);
-  for (size_t i = 0; i < like->attributes.count; i++) {
-    array_push(rewriter->context, &node->attributes, like->attributes.items[i]);
-  }
+  node_copy_attributes(node, like);
   return node;
 }
 

@@ -116,13 +116,6 @@ static size_t count_gained(Split *split) {
   return count;
 }
 
-static Type stacked_type(const Batch *batch, Type type) {
-  Dim dims[MAX_RANK];
-  dims[0] = batch->length;
-  for (uint32_t i = 0; i < type.rank; i++) dims[i + 1] = type.dims[i];
-  return type_make(batch->rewriter->context, type.dtype, dims, type.rank + 1);
-}
-
 /* The body once more, of which only the chain is looked at. */
 static Graph *chain_body(const Split *split) {
   const Batch *batch = &split->batch;
@@ -158,8 +151,10 @@ static Node *chain_scan(const Split *split) {
     if (i < batch->carried) types[output_count++] = batch->body->inputs.items[i]->type;
     inputs[input_count++] = node_input(scan, i);
   }
-  for (size_t i = 0; i < handed_over; i++)
-    types[output_count++] = stacked_type(batch, split->handed_over.items[i]->type);
+  for (size_t i = 0; i < handed_over; i++) {
+    Type type = split->handed_over.items[i]->type;
+    types[output_count++] = stacked_type(batch, type, type.rank);
+  }
   const Origin *origin = origin_with_emitter(rewriter->model->provenance, scan->origin, REWRITE_EMITTER(rewriter));
   Node *chain = graph_node(scan->graph, origin, OP_Scan, inputs, input_count, types, output_count, scan);
   node_set_graph(chain, "body", chain_body(split));
@@ -185,13 +180,6 @@ static void read_slice(const Split *split, Value *value, Value *slice) {
   }
 }
 
-static void drop_carried(Node *scan, Graph *body, size_t index) {
-  drop_node_output(scan, index);
-  drop_node_input(scan, index);
-  drop_graph_output(body, index);
-  drop_graph_input(body, index);
-}
-
 static void split_scan(Split *split) {
   const Batch *batch = &split->batch;
   Node *scan = batch->scan, *chain = chain_scan(split);
@@ -204,7 +192,7 @@ static void split_scan(Split *split) {
     value_replace(old, now);
   }
   for (size_t i = batch->carried; i--;) {
-    if (is_alone(split, i)) drop_carried(scan, batch->body, i);
+    if (is_alone(split, i)) scan_drop_carried(scan, i);
   }
   for (size_t i = 0; i < split->handed_over.count; i++) {
     Value *value = split->handed_over.items[i];
