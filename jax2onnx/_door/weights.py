@@ -444,7 +444,7 @@ class _Reading:
         nbytes = math.prod(array.shape) * dtype.itemsize
         self._taken += self.EACH * nbytes
         fitting = self._fitting(nbytes)
-        memory = self._free.pop(fitting[0]) if fitting else np.empty(nbytes, np.uint8)
+        memory = self._free.pop(fitting[0]) if fitting else _pages(nbytes)
         target = memory.view(dtype).reshape(array.shape)
         return target, self._tensorstore.array(target).write(array)
 
@@ -454,6 +454,13 @@ class _Reading:
     def free(self, target: np.ndarray) -> None:
         """Its numbers are written."""
         self._free = [*self._free[-1:], target.reshape(-1).view(np.uint8)]
+
+
+def _pages(nbytes: int) -> np.ndarray:
+    """Memory from the start of a page on, which the core hands to the disk as it is."""
+    memory = np.empty(nbytes + mmap.PAGESIZE, np.uint8)
+    first = -memory.ctypes.data % mmap.PAGESIZE
+    return memory[first : first + nbytes]
 
 
 class _RowsOfStore:

@@ -13,6 +13,8 @@
 #include "base/output_state.h"
 
 enum {
+  PAGE = 4096, /* of every disk, if not of every machine */
+  LEAST_DIRECT = 1 << 20,
   PORTION = 8 << 20,     /* bytes written at once, and then handed to the disk while the next are made */
   MOST_TRIES = 100,      /* of names that were all taken: something is wrong */
   MOST_COMPANIONS = 9999 /* names for one companion */
@@ -153,18 +155,55 @@ static void begin_flush(OutputFile *file) {
 #endif
 }
 
-static ssize_t write_some(int descriptor, const struct iovec *parts, int count) {
-  if (parts->iov_len > PORTION) return write(descriptor, parts->iov_base, PORTION);
+#ifdef O_DIRECT
+static bool set_direct(OutputFile *file, bool direct) {
+  if (file->direct == direct) return true;
+  int flags = fcntl(file->descriptor, F_GETFL);
+  if (flags < 0 || fcntl(file->descriptor, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) != 0) return false;
+  file->direct = direct;
+  return true;
+}
+#endif
+
+/* From memory that lies on a page, the disk takes pages without a copy of them in the system's cache, which costs more
+ * than the disk does. Where the disk is not waited for, or the file system does not know this, the cache has them. */
+static bool can_be_direct(OutputFile *file, const struct iovec *part) {
+#ifdef O_DIRECT
+  if (file->output->options.skip_sync || !file->temporary || file->never_direct) return false;
+  if (file->size % PAGE || (uintptr_t)part->iov_base % PAGE || part->iov_len < LEAST_DIRECT) return false;
+  file->never_direct = !set_direct(file, true);
+  return !file->never_direct;
+#else
+  (void)file, (void)part;
+  return false;
+#endif
+}
+
+/* EINVAL: not here. What is left of the write is tried again through the cache, as all that is not whole pages. */
+static ssize_t write_direct(OutputFile *file, const struct iovec *part) {
+  size_t whole = part->iov_len / PAGE * PAGE;
+  ssize_t written = write(file->descriptor, part->iov_base, whole < PORTION ? whole : PORTION);
+  if (written >= 0 || errno != EINVAL) return written;
+  file->never_direct = true;
+  return 0;
+}
+
+static ssize_t write_some(OutputFile *file, const struct iovec *parts, int count) {
+  if (can_be_direct(file, parts)) return write_direct(file, parts);
+#ifdef O_DIRECT
+  if (!set_direct(file, false)) return -1;
+#endif
+  if (parts->iov_len > PORTION) return write(file->descriptor, parts->iov_base, PORTION);
   size_t total = 0;
   int used = 0;
   while (used < count && parts[used].iov_len <= PORTION - total) total += parts[used++].iov_len;
-  return writev(descriptor, parts, used);
+  return writev(file->descriptor, parts, used);
 }
 
 void output_write(OutputFile *file, struct iovec *parts, int count) {
   while (count > 0) {
     interruption_point(file->output->context);
-    ssize_t written = write_some(file->descriptor, parts, count);
+    ssize_t written = write_some(file, parts, count);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) output_fail(file->output, "write");
     file->size += (uint64_t)written;

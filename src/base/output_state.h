@@ -15,7 +15,8 @@ struct OutputFile {
   bool claimed;          /* the final name is on the disk, and goes when there is no commit */
   bool kept;             /* was there before; status is what it was when it was compared */
   struct stat status;
-  uint64_t size, flushed; /* bytes written, and of these: on their way to the disk */
+  bool direct, never_direct; /* the descriptor goes around the system's cache; it cannot */
+  uint64_t size, flushed;    /* bytes written, and of these: on their way to the disk */
 };
 
 struct Output {

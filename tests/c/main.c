@@ -12,7 +12,7 @@ int main(int argc, char **argv) {
   const Test *const tables[] = {base_tests,   beneath_tests,    bounds_tests,   dimension_tests, program_text_tests,
                                 graph_tests,  graph_text_tests, moved_tests,    pass_tests,      read_tests,
                                 table_tests,  tool_tests,       function_tests, layout_tests,    verify_tests,
-                                target_tests, ledger_tests,     pack_tests};
+                                target_tests, ledger_tests,     output_tests,   pack_tests};
   int passed = 0, failed = 0;
   for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
     for (const Test *test = tables[i]; test->name; test++) {

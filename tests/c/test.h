@@ -28,6 +28,6 @@ static inline void check_text(const char *file, int line, const char *actual, co
 /* Each file of tests ends its table with an empty row. */
 extern const Test base_tests[], beneath_tests[], bounds_tests[], dimension_tests[], program_text_tests[], graph_tests[],
     graph_text_tests[], moved_tests[], pass_tests[], read_tests[], table_tests[], tool_tests[], function_tests[],
-    layout_tests[], ledger_tests[], pack_tests[], verify_tests[], target_tests[];
+    layout_tests[], ledger_tests[], output_tests[], pack_tests[], verify_tests[], target_tests[];
 
 #endif
