@@ -178,6 +178,7 @@ class Recording:
         for item, path in find_parts(fn, is_module_class, None):
             part = self.parts[id(item)] = Part(item, path)
             self.by_class.setdefault(type(item), []).append((item, part))
+        self.structure = _structure(self.parts.values())
         self._recorder = _core.Recorder(self.parts, _is_method, is_module_class, self._find)
         self.running = self._recorder.running
         self._last: tuple[Any, Any, Any] = (None, None, None)
@@ -202,8 +203,8 @@ class Recording:
         self._outside = sys._getframe(2)
         local.context = _Context(before.traceback, before.name_stack, self, self._outside)
         try:
-            # Part of the key of JAX's trace cache: programs without parts are not mistaken for these.
-            with set_xla_metadata(jax2onnx_modules="1"):
+            # Part of the key of JAX's trace cache: no program of a model that is built otherwise is mistaken for this.
+            with set_xla_metadata(jax2onnx_modules=self.structure):
                 yield
         finally:
             local.context = before
@@ -349,6 +350,11 @@ class Recording:
         """The corresponding part of this export: JAX may have cached the program of an earlier one."""
         item = part.reference() if part.reference is not None else None
         return self.parts.get(id(item)) if item is not None else None
+
+
+def _structure(parts: Iterable[Part | None]) -> str:
+    """The same for models with equal parts at equal places."""
+    return str(hash(tuple((part.path, part.classes[0]) for part in parts if part is not None)))
 
 
 def _at_its_place(part: Part, places: dict[str | None, Part]) -> Part | None:

@@ -1,7 +1,7 @@
 /* Program: what JAX traced, without Python: jaxprs of equations over typed variables.
  *
- * A jaxpr that JAX shares between two calls is one Jaxpr here too; what tells the calls apart is the site that
- * lowering joins to each equation's own trace (see provenance/trace.h).
+ * A jaxpr that JAX shares between two calls is one Jaxpr here too, unless the calls are of different modules; what
+ * tells the calls apart is the site that lowering joins to each equation's own trace (see provenance/trace.h).
  */
 #ifndef J2O_PROGRAM_PROGRAM_H
 #define J2O_PROGRAM_PROGRAM_H
@@ -130,6 +130,9 @@ bool param_is(const Param *param, const char *name);
 /* What stands between the marks of a function (onnx_function_begin, onnx_function_end) becomes one equation
  * "onnx_function" with a jaxpr of its own (functions.c), in nested jaxprs too. */
 void program_outline_functions(Program *program);
+
+/* Calls of one jaxpr for several modules get a copy each, whose equations know theirs (shared_bodies.c). */
+void program_place_shared_bodies(Program *program);
 
 /* Drop the equations whose results nobody reads (unused.c), in nested jaxprs too. */
 void program_drop_unused(Program *program);

@@ -659,6 +659,7 @@ Program *importer_run(Importer *in, Provenance *provenance) {
   if (in->request.weights != Py_None) bind_weights(in, in->program->main, in->request.weights);
   name_tensors(in);
   name_modules(in);
+  program_place_shared_bodies(in->program);
   map_release(in->context, &in->vars);
   return in->program;
 }

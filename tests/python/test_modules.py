@@ -234,6 +234,140 @@ def test_copies_are_known_by_their_original(function):
     assert {path.removeprefix("NET.") for path in found if "linear" not in path} - {""} == COPIES[function]
 
 
+# Programs that JAX traces once and calls for several modules
+
+
+class EqxBend(eqx.Module):
+    """A module without weights."""
+
+    def __call__(self, x):
+        return jnp.tanh(x)
+
+
+class Cell(eqx.Module):
+    linear: eqx.nn.Linear
+    gain: jax.Array
+    bend: EqxBend
+
+    def __init__(self, seed):
+        self.linear = eqx.nn.Linear(3, 3, key=jax.random.key(seed))
+        self.gain, self.bend = jnp.full(3, 1.0 + seed), EqxBend()
+
+    def __call__(self, x):
+        return self.bend(self.linear(x)) * self.gain
+
+    @eqx.filter_jit
+    def jitted(self, x):
+        return self(x) + 1.0
+
+
+class Cells(eqx.Module):
+    run: callable = eqx.field(static=True)
+    cells: list
+    towers: dict
+
+    def __init__(self, run):
+        self.run = run
+        self.cells = [Cell(0), Cell(1), Cell(2)]
+        self.towers = {"left": [Cell(3)], "right": [Cell(4)]}
+
+    def __call__(self, x):
+        return self.run(self, x)
+
+
+CALLED = jax.jit(lambda cell, x: cell(x))
+CALLED_TWICE_INSIDE = jax.jit(lambda first, second, x: CALLED(second, CALLED(first, x)))
+
+
+def in_turn(call):
+    def run(net, x):
+        for cell in (*net.cells, *net.towers["left"], *net.towers["right"]):
+            x = call(cell, x)
+        return x
+
+    return run
+
+
+def in_pairs(net, x):
+    x = CALLED_TWICE_INSIDE(net.cells[0], net.cells[1], x)
+    x = CALLED_TWICE_INSIDE(net.towers["left"][0], net.towers["right"][0], x)
+    return CALLED_TWICE_INSIDE(net.cells[2], net.cells[0], x)
+
+
+def with_weights_of_half_precision(cell, x):
+    return CALLED(jax.tree.map(lambda leaf: leaf.astype(jnp.float16), cell), x.astype(jnp.float16))
+
+
+SHARED = {
+    "jit": in_turn(CALLED),
+    "filter_jit of a function": in_turn(eqx.filter_jit(lambda cell, x: cell(x))),
+    "filter_jit of a method": in_turn(lambda cell, x: cell.jitted(x)),
+    "the last first": lambda net, x: CALLED(net.cells[0], CALLED(net.cells[1], CALLED(net.cells[2], x))),
+    "jit in jit": in_turn(jax.jit(lambda cell, x: CALLED(cell, x) * 2.0)),
+    "pairs": in_pairs,
+    "jit of vmap": in_turn(jax.jit(lambda cell, x: jax.vmap(cell)(jnp.stack([x, x])).sum(0))),
+    "jit of scan": in_turn(jax.jit(lambda cell, x: jax.lax.scan(lambda y, _: (cell(y), None), x, length=12)[0])),
+    "jit of cond": in_turn(jax.jit(lambda cell, x: jax.lax.cond(x[0] > 0, lambda y: cell(y), lambda y: y, x))),
+    "half precision": in_turn(with_weights_of_half_precision),
+}
+
+
+def nodes_of_weights(model):
+    """(module of the weight, module of the node), for each node that reads a weight."""
+    nodes = list(all_nodes(model))
+    bodies = [
+        attribute.g for node in nodes for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH
+    ]
+    weights = {tensor.name for graph in (model.graph, *bodies) for tensor in graph.initializer}
+    for node in nodes:
+        for name in node.input:
+            if name in weights and re.search(r"(weight|bias|gain)", name):
+                yield re.sub(r"\.(weight|bias|gain).*", "", name), metadata(node)[MODULE]
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_program_that_is_traced_once_names_the_module_of_each_call(name):
+    model = to_onnx(Cells(SHARED[name]), [(3,)], stacktrace_metadata="full")
+    found = list(nodes_of_weights(model))
+    assert len({module for module, _ in found}) > 2
+    assert [pair for pair in found if pair[0] != pair[1]] == []
+    cells = {module.removesuffix(".linear") for module, _ in found}
+    assert {f"{cell}.bend" for cell in cells} <= paths(model), "modules without weights too"
+    classes = dict(line.split("\t") for line in metadata(model)["pkg.jax2onnx.modules"].splitlines())
+    assert all(classes[cell] == "Cell" and classes[f"{cell}.linear"] == "Linear" for cell in cells)
+
+
+class NnxCells(nnx.Module):
+    def __init__(self):
+        self.cells = nnx.List([nnx.Linear(3, 3, rngs=nnx.Rngs(seed)) for seed in range(3)])
+
+    def __call__(self, x):
+        for cell in self.cells:
+            x = jax.nn.relu(called_by_nnx(cell, x))
+        return x
+
+
+@nnx.jit
+def called_by_nnx(cell, x):
+    return cell(x)
+
+
+def test_nnx_jit_names_the_module_of_each_call():
+    model = to_onnx(NnxCells(), [(2, 3)], stacktrace_metadata="full")
+    assert [metadata(node)[MODULE] for node in model.graph.node if node.op_type == "Gemm"] == [
+        "cells.0",
+        "cells.1",
+        "cells.2",
+    ]
+
+
+def test_programs_of_a_model_that_is_built_otherwise_are_not_used_again():
+    to_onnx(Cells(in_turn(CALLED)), [(3,)])
+    net = [Cell(7)]
+    other = to_onnx(lambda x: CALLED(net[0], x), [(3,)], stacktrace_metadata="full")
+    assert not any("cells" in path for path in paths(other))
+
+
 def test_models_put_together_inside_the_function():
     graph, state = nnx.split(Block(nnx.Rngs(0)))
     found = paths(to_onnx(lambda x: nnx.merge(graph, state)(x), [(2, 5, 8)], stacktrace_metadata="full"))
