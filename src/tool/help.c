@@ -41,15 +41,15 @@ const char tool_help[] =
   "  --json     print a JSON document\n" \
   "  --color    auto (the default) colours output on a terminal unless NO_COLOR is set; always; never\n"
 
-#define ASK_HELP                                                                                                      \
-  "  --line     only what this line became: model.py:42, model.py:40-50, or by function: Block.__call__:72. Nodes\n"  \
-  "             that were fused from several lines belong to each of them; initializers that the line computed and\n" \
-  "             its removed operations are listed too\n"                                                              \
-  "  --module   only what this module and its submodules became: blocks.0.attn; \"\": the model itself. If all its\n" \
-  "             nodes were fused into those of other modules, these\n"                                                \
-  "  --self     with --line, only what came from the line itself; with --module, without submodules\n"                \
-  "  --inclusive  also what the line called. With neither option, a line that produced nothing itself is answered\n"  \
-  "             with what it called\n"
+#define ASK_HELP                                                                                                       \
+  "  --line     only what this line became: model.py:42, model.py:40-50, or by function: Block.__call__:72. Nodes\n"   \
+  "             that were fused from several lines belong to each of them; initializers that the line computed and\n"  \
+  "             its removed operations are listed too\n"                                                               \
+  "  --module   only what this module and its submodules became: blocks.0.attn; \"\": the model itself. Nodes that\n"  \
+  "             were fused from several modules belong to each of them\n"                                              \
+  "  --self     with --line, only what came from the line itself; with --module, without submodules\n"                 \
+  "  --inclusive  also what the line called; with --module, its submodules too, as without the option. With neither\n" \
+  "             option, a line that produced nothing itself is answered with what it called\n"
 
 #define SOURCE_HELP                                                                                               \
   "  --source   a source file of the program, if it has moved or the model does not record it; can be repeated\n" \

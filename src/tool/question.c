@@ -103,31 +103,20 @@ static LineRelation least_relation(Reach reach, LineRelation closest) {
   return closest == RELATION_WITHIN ? RELATION_WITHIN : RELATION_THROUGH;
 }
 
-/* Of a module whose nodes are there, what was fused into others' counts only where all of it is asked for; likewise of
- * its initializers. */
-static bool is_beside(const Question *question, const bool *has_own, const Item *item, LineRelation relation) {
-  bool by_module = question->module && !question->where && question->reach != REACH_INCLUSIVE;
-  return by_module && relation == RELATION_FUSED && has_own[item->kind];
-}
-
 Answer index_answer(Job *job, const OriginIndex *index, const Question *question) {
   Answer answer = {0};
   unsigned char *relations = arena_new_array(&job->context.arena, index->items.count + 1, unsigned char);
   const unsigned char *origins = question->where ? origin_relations(job, index, question) : NULL;
   LineRelation closest = RELATION_NONE;
-  bool has_own[INDEX_KINDS] = {false};
   for (size_t i = 0; i < index->items.count; i++) {
-    const Item *item = &index->items.items[i];
-    relations[i] = (unsigned char)item_relation(item, question, origins);
+    relations[i] = (unsigned char)item_relation(&index->items.items[i], question, origins);
     if (relations[i] > closest) closest = (LineRelation)relations[i];
-    has_own[item->kind] = has_own[item->kind] || relations[i] == RELATION_OWN;
   }
   LineRelation least = least_relation(question->reach, closest);
   OriginCounts *by_origin = arena_new_array(&job->context.arena, index->origins.count + 1, OriginCounts);
   for (size_t i = 0; i < index->items.count; i++) {
     const Item *item = &index->items.items[i];
-    bool goes = relations[i] < least || is_beside(question, has_own, item, (LineRelation)relations[i]);
-    if (goes) relations[i] = RELATION_NONE;
+    if (relations[i] < least) relations[i] = RELATION_NONE;
     if (!relations[i]) continue;
     answer.counts[item->kind]++;
     if (item->origin != NO_ROW) by_origin[item->origin].items[item->kind]++;

@@ -617,7 +617,7 @@ def nodes_by_page(path, module, *options):
         inside = () if "--self" in options or not module else (f"{module}.",)
         return {name for name, path in named if path == module or path.startswith(inside)}
 
-    return of(10) or of(12)
+    return of(10) | of(12)
 
 
 def told(*words):
@@ -647,7 +647,7 @@ def test_all_readers_give_the_same_nodes_for_a_module(name, level, tmp_path):
     classes = metadata(expanded(onnx.load(path)))["pkg.jax2onnx.modules"].splitlines()
     found = set()
     for module in (line.partition("\t")[0] for line in classes):
-        for options in ((), ("--self",)):
+        for options in ((), ("--self",), ("--inclusive",)):
             expected = nodes_by_inspect(path, module, *options)
             if not expected:
                 continue
@@ -655,6 +655,8 @@ def test_all_readers_give_the_same_nodes_for_a_module(name, level, tmp_path):
                 assert reader(path, module, *options) == expected, (reader.__name__, module, options)
             rows = told("blame", path, "--module", module, *options)["lines"]
             assert sum(row["nodes"] - row["fused_nodes"] for row in rows) == len(expected), (module, options)
+            relations = {item["relation"] for item in told("inspect", path, "--module", module, *options)["nodes"]}
+            assert relations <= {"own", "fused"}
             found |= expected if module else set()
     assert len(found) >= 0.5 * len(onnx.load(path).graph.node), "the rest is the model's own"
 
@@ -683,12 +685,39 @@ def test_a_module_that_was_fused_into_another_is_found(level, tmp_path):
         assert "bn1/Conv" in reader(path, "bn1"), reader.__name__
         root = reader(path, "")
         assert "Relu_0" in root and not any("/" in name for name in root), "the model itself, outside all modules"
+    for options in ((), ("--self",), ("--inclusive",)):
+        assert nodes_by_inspect(path, "conv1", *options) == {"bn1/Conv"}, "as with a line that was fused into another"
     [node] = told("inspect", path, "--module", "conv1")["nodes"]
     assert (node["module"], node["fused_modules"], node["relation"]) == ("bn1", ["conv1"], "fused")
     assert told("locate", path, "bn1/Conv")["fused_modules"] == ["conv1"]
     assert _core.tool_output(["j2o", "inspect", str(path), "--module", "bn"])[0] == 1
     code, _, errors = _core.tool_output(["j2o", "diff", str(path), str(path), "--module", "bn"])
     assert (code, b"is in module bn" in errors) == (2, True)
+
+
+class BentConv(nnx.Module):
+    """Has a node of its own, and one that becomes part of the normalisation behind it."""
+
+    def __init__(self, rngs):
+        self.conv = nnx.Conv(3, 4, (3, 3), rngs=rngs)
+
+    def __call__(self, x):
+        return self.conv(jnp.sin(x))
+
+
+class BentNormed(Normed):
+    def __init__(self, rngs):
+        super().__init__(rngs)
+        self.conv1 = BentConv(rngs)
+
+
+def test_a_module_with_nodes_of_its_own_is_also_answered_with_what_was_fused(tmp_path):
+    path = tmp_path / "m.onnx"
+    options = {"stacktrace_metadata": "full", "return_mode": "file", "output_path": path}
+    to_onnx(BentNormed(nnx.Rngs(0)), [(1, 8, 8, 3)], inputs_as_nchw=[0], **options)
+    for reader in (nodes_by_inspect, nodes_by_locate, nodes_by_diff, nodes_by_origins, nodes_by_page):
+        assert reader(path, "conv1") == reader(path, "conv1", "--inclusive") == {"conv1/Sin", "bn1/Conv"}
+        assert reader(path, "conv1.conv") == {"bn1/Conv"}
 
 
 def test_profile_lists_the_nodes_of_a_module_alone(tmp_path, capsys):
