@@ -51,6 +51,8 @@ const Pass all_passes[] = {
     {"split_scans", "carries on alone what depends on nothing else, so that the rest can be computed at once",
      PHASE_LAYOUT, split_scans},
     {"join_numbers", "leaves numbers their axis where they are joined to an array again", PHASE_LAYOUT, join_numbers},
+    {"spell_root_mean_squares", "divides by root mean squares in the form that the target fuses by itself",
+     PHASE_LAYOUT, spell_root_mean_squares, .needs = {OP_ReduceMean}},
     {"unroll_loops", "writes out loops for targets that have none", PHASE_EXPAND, unroll_loops, .needs = {OP_Loop, OP_Scan}},
     {"expand_composites", "expands operations without an ONNX operator into plain operators", PHASE_EXPAND, expand_composites},
     {"write_unsigned_as_signed", "computes unsigned numbers as signed ones for targets that do not compute them", PHASE_EXPAND, write_unsigned_as_signed},

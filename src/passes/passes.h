@@ -74,6 +74,7 @@ bool leave_out_roundings(Model *model);
 bool sink_reshapes(Model *model);
 bool expand_composites(Model *model);
 bool unroll_loops(Model *model);
+bool spell_root_mean_squares(Model *model);
 bool write_unsigned_as_signed(Model *model);
 bool fuse_reductions(Model *model);
 bool fuse_activations(Model *model);

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -28,8 +30,7 @@ def shows(function: Callable[[], bool]) -> Callable[[], bool]:
     return function
 
 
-def run(nodes, inputs, output=np.float32, constants=(), opset=21, threads=0):
-    """The first output of the nodes, which is called y."""
+def model_of(nodes, inputs, output, constants, opset) -> bytes:
     kinds = {name: helper.np_dtype_to_tensor_dtype(value.dtype) for name, value in inputs.items()}
     graph = helper.make_graph(
         nodes,
@@ -39,11 +40,28 @@ def run(nodes, inputs, output=np.float32, constants=(), opset=21, threads=0):
         [numpy_helper.from_array(np.asarray(value), name) for name, value in dict(constants).items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    return model.SerializeToString()
+
+
+def run(nodes, inputs, output=np.float32, constants=(), opset=21, threads=0):
+    """The first output of the nodes, which is called y."""
+    model = model_of(nodes, inputs, output, constants, opset)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     return session.run(["y"], inputs)[0]
+
+
+def optimised(nodes, inputs, constants=(), opset=21) -> list[str]:
+    """The operators that the runtime makes of the nodes."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.optimized_model_filepath = str(Path(folder) / "optimised.onnx")
+        model = model_of(nodes, inputs, np.float32, constants, opset)
+        onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return [node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node]
 
 
 def node(op: str, *inputs: str, to: str = "y", **attributes):
@@ -223,6 +241,23 @@ def resize_along_some_axes():
     x = np.arange(2.0**5, dtype=np.float32).reshape(2, 2, 2, 2, 2)
     sizes = np.array([2, 4, 2, 2, 2])
     return refuses(lambda: run([node("Resize", "x", "", "", "s", mode="linear")], {"x": x}, constants={"s": sizes}))
+
+
+@shows
+def root_mean_square_is_fused_as_quotient():
+    x, w = np.ones((2, 8), np.float32), np.ones(8, np.float32)
+    constants = {"w": w, "two": np.float32(2), "epsilon": np.float32(1e-6)}
+
+    def is_fused(square, *quotient):
+        mean = node("ReduceMean", "s", to="m", axes=[-1])
+        root = [node("Add", "m", "epsilon", to="v"), node("Sqrt", "v", to="r")]
+        nodes = [square, mean, *root, *quotient, node("Mul", "q", "w")]
+        return "SimplifiedLayerNormalization" in optimised(nodes, {"x": x}, constants, opset=17)
+
+    power, product = node("Pow", "x", "two", to="s"), node("Mul", "x", "x", to="s")
+    div = node("Div", "x", "r", to="q")
+    inverse = [node("Reciprocal", "r", to="i"), node("Mul", "x", "i", to="q")]
+    return is_fused(power, div) and not is_fused(product, div) and not is_fused(power, *inverse)
 
 
 @shows
