@@ -207,6 +207,7 @@ void output_write(OutputFile *file, struct iovec *parts, int count) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) output_fail(file->output, "write");
     file->size += (uint64_t)written;
+    if (file->watched) *file->watched += (uint64_t)written;
     begin_flush(file);
     size_t left = (size_t)written;
     for (; count > 0 && left >= parts->iov_len; count--) left -= parts++->iov_len;
@@ -216,6 +217,8 @@ void output_write(OutputFile *file, struct iovec *parts, int count) {
     }
   }
 }
+
+void output_watch(OutputFile *file, uint64_t *written) { file->watched = written; }
 
 void output_skip(OutputFile *file, uint64_t size) {
   if (size > INT64_MAX || lseek(file->descriptor, (off_t)size, SEEK_CUR) < 0) output_fail(file->output, "write");

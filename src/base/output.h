@@ -60,6 +60,7 @@ const char *output_stem(const Output *output);  /* what the names of companions 
 OutputFile *output_main(Output *output);
 OutputFile *output_companion(Output *output);
 void output_write(OutputFile *file, struct iovec *parts, int count); /* the parts are used up */
+void output_watch(OutputFile *file, uint64_t *written); /* what is written from now on is added to it as it is */
 
 /* Leaves room for bytes that somebody else writes, who finds the file by its temporary name. */
 void output_skip(OutputFile *file, uint64_t size);

@@ -16,6 +16,7 @@ struct OutputFile {
   bool kept;             /* was there before; status is what it was when it was compared */
   struct stat status;
   bool direct, never_direct; /* the descriptor goes around the system's cache; it cannot */
+  uint64_t *watched;         /* where bytes are counted, or NULL */
   uint64_t size, flushed;    /* bytes written, and of these: on their way to the disk */
 };
 

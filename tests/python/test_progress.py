@@ -35,6 +35,18 @@ def test_bytes_come_with_the_stage(tmp_path, monkeypatch):
     assert told[:3] == [(stage, 0, 0) for stage in STAGES] and told[-1] == ("writing", weight.nbytes, weight.nbytes)
 
 
+def test_of_a_model_in_one_file_all_bytes_are_told(tmp_path):
+    weight, told, file = jnp.ones((2048, 8192)), [], tmp_path / "model.onnx"
+
+    def tell(stage, done, total):
+        told.append((stage, done, total))
+
+    to_onnx(lambda x: x @ weight, [(2, 2048)], return_mode="file", output_path=file, progress=tell)
+    size = file.stat().st_size
+    assert told[-1] == ("writing", size, size) and size > weight.nbytes
+    assert all(total == size and done <= total for _, done, total in told[3:])
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_what_it_raises_ends_the_export(stage, tmp_path):
     file = tmp_path / "model.onnx"

@@ -317,6 +317,19 @@ void segments_write_file(Context *context, const Segment *segments, size_t count
   segments_commit(output_open(context, path, options), segments, count);
 }
 
+/* A file that holds all there is: its bytes are what whoever watches is told of. */
+static void write_only(const Writer *writer, const WriteOptions *options, Output *output, const Segment *segments,
+                       size_t count) {
+  FileWriter to = {.file = output_main(output)};
+  if (options->progress) {
+    *options->progress = (WriteProgress){.total = writer->encoder.total};
+    output_watch(to.file, &options->progress->written);
+  }
+  write_segments(&to, segments, count);
+  interruption_point(writer->context); /* where it is told that all is there */
+  output_commit(output);
+}
+
 /* The other files come first; the model refers to them by their names. */
 static void write_all(Writer *writer, Model *model, const WriteOptions *options, Output *output,
                       const Segment *segments, size_t count) {
@@ -360,6 +373,6 @@ void model_write_file(Model *model, const WriteOptions *options, const char *pat
     }
     write_all(&writer, model, options, output, segments, count);
   } else {
-    segments_commit(output, segments, count);
+    write_only(&writer, options, output, segments, count);
   }
 }
