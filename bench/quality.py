@@ -22,7 +22,7 @@ import onnxruntime
 from jax2onnx import _core, to_onnx
 
 OPSET = 23
-FOLDER = pathlib.Path(__file__).resolve().parent / "models"
+FOLDER = pathlib.Path(__file__).resolve().parent
 # A node or two more than an expert would write is no matter.
 MOST_NODES = 1.2
 # The error of an optimised graph may be twice that of the lowered one; errors within some units in the last place of
@@ -33,17 +33,19 @@ LAST_PLACES = 8
 
 @dataclass(frozen=True)
 class Case:
-    """A model: ``build`` gives the function and its inputs, ``expert`` how often which operator an expert would use."""
+    """A model: ``build`` gives the function and its inputs, of float32 unless it is given another type, ``expert`` how
+    often which operator an expert would use."""
 
     name: str
-    build: Callable[[], tuple[Callable[..., Any], list[Any]]]
+    build: Callable[..., tuple[Callable[..., Any], list[Any]]]
     expert: Callable[[], Counter[str]]
 
 
-def cases() -> Iterator[Case]:
-    """Every model of bench/models. A file is one model, or some by ``NAMES``."""
-    for path in sorted(FOLDER.glob("*.py")):
-        module = importlib.import_module(f"models.{path.stem}")
+def cases(folder: str = "models") -> Iterator[Case]:
+    """Every model of bench/models, or of bench/styles, which are the same ones in other styles. A file is one model, or
+    some by ``NAMES``."""
+    for path in sorted((FOLDER / folder).glob("*.py")):
+        module = importlib.import_module(f"{folder}.{path.stem}")
         if not hasattr(module, "NAMES"):
             yield Case(path.stem, module.build, partial(Counter, module.EXPERT))
             continue

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from models.gpt import Block
+from precision import of_type
 
 BATCH, LENGTH, WIDTH, HEADS, LAYERS, VOCABULARY = 2, 32, 64, 4, 2, 96
 
@@ -52,7 +53,7 @@ class Decoder(nnx.Module):
         return self.head(self.norm(x)), *updated
 
 
-def build():
-    cache = jax.ShapeDtypeStruct((BATCH, LENGTH, HEADS, WIDTH // HEADS), jnp.float32)
+def build(dtype=jnp.float32):
+    cache = jax.ShapeDtypeStruct((BATCH, LENGTH, HEADS, WIDTH // HEADS), dtype)
     token, position = jax.ShapeDtypeStruct((BATCH, 1), jnp.int32), jax.ShapeDtypeStruct((), jnp.int32)
-    return Decoder(nnx.Rngs(0)), [token, position, *[cache] * (2 * LAYERS)]
+    return of_type(Decoder(nnx.Rngs(0)), dtype), [token, position, *[cache] * (2 * LAYERS)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from precision import of_type
 
 BATCH, LENGTH, FEATURES, WIDTH, LAYERS = 4, 24, 6, 32, 2
 
@@ -20,12 +21,12 @@ class Regression(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         for layer in self.layers:
-            x = layer(x, initial_carry=jnp.zeros((x.shape[0], WIDTH)))
+            x = layer(x, initial_carry=jnp.zeros((x.shape[0], WIDTH), x.dtype))
         return self.head(x)
 
 
-def build():
+def build(dtype=jnp.float32):
     # NNX scans over modules that belong to the trace: the model is put together again inside it.
-    definition, state = nnx.split(Regression(nnx.Rngs(0)))
-    inputs = [jax.ShapeDtypeStruct((BATCH, LENGTH, FEATURES), jnp.float32)]
+    definition, state = nnx.split(of_type(Regression(nnx.Rngs(0)), dtype))
+    inputs = [jax.ShapeDtypeStruct((BATCH, LENGTH, FEATURES), dtype)]
     return lambda x: nnx.merge(definition, state, copy=True)(x), inputs

@@ -77,9 +77,10 @@ def expert(name: str) -> Counter[str]:
     return counts
 
 
-def make(name: str) -> Any:
+def make(name: str, dtype=jnp.float32) -> Any:
     """The model: logits for results, as the probabilities of an untrained one hide errors; statistics as if trained."""
     keras.utils.set_random_seed(0)
+    keras.config.set_dtype_policy(jnp.dtype(dtype).name)
     size = SIZES.get(name, 64)
     model = getattr(keras.applications, name)(
         weights=None, input_shape=(size, size, 3), classes=10, classifier_activation=None
@@ -91,6 +92,6 @@ def make(name: str) -> Any:
     return model
 
 
-def build(name: str):
-    model = make(name)
-    return (lambda x: model(x, training=False)), [jax.ShapeDtypeStruct((1, *model.input.shape[1:]), jnp.float32)]
+def build(name: str, dtype=jnp.float32):
+    model = make(name, dtype)
+    return (lambda x: model(x, training=False)), [jax.ShapeDtypeStruct((1, *model.input.shape[1:]), dtype)]

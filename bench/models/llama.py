@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from precision import of_type
 
 BATCH, LENGTH, WIDTH, HEADS, KEY_HEADS, LAYERS, VOCABULARY = 2, 16, 64, 8, 2, 2, 96
 
@@ -63,5 +64,5 @@ class Llama(nnx.Module):
         return self.head(self.norm(x))
 
 
-def build():
-    return Llama(nnx.Rngs(0)), [jax.ShapeDtypeStruct((BATCH, LENGTH), jnp.int32)]
+def build(dtype=jnp.float32):
+    return of_type(Llama(nnx.Rngs(0)), dtype), [jax.ShapeDtypeStruct((BATCH, LENGTH), jnp.int32)]

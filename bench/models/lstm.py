@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from precision import of_type
 
 BATCH, LENGTH, FEATURES, WIDTH, LAYERS, CLASSES = 4, 24, 13, 32, 2, 5
 
@@ -20,14 +21,14 @@ class Classifier(nnx.Module):
         self.head = nnx.Linear(WIDTH, CLASSES, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        start = jnp.zeros((x.shape[0], WIDTH))
+        start = jnp.zeros((x.shape[0], WIDTH), x.dtype)
         for layer in self.layers:
             x = layer(x, initial_carry=(start, start))
         return self.head(x[:, -1])
 
 
-def build():
+def build(dtype=jnp.float32):
     # NNX scans over modules that belong to the trace: the model is put together again inside it.
-    definition, state = nnx.split(Classifier(nnx.Rngs(0)))
-    inputs = [jax.ShapeDtypeStruct((BATCH, LENGTH, FEATURES), jnp.float32)]
+    definition, state = nnx.split(of_type(Classifier(nnx.Rngs(0)), dtype))
+    inputs = [jax.ShapeDtypeStruct((BATCH, LENGTH, FEATURES), dtype)]
     return lambda x: nnx.merge(definition, state, copy=True)(x), inputs

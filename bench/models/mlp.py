@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from precision import of_type
 
 EXPERT = {"LayerNormalization": 1, "Gemm": 3, "Gelu": 2}
 
@@ -22,5 +23,5 @@ class Perceptron(nnx.Module):
         return self.last(x)
 
 
-def build():
-    return Perceptron(64, 128, 10, nnx.Rngs(0)), [jax.ShapeDtypeStruct((8, 64), jnp.float32)]
+def build(dtype=jnp.float32):
+    return of_type(Perceptron(64, 128, 10, nnx.Rngs(0)), dtype), [jax.ShapeDtypeStruct((8, 64), dtype)]

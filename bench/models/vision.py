@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from precision import of_type
 
 
 def vary(module: nnx.Module) -> nnx.Module:
@@ -173,6 +174,6 @@ def expert(name: str) -> Counter[str]:
     return Counter(MODELS[name][2])
 
 
-def build(name: str):
+def build(name: str, dtype=jnp.float32):
     make, shape, _ = MODELS[name]
-    return vary(make()), [jax.ShapeDtypeStruct(shape, jnp.float32)]
+    return of_type(vary(make()), dtype), [jax.ShapeDtypeStruct(shape, dtype)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from precision import of_type
 
 BATCH, SIZE, PATCH, WIDTH, HEADS, LAYERS, CLASSES = 2, 32, 8, 64, 4, 2, 10
 
@@ -51,5 +52,5 @@ class VisionTransformer(nnx.Module):
         return self.head(self.norm(x)[:, 0])
 
 
-def build():
-    return VisionTransformer(nnx.Rngs(0)), [jax.ShapeDtypeStruct((BATCH, SIZE, SIZE, 3), jnp.float32)]
+def build(dtype=jnp.float32):
+    return of_type(VisionTransformer(nnx.Rngs(0)), dtype), [jax.ShapeDtypeStruct((BATCH, SIZE, SIZE, 3), dtype)]

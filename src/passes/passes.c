@@ -37,6 +37,7 @@ const Pass all_passes[] = {
     {"fuse_matmul", "recognises Gemm, and moves Transposes out of products", PHASE_FUSE, fuse_matmul},
     {"fuse_integer_products", "recognises MatMulInteger", PHASE_FUSE, fuse_integer_products},
     {"fuse_attention", "recognises Attention", PHASE_FUSE, fuse_attention},
+    {"use_half_kernels", "computes in half precision what stands alone in float32", PHASE_FUSE, use_half_kernels},
     {"fuse_selection", "recognises Gather where one position is picked", PHASE_FUSE, fuse_selection},
     {"fuse_split", "recognises Split where Slices are adjacent", PHASE_FUSE, fuse_split, .needs = {OP_Slice}},
     {"fuse_triangles", "recognises Trilu", PHASE_FUSE, fuse_triangles},

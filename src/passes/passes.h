@@ -93,6 +93,7 @@ bool fuse_selection(Model *model);
 bool fuse_split(Model *model);
 bool fuse_triangles(Model *model);
 bool fuse_rotary(Model *model);
+bool use_half_kernels(Model *model);
 bool fuse_integers(Model *model);
 bool fuse_integer_products(Model *model);
 bool decide_by_ranges(Model *model);

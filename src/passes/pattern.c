@@ -408,7 +408,5 @@ Value *match_in_type(Match *match, Value *value, DType dtype) {
   if (value->type.dtype == dtype) return value;
   Node *inner = value->producer;
   if (inner && node_is(inner, OP_Cast) && node_input(inner, 0)->type.dtype == dtype) return node_input(inner, 0);
-  Node *cast = EMIT_BEFORE(match, OP_Cast, type_with(value->type, dtype), value);
-  node_set_int(cast, "to", onnx_dtype(dtype));
-  return cast->outputs[0];
+  return rewrite_in_type(match->rewriter, match->root, match->root->origin, value, dtype);
 }

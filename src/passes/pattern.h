@@ -96,7 +96,7 @@ Tensor *match_tensor(Match *match, DType dtype, Type shape); /* zeroed, of const
 Node *match_take(Match *match, Value *value, Op op);
 /* Nothing but the match reads what goes; casts of x that others read leave the match and stay. */
 bool match_closes_over(Match *match, const Value *x);
-/* The value in that type, by a Cast before the root where it has another. */
+/* The value in that type, by a Cast or a Narrow before the root where it has another. */
 Value *match_in_type(Match *match, Value *value, DType dtype);
 
 /* A cast between a half and float32, which is no matter: what is computed in float32 is no less precise. */

@@ -1,6 +1,7 @@
 /* Rewriting. */
 #include "passes/rewrite.h"
 
+#include "onnx/facts/schema.h"
 #include "types/moved.h"
 
 /* Sites that were handed over: a leaf holds an origin, an inner node two ropes. Joining costs nothing. */
@@ -166,6 +167,12 @@ bool is_boolean(const Value *value, bool which) {
   return tensor && tensor->dtype == DTYPE_BOOL && tensor->size == 1 && (*(const uint8_t *)tensor->data != 0) == which;
 }
 
+bool moves_all(const Node *node) { return node_has(node, RENAMES) || node_is(node, OP_Transpose); }
+
+bool moves_fewer(const Node *node) {
+  return node_is(node, OP_Slice) || (node_is(node, OP_Gather) && node_input(node, 1)->type.rank == 0);
+}
+
 static bool is_listed(Str list, const char *name, size_t length) {
   for (const char *at = list; (at = strstr(at, name)) != NULL; at += length) {
     if ((at == list || at[-1] == ',') && (at[length] == ',' || !at[length])) return true;
@@ -227,6 +234,16 @@ Value *rewrite_constant_ints(Rewriter *rewriter, Node *before, const int64_t *va
   tensor->dims = arena_copy(arena, &length, sizeof length);
   tensor->data = arena_copy(arena, values, tensor->size);
   return rewrite_constant(rewriter, before, tensor, origin);
+}
+
+Value *rewrite_in_type(Rewriter *rewriter, Node *before, const Origin *origin, Value *value, DType dtype) {
+  if (value->type.dtype == dtype) return value;
+  Type type = type_with(value->type, dtype);
+  Op op = value->type.dtype == DTYPE_FLOAT32 && dtype_is_half(dtype) ? OP_Narrow : OP_Cast;
+  origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  Node *node = graph_node(before->graph, origin, op, &value, 1, &type, 1, before);
+  if (op == OP_Cast) node_set_int(node, "to", onnx_dtype(dtype));
+  return node->outputs[0];
 }
 
 static void visit_graph(Rewriter *rewriter, Graph *graph, void (*visit)(Rewriter *, Node *)) {

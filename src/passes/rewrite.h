@@ -51,6 +51,11 @@ bool only_integer(const Value *value, int64_t *number);
 /* A constant that is this and nothing else? */
 bool is_boolean(const Value *value, bool which);
 
+/* Does the node only move the elements of its first input, all of them, each once? */
+bool moves_all(const Node *node);
+/* The same for a part of them. */
+bool moves_fewer(const Node *node);
+
 /* The names of weights in the list, and those that the tensor is or was made of; each once. NULL for none. */
 Str names_with(Context *context, Str names, const Tensor *tensor);
 
@@ -59,6 +64,10 @@ Str names_with(Context *context, Str names, const Tensor *tensor);
 Value *rewrite_constant(Rewriter *rewriter, Node *before, const Tensor *tensor, const Origin *origin);
 Value *rewrite_constant_ints(Rewriter *rewriter, Node *before, const int64_t *values, size_t count,
                              const Origin *origin);
+
+/* The value in that type, by a node before `before` where it has another: a Cast, or a Narrow where float32 becomes a
+ * half, as nobody asks for that rounding. */
+Value *rewrite_in_type(Rewriter *rewriter, Node *before, const Origin *origin, Value *value, DType dtype);
 
 /* Calls visit on each node of the functions and of the main graph in order, those of its subgraphs before a node. The
  * node visited may be removed, and any before it. */

@@ -2,7 +2,8 @@
  *
  * A runtime without the half's own kernels computes in float32 and narrows each result. Where the next operator widens
  * it again, both go. Operators that only move elements do so in float32 between the two: so a region of float32 has one
- * Cast where it begins and one where it ends. A rounding that the program asked for, and reads back, stays.
+ * Cast where it begins and one where it ends. What moves all elements at a border does so in float32 as well, where
+ * those who look for an operator with its moves see both. A rounding that the program asked for, and reads back, stays.
  */
 #include "onnx/facts/schema.h"
 #include "passes/passes.h"
@@ -67,12 +68,8 @@ static Value *unrounded(Rewriter *rewriter, Node *node, Value *value) {
     rewrite_hand_over(rewriter, node, value->producer);
     return node_input(value->producer, 0);
   }
-  Type type = type_with(value->type, DTYPE_FLOAT32);
   const Origin *origin = value->producer ? value->producer->origin : node->origin;
-  origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
-  Node *cast = graph_node(node->graph, origin, OP_Cast, &value, 1, &type, 1, node);
-  node_set_int(cast, "to", onnx_dtype(DTYPE_FLOAT32));
-  return cast->outputs[0];
+  return rewrite_in_type(rewriter, node, origin, value, DTYPE_FLOAT32);
 }
 
 /* The value becomes float32; whoever read it reads it narrowed. */
@@ -108,6 +105,13 @@ static bool moves_narrowed(const Node *node) {
   return narrowed;
 }
 
+/* Does nobody else read what was narrowed for it, so that it may be narrowed behind it? */
+static bool can_be_narrowed_behind(const Node *move) {
+  if (!moves_all(move) && !moves_fewer(move)) return false;
+  const Value *value = node_input(move, 0);
+  return is_narrowed(value, move->graph) && !value->uses->next;
+}
+
 /* Another reader that widens the value. */
 static bool is_widened_too(const Value *value, const Node *node) {
   for (const Use *use = value->uses; use; use = use->next) {
@@ -119,7 +123,7 @@ static bool is_widened_too(const Value *value, const Node *node) {
 /* A large weight keeps its size. */
 static bool can_be_widened_before(const Node *move) {
   const Value *value = node_input(move, 0);
-  return unread_constant_of(value) ? is_small_weight(value) : is_widened_too(value, move);
+  return unread_constant_of(value) ? is_small_weight(value) : moves_all(move) || is_widened_too(value, move);
 }
 
 /* What is widened as it is and after it was moved is widened first: one Cast, and one value that all is computed of. A
@@ -135,6 +139,42 @@ static bool widen_first(Rewriter *rewriter, Node *node) {
   return true;
 }
 
+static bool is_half_widened(const Value *value, const Node *narrow) {
+  const Node *cast = value->producer;
+  return is_widening(cast) && cast->graph == narrow->graph &&
+         node_input(cast, 0)->type.dtype == narrow->outputs[0]->type.dtype;
+}
+
+/* The first of the nodes that move what was widened, for the Narrow alone, from the half that it becomes; NULL: it is
+ * no such half. */
+static Node *first_mover(const Node *narrow) {
+  const Value *value = node_input(narrow, 0);
+  Node *first = NULL;
+  for (int visits = MOST_VISITS; visits > 0 && value->producer && !value->uses->next; visits--) {
+    Node *node = value->producer;
+    if (node->graph != narrow->graph || !moves_all(node)) break;
+    first = node;
+    value = node_input(node, 0);
+  }
+  return first && is_half_widened(value, narrow) ? first : NULL;
+}
+
+/* What was only moved in float32 is moved as the half that it was and becomes again. */
+static bool move_as_half(Rewriter *rewriter, Node *narrow) {
+  Node *first = first_mover(narrow);
+  if (!first) return false;
+  Node *cast = node_input(first, 0)->producer;
+  DType half = narrow->outputs[0]->type.dtype;
+  use_set(&first->inputs[0], node_input(cast, 0));
+  for (Value *value = first->outputs[0];; value = value->uses->node->outputs[0]) {
+    value->type = type_with(value->type, half);
+    if (value->uses->node == narrow) break;
+  }
+  rewrite_drop_unused(rewriter, cast, first);
+  rewrite_replace(rewriter, narrow, node_input(narrow, 0));
+  return true;
+}
+
 static void leave_out(Rewriter *rewriter, Node *node) {
   int visits = MOST_VISITS;
   if (is_widening(node) && is_narrowed(node_input(node, 0), node->graph)) {
@@ -143,7 +183,11 @@ static void leave_out(Rewriter *rewriter, Node *node) {
     rewrite_drop_unused(rewriter, narrow, stays);
   } else if (is_widening(node) && widen_first(rewriter, node)) {
     rewriter->changed = true;
-  } else if (moves_narrowed(node) && are_wanted_wide(node, &visits)) {
+  } else if (node_is(node, OP_Narrow) && is_half_widened(node_input(node, 0), node)) {
+    rewrite_replace(rewriter, node, node_input(node_input(node, 0)->producer, 0));
+  } else if (node_is(node, OP_Narrow) && move_as_half(rewriter, node)) {
+    rewriter->changed = true;
+  } else if (can_be_narrowed_behind(node) || (moves_narrowed(node) && are_wanted_wide(node, &visits))) {
     move_unrounded(rewriter, node);
   }
 }

@@ -2,7 +2,8 @@
  * written as one operator or as arithmetic. The same for a product with a constant matrix.
  *
  * scale * (W x + b) + shift = (scale W) x + (scale b + shift), computed in double and rounded once. A weight that
- * others use too is not scaled: there would be two of it.
+ * others use too is not scaled: there would be two of it. A result of halves may be widened for it and rounded after
+ * it, and a weight of halves widened: both stay halves.
  */
 #include <math.h>
 
@@ -15,15 +16,18 @@
 
 enum { INNER, SOURCE, WEIGHT, OPERAND };
 
+enum { MOST_STEPS = 4 }; /* between a Cast and a Narrow */
+
 enum {
   SMALL_WEIGHT = 1 << 12,   /* bytes: one that is used elsewhere may be there twice */
   LARGEST_WEIGHT = 64 << 20 /* bytes of a scaled weight */
 };
 
-#define CONV OP_AT(INNER, Conv, ANY(SOURCE), CONSTANT(WEIGHT))
-#define CONV_TRANSPOSE OP_AT(INNER, ConvTranspose, ANY(SOURCE), CONSTANT(WEIGHT))
-#define GEMM OP_AT(INNER, Gemm, ANY(SOURCE), CONSTANT(WEIGHT))
-#define MATMUL OP_AT(INNER, MatMul, ANY(SOURCE), CONSTANT(WEIGHT))
+#define KERNEL EITHER(CONSTANT(WEIGHT), OP(Cast, CONSTANT(WEIGHT)))
+#define CONV OP_AT(INNER, Conv, ANY(SOURCE), KERNEL)
+#define CONV_TRANSPOSE OP_AT(INNER, ConvTranspose, ANY(SOURCE), KERNEL)
+#define GEMM OP_AT(INNER, Gemm, ANY(SOURCE), KERNEL)
+#define MATMUL OP_AT(INNER, MatMul, ANY(SOURCE), KERNEL)
 
 /* Numbers by channel of the result. */
 typedef struct Affine {
@@ -49,7 +53,7 @@ static int64_t channel_axis(const Node *inner) {
 static double *by_channel(Match *match, const Value *value, int64_t axis, int64_t channels) {
   const Tensor *tensor = constant_of(value);
   Type to = match_type(match);
-  if (!tensor || tensor->dtype != to.dtype || tensor->rank > to.rank) return NULL;
+  if (!tensor || !dtype_is_float(tensor->dtype) || tensor->rank > to.rank) return NULL;
   int64_t missing = (int64_t)to.rank - (int64_t)tensor->rank, count = 1;
   for (uint32_t i = 0; i < tensor->rank; i++) {
     if (tensor->dims[i] == 1) continue;
@@ -77,31 +81,30 @@ static double *vector_of(Match *match, const Value *value, int64_t channels) {
   return numbers;
 }
 
-/* What the root does to what it reads. */
-static bool read_arithmetic(Match *match, const Node *inner, Affine *affine) {
-  const Node *root = match->root;
-  double *numbers = by_channel(match, match->values[OPERAND], channel_axis(inner), affine->channels);
+/* What a node does to what it reads, with its constant operand. */
+static bool read_arithmetic(Match *match, const Node *node, const Value *operand, Affine *affine) {
+  const Node *inner = match->values[INNER]->producer;
+  double *numbers = by_channel(match, operand, channel_axis(inner), affine->channels);
   if (!numbers) return false;
-  bool subtracts = node_is(root, OP_Sub), divides = node_is(root, OP_Div);
+  bool subtracts = node_is(node, OP_Sub), divides = node_is(node, OP_Div);
   for (int64_t i = 0; i < affine->channels; i++) {
     if (subtracts) numbers[i] = -numbers[i];
     if (divides) numbers[i] = 1 / numbers[i];
     if (!isfinite(numbers[i])) return false;
   }
-  if (node_is(root, OP_Add) || subtracts) affine->shift = numbers;
+  if (node_is(node, OP_Add) || subtracts) affine->shift = numbers;
   else affine->scale = numbers;
   return true;
 }
 
-static bool read_batch_normalization(Match *match, Affine *affine) {
-  const Node *root = match->root;
-  const Attribute *attribute = node_attribute(root, "epsilon");
+static bool read_batch_normalization(Match *match, const Node *node, Affine *affine) {
+  const Attribute *attribute = node_attribute(node, "epsilon");
   double epsilon = attribute ? (double)attribute->real : 1e-5;
-  double *scale = vector_of(match, node_input(root, 1), affine->channels);
-  double *shift = vector_of(match, node_input(root, 2), affine->channels);
-  const double *mean = vector_of(match, node_input(root, 3), affine->channels);
-  const double *variance = vector_of(match, node_input(root, 4), affine->channels);
-  if (!scale || !shift || !mean || !variance || node_int_or(root, "training_mode", 0)) return false;
+  double *scale = vector_of(match, node_input(node, 1), affine->channels);
+  double *shift = vector_of(match, node_input(node, 2), affine->channels);
+  const double *mean = vector_of(match, node_input(node, 3), affine->channels);
+  const double *variance = vector_of(match, node_input(node, 4), affine->channels);
+  if (!scale || !shift || !mean || !variance || node_int_or(node, "training_mode", 0)) return false;
   for (int64_t i = 0; i < affine->channels; i++) {
     scale[i] /= sqrt(variance[i] + epsilon);
     shift[i] -= mean[i] * scale[i];
@@ -222,15 +225,18 @@ static Value *shifted_bias(Match *match, const Node *inner, const Affine *affine
 
 /* ---- rules ---- */
 
-static bool affine_of(Match *match, Affine *affine) {
+static bool has_channels(const Match *match, Affine *affine) {
   const Node *inner = match->values[INNER]->producer;
   Type type = match_type(match);
   if (!type_equal(type, match->values[INNER]->type) || type.rank < 2 || !dtype_is_float(type.dtype)) return false;
   Dim channels = type.dims[channel_axis(inner)];
-  if (!dim_is_constant(channels) || channels.constant < 1) return false;
-  affine->channels = channels.constant;
-  if (node_is(match->root, OP_BatchNormalization)) return read_batch_normalization(match, affine);
-  return read_arithmetic(match, inner, affine);
+  affine->channels = dim_is_constant(channels) ? channels.constant : 0;
+  return affine->channels > 0;
+}
+
+static bool affine_of(Match *match, const Node *node, const Value *operand, Affine *affine) {
+  if (node_is(node, OP_BatchNormalization)) return read_batch_normalization(match, node, affine);
+  return read_arithmetic(match, node, operand, affine);
 }
 
 static bool fold_into(Match *match, Op op, const Affine *affine, Emitter emitter) {
@@ -239,6 +245,8 @@ static bool fold_into(Match *match, Op op, const Affine *affine, Emitter emitter
   Value *weight = scaled_weight(match, inner, affine);
   Value *bias = shifted_bias(match, inner, affine, &failed);
   if (!weight || failed) return false;
+  weight = weight == match->values[WEIGHT] ? node_input(inner, 1)
+                                           : match_in_type(match, weight, node_input(inner, 1)->type.dtype);
   Value *inputs[] = {match->values[SOURCE], weight, bias};
   node_copy_attributes(match_emit(match, op, inputs, bias ? 3 : 2, emitter), inner);
   return true;
@@ -246,7 +254,7 @@ static bool fold_into(Match *match, Op op, const Affine *affine, Emitter emitter
 
 static bool fuse_convolution_affine(Match *match) {
   Affine affine = {0};
-  if (!affine_of(match, &affine)) return false;
+  if (!has_channels(match, &affine) || !affine_of(match, match->root, match->values[OPERAND], &affine)) return false;
   return fold_into(match, match->values[INNER]->producer->op, &affine, REWRITE_EMITTER(match->rewriter));
 }
 
@@ -258,18 +266,85 @@ static bool is_uniform(const double *numbers, int64_t count) {
 }
 
 /* Products with a matrix: a scale that is one number may be meant for what follows, and stays. */
-static bool fuse_product_affine(Match *match) {
+static bool fold_into_product(Match *match, const Affine *affine) {
   const Node *inner = match->values[INNER]->producer;
-  Affine affine = {0};
   const Attribute *alpha = node_attribute(inner, "alpha"), *beta = node_attribute(inner, "beta");
   if (match_type(match).rank != 2 || unread_constant_of(match->values[WEIGHT])->rank != 2) return false;
-  if ((alpha && alpha->real != 1) || (beta && beta->real != 1) || !affine_of(match, &affine)) return false;
-  if (affine.scale && !affine.shift && is_uniform(affine.scale, affine.channels)) return false;
-  bool biased = affine.shift || node_input(inner, 2);
+  if ((alpha && alpha->real != 1) || (beta && beta->real != 1)) return false;
+  if (affine->scale && !affine->shift && is_uniform(affine->scale, affine->channels)) return false;
+  bool biased = affine->shift || node_input(inner, 2);
   bool single = match_type(match).dtype == DTYPE_FLOAT32;
   if (biased && !single && target_has(match->rewriter->model->target, QUIRK_GEMM_TAKES_FLOAT32_ALONE)) return false;
   if (biased && !schema_runs(OP_Gemm, NULL, match_opset(match), match_type(match).dtype)) return false;
-  return fold_into(match, biased ? OP_Gemm : OP_MatMul, &affine, REWRITE_EMITTER(match->rewriter));
+  return fold_into(match, biased ? OP_Gemm : OP_MatMul, affine, REWRITE_EMITTER(match->rewriter));
+}
+
+static bool fuse_product_affine(Match *match) {
+  Affine affine = {0};
+  if (!has_channels(match, &affine) || !affine_of(match, match->root, match->values[OPERAND], &affine)) return false;
+  return fold_into_product(match, &affine);
+}
+
+/* ---- halves that are widened for it ---- */
+
+/* then.scale * (scale y + shift) + then.shift */
+static void follow_with(Match *match, Affine *affine, const Affine *then) {
+  Arena *arena = &match->rewriter->context->arena;
+  double *scale = arena_new_array(arena, (size_t)affine->channels, double);
+  double *shift = arena_new_array(arena, (size_t)affine->channels, double);
+  for (int64_t i = 0; i < affine->channels; i++) {
+    double factor = then->scale ? then->scale[i] : 1;
+    scale[i] = (affine->scale ? affine->scale[i] : 1) * factor;
+    shift[i] = (affine->shift ? affine->shift[i] : 0) * factor + (then->shift ? then->shift[i] : 0);
+  }
+  if (affine->scale || then->scale) affine->scale = scale;
+  if (affine->shift || then->shift) affine->shift = shift;
+}
+
+/* The constant that a node adds, subtracts, multiplies or divides by; NULL: it does something else. */
+static Value *constant_operand(const Node *node) {
+  bool commutes = node_is(node, OP_Add) || node_is(node, OP_Mul);
+  if (!commutes && !node_is(node, OP_Sub) && !node_is(node, OP_Div)) return NULL;
+  if (constant_of(node_input(node, 1))) return node_input(node, 1);
+  return commutes && constant_of(node_input(node, 0)) ? node_input(node, 0) : NULL;
+}
+
+static Value *taken_apart(Match *match, Value *value, Node *steps[MOST_STEPS], size_t *count) {
+  while (value->producer && *count < MOST_STEPS) {
+    Value *constant = constant_operand(value->producer);
+    if (!constant && !node_is(value->producer, OP_BatchNormalization)) break;
+    Node *node = match_take(match, value, value->producer->op);
+    if (!node) break;
+    steps[(*count)++] = node;
+    value = node_input(node, node_input(node, 0) == constant ? 1 : 0);
+  }
+  return value;
+}
+
+static bool is_product(const Node *node) { return node_is(node, OP_Gemm) || node_is(node, OP_MatMul); }
+
+static bool fuse_widened_affine(Match *match) {
+  Node *steps[MOST_STEPS];
+  size_t count = 0;
+  Affine affine = {0};
+  const Node *cast = match_take(match, taken_apart(match, node_input(match->root, 0), steps, &count), OP_Cast);
+  if (!cast || count == 0) return false;
+  Value *result = node_input(cast, 0);
+  const Node *inner = result->producer;
+  if (!inner || (!is_product(inner) && !node_is(inner, OP_Conv) && !node_is(inner, OP_ConvTranspose))) return false;
+  if (!match_take(match, result, inner->op) || !unread_constant_of(node_input(inner, 1))) return false;
+  match->values[INNER] = result;
+  match->values[SOURCE] = node_input(inner, 0);
+  match->values[WEIGHT] = node_input(inner, 1);
+  if (!has_channels(match, &affine)) return false;
+  for (size_t i = count; i > 0; i--) {
+    Affine then = {.channels = affine.channels};
+    match->values[OPERAND] = constant_operand(steps[i - 1]);
+    if (!affine_of(match, steps[i - 1], match->values[OPERAND], &then)) return false;
+    follow_with(match, &affine, &then);
+  }
+  if (is_product(inner)) return fold_into_product(match, &affine);
+  return fold_into(match, inner->op, &affine, REWRITE_EMITTER(match->rewriter));
 }
 
 /* ---- an image without a batch ---- */
@@ -307,6 +382,7 @@ static const FusionRule rules[] = {
     {OP(Sub, WITHOUT_BATCH, CONSTANT(OPERAND)), OP_NONE, fuse_above_squeeze},
     {OP(Mul, WITHOUT_BATCH, CONSTANT(OPERAND)), OP_NONE, fuse_above_squeeze},
     {OP(Div, WITHOUT_BATCH, CONSTANT(OPERAND)), OP_NONE, fuse_above_squeeze},
+    {OP(Narrow, ANY(SOURCE)), OP_NONE, fuse_widened_affine},
     RULES_AFTER(CONV, fuse_convolution_affine),
     RULES_AFTER(CONV_TRANSPOSE, fuse_convolution_affine),
     RULES_AFTER(GEMM, fuse_product_affine),

@@ -79,13 +79,6 @@ static bool swaps_last_axes(const Node *node) {
   return true;
 }
 
-static Value *cast_to(Match *match, Value *value, DType dtype) {
-  if (value->type.dtype == dtype) return value;
-  Node *node = EMIT_BEFORE(match, OP_Cast, type_with(value->type, dtype), value);
-  node_set_int(node, "to", onnx_dtype(dtype));
-  return node->outputs[0];
-}
-
 /* Aᵀ v = v A, which spares the Transpose; where others read that as well, it spares only a target its fault. */
 static bool fuse_transposed_times_vector(Match *match) {
   Value *left = match->values[LEFT], *vector = match->values[RIGHT];
@@ -100,7 +93,7 @@ static bool fuse_transposed_times_vector(Match *match) {
   if (transpose->graph != match->root->graph || (cast && cast->graph != match->root->graph)) return false;
   if (cast) match->nodes[match->node_count++] = cast;
   match->nodes[match->node_count++] = transpose;
-  return EMIT_MATCH(match, OP_MatMul, vector, cast_to(match, matrix, left->type.dtype));
+  return EMIT_MATCH(match, OP_MatMul, vector, match_in_type(match, matrix, left->type.dtype));
 }
 
 /* Is the first axis moved to the last place or the one before it, the others in order? */
@@ -129,7 +122,7 @@ static Value *cast_first(Match *match, Value *operand) {
   match->nodes[match->node_count++] = transpose;
   DType dtype = cast ? operand->type.dtype : DTYPE_FLOAT32;
   const Attribute *order = node_attribute(transpose, "perm");
-  Value *wide = cast_to(match, source, dtype);
+  Value *wide = match_in_type(match, source, dtype);
   Node *moved = EMIT_BEFORE(match, OP_Transpose, type_with(operand->type, dtype), wide);
   node_set_ints(moved, "perm", order->integers, order->count);
   return moved->outputs[0];
@@ -145,12 +138,11 @@ static bool fuse_cast_before_transpose(Match *match) {
   Value *second = is_matrix(right) ? NULL : cast_first(match, right);
   if (!first && !second) return false;
   DType dtype = (first ? first : second)->type.dtype;
-  first = first ? first : cast_to(match, left, dtype);
-  second = second ? second : cast_to(match, right, dtype);
+  first = first ? first : match_in_type(match, left, dtype);
+  second = second ? second : match_in_type(match, right, dtype);
   if (dtype == match_type(match).dtype) return EMIT_MATCH(match, OP_MatMul, first, second);
   Value *product = EMIT_BEFORE(match, OP_MatMul, type_with(match_type(match), dtype), first, second)->outputs[0];
-  Node *narrow = EMIT_MATCH(match, OP_Cast, product);
-  node_set_int(narrow, "to", onnx_dtype(match_type(match).dtype));
+  match_replace(match, match_in_type(match, product, match_type(match).dtype));
   return true;
 }
 

@@ -248,46 +248,6 @@ static bool fuse_instance_bias(Match *match) {
   return true;
 }
 
-/* ---- of halves ---- */
-
-/* A constant of float32 all of whose elements the half has too; NULL: it has not. */
-static Value *halved(Match *match, const Value *value, DType half) {
-  const Tensor *from = constant_of(value);
-  Tensor *tensor = from && from->dtype == DTYPE_FLOAT32 ? match_tensor(match, half, value->type) : NULL;
-  if (!tensor) return NULL;
-  Context *context = match->rewriter->context;
-  for (size_t i = 0; i < from->size / sizeof(float); i++) {
-    double number = number_decode(DTYPE_FLOAT32, (const float *)from->data + i);
-    uint64_t bits = number_encode(half, number);
-    if (number_decode(half, &bits) != number) return NULL;
-    copy_bytes((char *)(uintptr_t)tensor->data + i * 2, &bits, 2);
-  }
-  size_t length = from->name ? strlen(from->name) : 0;
-  if (length > 4 && strcmp(from->name + length - 4, "_f32") == 0) length -= 4;
-  if (length) tensor->name = str_intern_sized(context, from->name, length);
-  tensor->made_of = names_with(context, NULL, from);
-  return match_constant(match, tensor);
-}
-
-/* Operators that have a half's own kernel, which computes in float32 as well: nothing is cast around them. */
-static bool fuse_halves(Match *match) {
-  Node *inner = match->values[INNER]->producer;
-  DType half = match_dtype(match);
-  if (!dtype_is_half(half) || match_type(match).dtype != half || inner->input_count > 3) return false;
-  Value *inputs[3] = {match->values[X_SLOT]};
-  for (uint32_t i = 1; i < inner->input_count; i++) {
-    inputs[i] = halved(match, node_input(inner, i), half);
-    if (!inputs[i]) return false;
-  }
-  int64_t axis = axis_of(inner);
-  float epsilon = epsilon_of(inner);
-  bool instance = node_is(inner, OP_InstanceNormalization);
-  Node *node = match_emit(match, match->rule->op, inputs, inner->input_count, REWRITE_EMITTER(match->rewriter));
-  if (instance) node_set_float(node, "epsilon", epsilon);
-  else copy_settings(node, axis, epsilon);
-  return true;
-}
-
 /* ---- BatchNormalization ---- */
 
 /* x * scale + (bias - mean * scale) is as good while the mean is of the size of the deviation. */
@@ -347,12 +307,7 @@ static bool fuse_batch_scale(Match *match) {
   return true;
 }
 
-#define OF_HALVES(op) {OP(Narrow, OP_AT(INNER, op, OP(Cast, X))), OP_##op, fuse_halves}
-
 static const FusionRule rules[] = {
-    OF_HALVES(LayerNormalization),
-    OF_HALVES(RMSNormalization),
-    OF_HALVES(InstanceNormalization),
     {OP(Mul, X), OP_NONE, fuse_divided},
     {OP(Div, X), OP_NONE, fuse_divided},
     {SPREAD_OUT, OP_LayerNormalization, fuse_spread_out},

@@ -537,11 +537,7 @@ static Dim batch_of(const Cell *cell) { return cell->hidden->type.rank == 2 ? ce
 
 /* The operator computes in float32, with a cast at each border. */
 static Value *in_type(Cell *cell, Value *value, DType dtype) {
-  if (value->type.dtype == dtype) return value;
-  Type type = type_with(value->type, dtype);
-  Node *cast = emit(cell, REWRITE_EMITTER(cell->rewriter), OP_Cast, &value, 1, type);
-  node_set_int(cast, "to", onnx_dtype(dtype));
-  return cast->outputs[0];
+  return rewrite_in_type(cell->rewriter, cell->scan, cell->scan->origin, value, dtype);
 }
 
 /* The inputs as steps, batch, features. */

@@ -397,10 +397,7 @@ static Value *transposed(Finder *finder, Node *root, Value *value, const AxisOrd
 }
 
 static Value *converted(Finder *finder, Node *root, Value *value, DType dtype) {
-  Op op = dtype_is_half(dtype) ? OP_Narrow : OP_Cast;
-  Node *node = new_node(finder, root, op, &value, 1, type_with(value->type, dtype), root);
-  if (op == OP_Cast) node_set_int(node, "to", onnx_dtype(dtype));
-  return node->outputs[0];
+  return rewrite_in_type(&finder->rewriter, root, root->origin, value, dtype);
 }
 
 static void set_mode(Node *node, ResizeKind kind) {

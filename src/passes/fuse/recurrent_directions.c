@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/fuse/recurrent.h"
+#include "passes/pattern.h"
 #include "types/moved.h"
 
 enum { MOST_RESULTS = 3, X = 0, WEIGHTS = 1, RECURRENCE = 2, BIAS = 3, LENGTHS = 4, FIRST_STATE = 5, MOST_INPUTS = 7 };
@@ -41,7 +42,7 @@ static Value *result_behind(const Node *concat, size_t side, Joined *joined) {
   Value *value = node_input(concat, side);
   Node *node = value->producer;
   joined->casts[side] = NULL;
-  if (node && node_is(node, OP_Cast) && dtype_is_half(value->type.dtype)) {
+  if (node && is_cast_of_half(node) && dtype_is_half(value->type.dtype)) {
     joined->casts[side] = node;
     value = node_input(node, 0);
     node = value->producer;
@@ -65,7 +66,7 @@ static bool is_read_once(const Joined *joined, size_t side, const Value *result)
 static Node *reader_of_all(const Value *result) {
   Node *node = only_reader(result);
   if (node && node_has(node, RENAMES)) node = only_reader(node->outputs[0]);
-  if (node && node_is(node, OP_Cast)) node = only_reader(node->outputs[0]);
+  if (node && is_cast_of_half(node)) node = only_reader(node->outputs[0]);
   return node;
 }
 
@@ -286,9 +287,7 @@ static void replace_joined(const Pair *pair, const Joined *joined, Value *result
                      rewrite_constant_ints(rewriter, old, numbers, to.rank, old->origin)};
   Node *node = graph_node(old->graph, origin, OP_Reshape, inputs, 2, &to, 1, old), *reshape = node;
   if (joined->casts[0]) {
-    Type half = old->outputs[0]->type;
-    node = graph_node(old->graph, origin, OP_Cast, &node->outputs[0], 1, &half, 1, old);
-    node_set_int(node, "to", onnx_dtype(half.dtype));
+    node = rewrite_in_type(rewriter, old, origin, node->outputs[0], old->outputs[0]->type.dtype)->producer;
   }
   rewrite_replace(rewriter, old, node->outputs[0]);
   if (joined->turned) rewrite_drop_unused(rewriter, joined->concat, reshape);
