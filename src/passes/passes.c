@@ -51,6 +51,8 @@ const Pass all_passes[] = {
     {"batch_steps", "computes for all steps of a Scan at once what no step carries on", PHASE_LAYOUT, batch_steps},
     {"split_scans", "carries on alone what depends on nothing else, so that the rest can be computed at once",
      PHASE_LAYOUT, split_scans},
+    {"scan_positions", "makes rows that steps read and write at their own number slices and results of a Scan",
+     PHASE_LAYOUT, scan_positions, .needs = {OP_Scan}},
     {"join_numbers", "leaves numbers their axis where they are joined to an array again", PHASE_LAYOUT, join_numbers},
     {"spell_root_mean_squares", "divides by root mean squares in the form that the target fuses by itself",
      PHASE_LAYOUT, spell_root_mean_squares, .needs = {OP_ReduceMean}},

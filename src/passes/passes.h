@@ -100,6 +100,7 @@ bool decide_by_ranges(Model *model);
 bool cancel_transposes(Model *model);
 bool count_steps(Model *model);
 bool batch_steps(Model *model);
+bool scan_positions(Model *model);
 bool split_scans(Model *model);
 bool join_numbers(Model *model);
 

@@ -214,6 +214,15 @@ Tensor *match_tensor(Match *match, DType dtype, Type shape) {
   return tensor;
 }
 
+Value *match_filled(Match *match, Type shape, double number) {
+  Tensor *tensor = match_tensor(match, match_dtype(match), shape);
+  if (!tensor) return NULL;
+  uint64_t bits = number_encode(tensor->dtype, number);
+  size_t width = dtype_bytes(tensor->dtype, 1);
+  for (size_t at = 0; at < tensor->size; at += width) copy_bytes((char *)(uintptr_t)tensor->data + at, &bits, width);
+  return match_constant(match, tensor);
+}
+
 /* ---- reductions ---- */
 
 bool reduced_axes(const Node *reduce, bool axes[MAX_RANK]) {

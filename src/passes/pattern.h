@@ -86,10 +86,11 @@ Node *match_node_before(Match *match, Op op, Type type, Value *const *inputs, si
 static inline Type match_type(const Match *match) { return match->root->outputs[0]->type; }
 static inline DType match_dtype(const Match *match) { return match->values[0]->type.dtype; }
 static inline int64_t match_opset(const Match *match) { return match->rewriter->model->opset; }
-bool match_keeps_type(const Match *match);                   /* is the type of the root that of slot 0? */
-double match_number(const Match *match, int slot);           /* of a slot that a uniform constant is in */
-Value *match_constant(Match *match, const Tensor *tensor);   /* the tensor as an input of what is emitted */
-Tensor *match_tensor(Match *match, DType dtype, Type shape); /* zeroed, of constant sizes; NULL when it has none */
+bool match_keeps_type(const Match *match);                    /* is the type of the root that of slot 0? */
+double match_number(const Match *match, int slot);            /* of a slot that a uniform constant is in */
+Value *match_constant(Match *match, const Tensor *tensor);    /* the tensor as an input of what is emitted */
+Tensor *match_tensor(Match *match, DType dtype, Type shape);  /* zeroed, of constant sizes; NULL when it has none */
+Value *match_filled(Match *match, Type shape, double number); /* with the number, in slot 0's type; NULL as above */
 
 /* The operator that makes the value, when it is this one, of the match's graph, and the match alone reads it. It
  * becomes part of the match. */

@@ -59,6 +59,19 @@ static bool pads_itself(const WindowAxis *axis) {
   return axis->low.constant < axis->window.constant && axis->high.constant < axis->window.constant;
 }
 
+/* Does every window with gaps hold an element? It does when the gaps cannot step over all of them, of which there are
+ * as many as the last window reaches, and the padding is smaller than the window, which is checked elsewhere. */
+static bool gaps_meet_elements(const WindowAxis *axis) {
+  const int64_t most = 1 << 30; /* so that no product here overflows */
+  if (padding_is_zero(axis)) return true;
+  if (!padding_is_constant(axis) || !dim_is_constant(axis->count)) return false;
+  int64_t low = axis->low.constant, high = axis->high.constant, count = axis->count.constant;
+  if (low < 0 || low > most || high < 0 || high > most || count < 1 || count > most) return false;
+  if (axis->stride > most || axis->dilation > most || axis->window.constant > most) return false;
+  int64_t reach = (count - 1) * axis->stride + (axis->window.constant - 1) * axis->dilation + 1;
+  return reach - low - high >= axis->dilation;
+}
+
 /* Sums may be padded before with zeros, unless a whole window fits in where the target merges such a Pad into the
  * pooling. A maximum over padding alone would not be -inf: such windows are not pooled. */
 static bool can_pool(Lowering *l, bool sum, const WindowAxis *axes, size_t space, AutoPad automatic, bool *pad_before) {
@@ -68,7 +81,7 @@ static bool can_pool(Lowering *l, bool sum, const WindowAxis *axes, size_t space
     if (axis->base_dilation != 1 && !sum) return false;
     if (axis->dilation != 1) {
       if (sum && schema_version(OP_AveragePool, l->options->opset) < AVERAGE_DILATION) return false;
-      if (!sum && !padding_is_zero(axis)) return false;
+      if (!sum && !gaps_meet_elements(axis)) return false;
     }
     if (automatic != AUTO_PAD_NONE || (pads_itself(axis) && axis->base_dilation == 1)) continue;
     bool cut = padding_is_constant(axis) && axis->low.constant <= 0 && axis->high.constant <= 0;

@@ -355,11 +355,28 @@ static void simplify_arithmetic(Rewriter *rewriter, Node *node) {
   }
 }
 
+/* With axes of size 1 in front. */
+static void replace_with_axes(Rewriter *rewriter, Node *node, Value *value) {
+  Type from = value->type, to = output_type(node);
+  int64_t axes[MAX_RANK];
+  uint32_t missing = to.rank - from.rank;
+  for (uint32_t i = 0; i < to.rank; i++) {
+    axes[i] = i;
+    if (i < missing ? !dim_is(to.dims[i], 1) : !dim_equal(to.dims[i], from.dims[i - missing])) return;
+  }
+  Value *inputs[] = {value, rewrite_constant_ints(rewriter, node, axes, missing, node->origin)};
+  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  replace(rewriter, node, graph_node(node->graph, origin, OP_Unsqueeze, inputs, 2, &to, 1, node)->outputs[0]);
+}
+
 static void simplify_where(Rewriter *rewriter, Node *node) {
   uint64_t condition;
   if (!uniform_bits(node_input(node, 0), &condition)) return;
   size_t taken = condition ? 1 : 2;
-  if (same_type(input_type(node, taken), output_type(node))) replace(rewriter, node, node_input(node, taken));
+  Type from = input_type(node, taken), to = output_type(node);
+  if (same_type(from, to)) replace(rewriter, node, node_input(node, taken));
+  else if (known(from) && known(to) && from.rank < to.rank && to.rank <= MAX_RANK)
+    replace_with_axes(rewriter, node, node_input(node, taken));
 }
 
 /* Of operators that are their own inverse, exactly. */

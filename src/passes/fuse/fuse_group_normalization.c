@@ -151,13 +151,7 @@ static Value *channel_vector(Match *match, Value *value, const Grouping *groupin
 
 static Value *uniform_vector(Match *match, int64_t channels, double number) {
   const Dim dim = dim_of(channels);
-  Tensor *tensor =
-      match_tensor(match, match_dtype(match), (Type){.dtype = match_dtype(match), .rank = 1, .dims = &dim});
-  if (!tensor) return NULL;
-  uint64_t bits = number_encode(tensor->dtype, number);
-  size_t width = dtype_bytes(tensor->dtype, 1);
-  for (size_t at = 0; at < tensor->size; at += width) copy_bytes((char *)(uintptr_t)tensor->data + at, &bits, width);
-  return match_constant(match, tensor);
+  return match_filled(match, (Type){.dtype = match_dtype(match), .rank = 1, .dims = &dim}, number);
 }
 
 /* ---- the operator ---- */
@@ -342,6 +336,29 @@ static bool fuse_grouped_layer(Match *match) {
   return read_vectors(match, &n, x) && emit_normalization(match, &n);
 }
 
+/* Groups of channels that come last, each as one channel between Transposes: channels come first instead, so that the
+ * Transposes are those of an image, which cancel next to a convolution. */
+static bool fuse_grouped_instance(Match *match) {
+  const Node *inner = match->values[INNER]->producer;
+  const Attribute *epsilon = node_attribute(inner, "epsilon");
+  Type x = match->values[X_SLOT]->type, grouped = match->values[GROUPED]->type;
+  Normalization n = {.epsilon = epsilon ? epsilon->real : 1e-5f};
+  AxisOrder before, after;
+  double scale, bias;
+  if (x.rank < 3 || x.rank > MOST_PERMUTED || grouped.rank < 3 || !dim_is_constant(x.dims[x.rank - 1])) return false;
+  if (!uniform_number(node_input(inner, 1), &scale) || scale != 1) return false;
+  if (!uniform_number(node_input(inner, 2), &bias) || bias != 0) return false;
+  if (!transpose_order(match->values[MEAN]->producer, &before)) return false;
+  if (!transpose_order(match->values[MEAN_ROW]->producer, &after) || before.rank != grouped.rank) return false;
+  AxisOrder inverse = order_inverse(after);
+  Dim groups = grouped.dims[grouped.rank - 2], share = grouped.dims[grouped.rank - 1];
+  if (!order_equal(&before, &inverse) || before.from[0] != 0 || before.from[1] != (int64_t)grouped.rank - 2)
+    return false;
+  if (!dim_equal(grouped.dims[0], x.dims[0]) || !dim_is_constant(groups) || !dim_is_constant(share)) return false;
+  n.grouping = (Grouping){x.rank - 1, x.dims[x.rank - 1].constant, groups.constant};
+  return groups.constant * share.constant == n.grouping.channels && emit_normalization(match, &n);
+}
+
 #define OR_AT_LEAST_0(v) EITHER(v, EITHER(OP(Relu, v), OP(Max, v, NUMBER(0))))
 #define REDUCED EITHER(OP_AT(GROUPED, Reshape, X), X)
 #define SPREAD(row, spread, v) EITHER(OP_AT(spread, Expand, RESHAPED(row, v)), v)
@@ -367,6 +384,9 @@ static bool fuse_grouped_layer(Match *match) {
 #define GROUPED_RESULT                                        \
   OP(Add, OP(Mul, OP_AT(GROUPED, Reshape, X), GROUPED_SCALE), \
      OP(Add, OP(Mul, OP(Neg, ANY(MEAN_OF_X)), ANY(INNER)), CONSTANT(BIAS)))
+#define GROUPED_INSTANCE                 \
+  OP(Reshape, OP_AT(MEAN_ROW, Transpose, \
+                    OP_AT(INNER, InstanceNormalization, OP_AT(MEAN, Transpose, OP_AT(GROUPED, Reshape, X)))))
 #define GROUPED_LAYER OP(Reshape, OP_AT(INNER, LayerNormalization, OP_AT(GROUPED, Reshape, X)))
 
 static const FusionRule rules[] = {
@@ -375,6 +395,7 @@ static const FusionRule rules[] = {
     {SCALED, OP_NONE, fuse_spread_without_bias},
     {UNSCALED, OP_NONE, fuse_spread_without_bias},
     {OP(Reshape, GROUPED_RESULT), OP_NONE, fuse_grouped},
+    {GROUPED_INSTANCE, OP_InstanceNormalization, fuse_grouped_instance},
     {OP(Add, OP(Mul, GROUPED_LAYER, CONSTANT(SCALE)), CONSTANT(BIAS)), OP_NONE, fuse_grouped_layer},
 };
 

@@ -17,12 +17,14 @@ enum { X_SLOT, MEAN, VARIANCE, EPSILON, SCALE, MEAN_OF_X, MEAN_OF_SQUARES, DIFFE
 #define DEVIATION(v) OP(Sqrt, OP(Add, RESHAPED(VARIANCE, v), UNIFORM(EPSILON)))
 #define DIFFERENCE_TO_MEAN OP_AT(DIFFERENCE, Sub, X, RESHAPED(MEAN, OP_AT(MEAN_OF_X, ReduceMean, X)))
 
-static bool prefers_native(const Match *match) {
+bool prefers_native_normalization(const Match *match) {
   return strcmp(match->rewriter->pass, "prefer_native_normalization") == 0;
 }
 
 /* Epsilon is a float attribute, and the standard keeps means in single precision: not for doubles. */
-static bool is_accurate(const Match *match) { return match_dtype(match) != DTYPE_FLOAT64 || prefers_native(match); }
+static bool is_accurate(const Match *match) {
+  return match_dtype(match) != DTYPE_FLOAT64 || prefers_native_normalization(match);
+}
 
 /* The first of the axes when those are the last ones, else -1. */
 static int64_t first_of_last(const bool axes[MAX_RANK], int64_t rank) {
@@ -51,15 +53,6 @@ static int64_t first_axis(const Match *match) {
 
 static Type axes_from(Type type, int64_t first) {
   return (Type){.dtype = type.dtype, .rank = type.rank - (uint32_t)first, .dims = type.dims + first};
-}
-
-static Value *filled(Match *match, Type shape, double number) {
-  Tensor *tensor = match_tensor(match, match_dtype(match), shape);
-  if (!tensor) return NULL;
-  uint64_t bits = number_encode(tensor->dtype, number);
-  size_t width = dtype_bytes(tensor->dtype, 1);
-  for (size_t at = 0; at < tensor->size; at += width) copy_bytes((char *)(uintptr_t)tensor->data + at, &bits, width);
-  return match_constant(match, tensor);
 }
 
 /* The value in exactly this shape: itself, or a constant that differs in axes of size 1 only; else NULL. */
@@ -96,8 +89,8 @@ static bool varies_by_channel(Type type, Type to) {
 
 /* ---- finding them ---- */
 
-/* The type that it is computed in: halves in float32 where the runtime has no kernel for them. */
-static DType computed_in(const Match *match, Op op, DType dtype) {
+DType normalized_in(const Match *match, Op op, DType dtype) {
+  if (!schema_version(op, match_opset(match))) return DTYPE_NONE;
   if (schema_runs(op, NULL, match_opset(match), dtype)) return dtype;
   bool is_wide = dtype_is_half(dtype) && schema_runs(op, NULL, match_opset(match), DTYPE_FLOAT32);
   return is_wide ? DTYPE_FLOAT32 : DTYPE_NONE;
@@ -119,55 +112,80 @@ static bool can_scale(const Value *scale, Type type, int64_t first) {
          (type_same_shape(scale->type, shape) || (constant_of(scale) && has_constant_sizes(shape)));
 }
 
+enum { MOST_ONES = 1 << 16 }; /* in a scale that the program has not: the file must not grow by whole images */
+
+/* Are the last axes normalised, and is the scale one of them? It may be the program's own, or ones. */
+static bool has_scale_of(const Normalized *found, Type type, int64_t first) {
+  int64_t count;
+  if (first < 0) return false;
+  if (found->scale) return found->share == 1 && can_scale(found->scale, type, first);
+  return type_count(axes_from(type, first), &count) && count <= MOST_ONES;
+}
+
 /* What is divided by its deviation, as normalization_parts.c finds it. */
 static bool fuse_divided(Match *match) {
   Normalized found;
   if (!read_normalized(match, &found)) return false;
   Op op = found.is_centred ? OP_LayerNormalization : OP_RMSNormalization;
-  Type type = match_type(match);
+  Type type = type_with(found.x->type, match_type(match).dtype);
   float epsilon = (float)found.epsilon;
   int64_t first = first_of_last(found.axes, type.rank);
   match->values[X_SLOT] = match->root->outputs[0]; /* the type that accuracy is asked for */
-  if (first < 0 || !is_accurate(match) || !(epsilon >= 0) || !isfinite(epsilon)) return false;
-  DType dtype = schema_version(op, match_opset(match)) ? computed_in(match, op, type.dtype) : DTYPE_NONE;
+  if (!is_accurate(match) || !(epsilon >= 0) || !isfinite(epsilon)) return false;
+  if (!has_scale_of(&found, type, first)) return found.is_centred && fuse_by_channel(match, &found);
+  DType dtype = normalized_in(match, op, type.dtype);
   if (dtype == DTYPE_NONE || !is_half_or(found.x->type.dtype, dtype)) return false;
   Type shape = axes_from(type, first);
-  if (found.scale ? !can_scale(found.scale, type, first) : !has_constant_sizes(shape)) return false;
   match->values[X_SLOT] = match_in_type(match, found.x, dtype);
-  Value *scale = found.scale ? shaped(match, match_in_type(match, found.scale, dtype), shape) : filled(match, shape, 1);
+  Value *scale = found.scale ? shaped(match, match_in_type(match, found.scale, dtype), shape)
+                             : match_filled(match, shape, found.share);
   Value *inputs[] = {match->values[X_SLOT], scale};
   Node *node = match_node_before(match, op, type_with(type, dtype), inputs, 2, REWRITE_EMITTER(match->rewriter));
   node_set_int(node, "axis", first == (int64_t)type.rank - 1 ? -1 : first);
   node_set_float(node, "epsilon", epsilon);
   for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
-  if (dtype == type.dtype) match_replace(match, node->outputs[0]);
-  else EMIT_MATCH(match, OP_Narrow, node->outputs[0]);
+  found.scale = NULL;
+  replace_by_normalized(match, &found, node->outputs[0]);
   return true;
 }
 
-/* x * s + (bias - mean * s), where s is the scale by the deviation. */
+void replace_by_normalized(Match *match, const Normalized *n, Value *value) {
+  Type type = match_type(match);
+  if (value->type.dtype != type.dtype)
+    value = EMIT_BEFORE(match, OP_Narrow, type_with(value->type, type.dtype), value)->outputs[0];
+  if (n->renamed) {
+    Value *inputs[] = {value, node_input(n->renamed, 1)};
+    Node *node =
+        match_node_before(match, n->renamed->op, type, inputs, inputs[1] ? 2 : 1, REWRITE_EMITTER(match->rewriter));
+    node_copy_attributes(node, n->renamed);
+    rewrite_hand_over(match->rewriter, node, n->renamed);
+    value = node->outputs[0];
+  }
+  if (n->scale) EMIT_MATCH(match, OP_Mul, value, n->scale);
+  else match_replace(match, value);
+}
+
+/* x * s + (bias - mean * s), where s is the scale by the deviation; there may be no scale, or no bias. */
 #define MEAN_TAKEN_OUT OP(Mul, OP(Neg, ANY(MEAN)), ANY(INNER))
-#define SPREAD_OUT                                                                                             \
-  OP(Add,                                                                                                      \
-     OP(Mul, X,                                                                                                \
-        OP_AT(INNER, Mul,                                                                                      \
-              OP(Reciprocal,                                                                                   \
-                 DEVIATION(OP_AT(MEAN_OF_SQUARES, ReduceMean, OP(Mul, DIFFERENCE_TO_MEAN, ANY(DIFFERENCE))))), \
-              ANY(SCALE))),                                                                                    \
-     OP(Add, MEAN_TAKEN_OUT, ANY(BIAS)))
+#define TWO_STEPS OP_AT(MEAN_OF_SQUARES, ReduceMean, OP(Mul, DIFFERENCE_TO_MEAN, ANY(DIFFERENCE)))
+#define INVERSE OP(Reciprocal, DEVIATION(TWO_STEPS))
+#define SPREAD_OUT(inverse, rest) OP(Add, OP(Mul, X, inverse), rest)
+#define SCALED_INVERSE OP_AT(INNER, Mul, INVERSE, ANY(SCALE))
+#define PLAIN_INVERSE OP_AT(INNER, Reciprocal, DEVIATION(TWO_STEPS))
+#define BIAS_LESS_MEAN OP(Add, MEAN_TAKEN_OUT, ANY(BIAS))
 
 static bool fuse_spread_out(Match *match) {
   int64_t first = first_axis(match), rank = match_type(match).rank;
-  Value *scale = match->values[SCALE], *bias = match->values[BIAS];
+  Value *inputs[] = {match->values[X_SLOT], match->values[SCALE], match->values[BIAS]};
   float epsilon = (float)match_number(match, EPSILON);
   if (first < 0 || !(epsilon >= 0) || !isfinite(epsilon)) return false;
   Type shape = axes_from(match_type(match), first);
-  if (!varies_along(scale->type, match_type(match), first) || !varies_along(bias->type, match_type(match), first))
-    return false;
-  scale = shaped(match, scale, shape);
-  bias = shaped(match, bias, shape);
-  if (!scale || !bias) return false;
-  Node *node = EMIT_MATCH(match, OP_LayerNormalization, match->values[X_SLOT], scale, bias);
+  for (size_t i = 1; i < 3; i++) {
+    if (inputs[i] && !varies_along(inputs[i]->type, match_type(match), first)) return false;
+    if (inputs[i] && !(inputs[i] = shaped(match, inputs[i], shape))) return false;
+  }
+  if (!inputs[1] && !(inputs[1] = match_filled(match, shape, 1))) return false;
+  Node *node = match_emit(match, OP_LayerNormalization, inputs, inputs[2] ? 3 : 2, REWRITE_EMITTER(match->rewriter));
   node_set_int(node, "axis", first == rank - 1 ? -1 : first);
   node_set_float(node, "epsilon", epsilon);
   return true;
@@ -180,9 +198,28 @@ static int64_t axis_of(const Node *node) {
   return axis < 0 ? axis + rank : axis;
 }
 
-static bool has_unit_scale(const Node *node) {
-  double number;
-  return !node_input(node, 2) && uniform_number(node_input(node, 1), &number) && number == 1;
+/* Is it scaled by one number, and nothing added? */
+static bool has_uniform_scale(const Node *node, double *number) {
+  return !node_input(node, 2) && uniform_number(node_input(node, 1), number);
+}
+
+void tensor_multiply(Tensor *to, const Tensor *from, double number) {
+  size_t width = dtype_bytes(from->dtype, 1);
+  for (size_t at = 0; at < from->size; at += width) {
+    uint64_t bits = number_encode(from->dtype, number_decode(from->dtype, (const char *)from->data + at) * number);
+    copy_bytes((char *)(uintptr_t)to->data + at, &bits, width);
+  }
+}
+
+/* The value times the number; NULL when that would have to be computed. */
+static Value *multiplied(Match *match, Value *value, double number) {
+  if (number == 1) return value;
+  const Tensor *from = constant_of(value);
+  Tensor *tensor = from ? match_tensor(match, from->dtype, value->type) : NULL;
+  if (!tensor) return NULL;
+  tensor_multiply(tensor, from, number);
+  tensor->made_of = names_with(match->rewriter->context, NULL, from);
+  return match_constant(match, tensor);
 }
 
 static void copy_settings(Node *to, int64_t axis, float epsilon) {
@@ -190,7 +227,7 @@ static void copy_settings(Node *to, int64_t axis, float epsilon) {
   node_set_float(to, "epsilon", epsilon);
 }
 
-static float epsilon_of(const Node *node) {
+float epsilon_of(const Node *node) {
   const Attribute *attribute = node_attribute(node, "epsilon");
   return attribute ? attribute->real : 1e-5f;
 }
@@ -202,7 +239,7 @@ static bool fuse_instance_scale(Match *match, const Node *inner, Value *scale) {
   if (!varies_by_channel(scale->type, type) || !constant_of(scale)) return false;
   if (!schema_runs(OP_InstanceNormalization, NULL, match_opset(match), type.dtype)) return false;
   float epsilon = epsilon_of(inner);
-  Value *weight = shaped(match, scale, channel), *bias = filled(match, channel, 0);
+  Value *weight = shaped(match, scale, channel), *bias = match_filled(match, channel, 0);
   if (!weight || !bias) return false;
   node_set_float(EMIT_MATCH(match, OP_InstanceNormalization, match->values[X_SLOT], weight, bias), "epsilon", epsilon);
   return true;
@@ -211,7 +248,10 @@ static bool fuse_instance_scale(Match *match, const Node *inner, Value *scale) {
 static bool fuse_scale(Match *match) {
   const Node *inner = match->values[INNER]->producer;
   Value *scale = match->values[SCALE];
-  if (!match_keeps_type(match) || !has_unit_scale(inner)) return false;
+  double number;
+  if (!match_keeps_type(match) || !has_uniform_scale(inner, &number)) return false;
+  scale = multiplied(match, scale, number);
+  if (!scale) return false;
   int64_t axis = axis_of(inner);
   float epsilon = epsilon_of(inner);
   if (!varies_along(scale->type, match_type(match), axis)) return fuse_instance_scale(match, inner, scale);
@@ -231,20 +271,6 @@ static bool fuse_bias(Match *match) {
   bias = shaped(match, bias, axes_from(match_type(match), axis));
   if (!bias) return false;
   copy_settings(EMIT_MATCH(match, OP_LayerNormalization, match->values[X_SLOT], scale, bias), axis, epsilon);
-  return true;
-}
-
-static bool fuse_instance_bias(Match *match) {
-  const Node *inner = match->values[INNER]->producer;
-  Type type = match_type(match), channel = {.dtype = type.dtype, .rank = 1, .dims = type.dims + 1};
-  Value *scale = node_input(inner, 1);
-  double number;
-  float epsilon = epsilon_of(inner);
-  if (!match_keeps_type(match) || !uniform_number(node_input(inner, 2), &number) || number != 0) return false;
-  if (!varies_by_channel(match->values[BIAS]->type, type)) return false;
-  Value *bias = shaped(match, match->values[BIAS], channel);
-  if (!bias) return false;
-  node_set_float(EMIT_MATCH(match, OP_InstanceNormalization, match->values[X_SLOT], scale, bias), "epsilon", epsilon);
   return true;
 }
 
@@ -275,10 +301,11 @@ static bool fuse_batch(Match *match) {
   }
   const Tensor *mean = constant_of(match->values[MEAN]), *scale = constant_of(match->values[SCALE]);
   bool centred = !target_has(match->rewriter->model->target, QUIRK_BATCH_NORMALIZATION_IS_NOT_CENTRED);
-  if (!centred && !prefers_native(match) && !is_well_conditioned(mean, scale, constant_of(match->values[BIAS])))
+  if (!centred && !prefers_native_normalization(match) &&
+      !is_well_conditioned(mean, scale, constant_of(match->values[BIAS])))
     return false;
   for (size_t i = 0; i < 3; i++) inputs[i + 1] = shaped(match, match->values[slots[i]], channel);
-  inputs[4] = filled(match, channel, 1);
+  inputs[4] = match_filled(match, channel, 1);
   if (!inputs[1] || !inputs[2] || !inputs[3] || !inputs[4]) return false;
   node_set_float(match_emit(match, OP_BatchNormalization, inputs, 5, REWRITE_EMITTER(match->rewriter)), "epsilon", 0);
   return true;
@@ -301,7 +328,8 @@ static bool fuse_batch_scale(Match *match) {
   if (scale->type.dtype != type.dtype || bias->type.dtype != type.dtype) return false;
   if (!varies_by_channel(scale->type, type) || !varies_by_channel(bias->type, type)) return false;
   Value *inputs[] = {match->values[X_SLOT], shaped(match, match->values[SCALE], channel),
-                     shaped(match, match->values[BIAS], channel), filled(match, channel, 0), filled(match, channel, 1)};
+                     shaped(match, match->values[BIAS], channel), match_filled(match, channel, 0),
+                     match_filled(match, channel, 1)};
   if (!inputs[1] || !inputs[2] || !inputs[3] || !inputs[4]) return false;
   node_set_float(match_emit(match, OP_BatchNormalization, inputs, 5, REWRITE_EMITTER(match->rewriter)), "epsilon", 0);
   return true;
@@ -310,11 +338,20 @@ static bool fuse_batch_scale(Match *match) {
 static const FusionRule rules[] = {
     {OP(Mul, X), OP_NONE, fuse_divided},
     {OP(Div, X), OP_NONE, fuse_divided},
-    {SPREAD_OUT, OP_LayerNormalization, fuse_spread_out},
+    {SPREAD_OUT(SCALED_INVERSE, BIAS_LESS_MEAN), OP_LayerNormalization, fuse_spread_out},
+    {SPREAD_OUT(PLAIN_INVERSE, BIAS_LESS_MEAN), OP_LayerNormalization, fuse_spread_out},
+    {SPREAD_OUT(SCALED_INVERSE, MEAN_TAKEN_OUT), OP_LayerNormalization, fuse_spread_out},
+    {SPREAD_OUT(PLAIN_INVERSE, MEAN_TAKEN_OUT), OP_LayerNormalization, fuse_spread_out},
     {OP(Mul, OP_AT(INNER, LayerNormalization, X), ANY(SCALE)), OP_LayerNormalization, fuse_scale},
     {OP(Add, OP_AT(INNER, LayerNormalization, X), ANY(BIAS)), OP_LayerNormalization, fuse_bias},
     {OP(Mul, OP_AT(INNER, RMSNormalization, X), ANY(SCALE)), OP_RMSNormalization, fuse_scale},
-    {OP(Add, OP_AT(INNER, InstanceNormalization, X), CONSTANT(BIAS)), OP_InstanceNormalization, fuse_instance_bias},
+    {OP(Mul, OP_AT(INNER, InstanceNormalization, X), CONSTANT(SCALE)), OP_NONE, fuse_channel_scale},
+    {OP(Mul, OP(Transpose, OP_AT(INNER, InstanceNormalization, X)), CONSTANT(SCALE)), OP_NONE, fuse_channel_scale},
+    {OP(Add, OP_AT(INNER, InstanceNormalization, X), CONSTANT(BIAS)), OP_NONE, fuse_channel_bias},
+    {OP(Add, OP(Transpose, OP_AT(INNER, InstanceNormalization, X)), CONSTANT(BIAS)), OP_NONE, fuse_channel_bias},
+    {OP(Reshape, X), OP_NONE, fuse_between_reshapes},
+    {OP(Squeeze, X), OP_NONE, fuse_between_reshapes},
+    {OP(Unsqueeze, X), OP_NONE, fuse_between_reshapes},
     {OP(Add, OP(Mul, OP(Sub, X, CONSTANT(MEAN)), CONSTANT(SCALE)), CONSTANT(BIAS)), OP_BatchNormalization, fuse_batch},
     {OP(Add, OP(Mul, X, CONSTANT(SCALE)), CONSTANT(BIAS)), OP_BatchNormalization, fuse_batch_scale},
 };

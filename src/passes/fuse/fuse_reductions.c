@@ -129,36 +129,51 @@ static bool read_size(Context *context, const Value *value, int depth, Dim *size
   return same && read_size(context, node_input(node, 0), depth - 1, size);
 }
 
-/* Over a size that is known only when the model runs. */
-static bool fuse_mean_of_computed_size(Match *match) {
-  const Node *sum = match->values[SUM]->producer;
+/* Is the value how many elements go into each result of the reduction? */
+static bool is_size_of(Match *match, const Value *value, const Node *reduce) {
   Context *context = match->rewriter->context;
   bool axes[MAX_RANK];
   Dim count = dim_of(1), size;
-  if (!reduced_axes(sum, axes) || !type_equal(match_type(match), match->values[SUM]->type)) return false;
-  if (match_dtype(match) != DTYPE_FLOAT32 || !read_size(context, match->values[SIZE], DEEPEST_SIZE, &size))
-    return false;
-  Type type = match->values[X_SLOT]->type;
+  if (!reduced_axes(reduce, axes) || !read_size(context, value, DEEPEST_SIZE, &size)) return false;
+  Type type = node_input(reduce, 0)->type;
   for (uint32_t i = 0; i < type.rank; i++) {
     if (axes[i]) count = dim_multiply(context, count, type.dims[i]);
   }
-  if (!dim_equal(count, size)) return false;
+  return dim_equal(count, size);
+}
+
+/* Over a size that is known only when the model runs. */
+static bool fuse_mean_of_computed_size(Match *match) {
+  const Node *sum = match->values[SUM]->producer;
+  if (match_dtype(match) != DTYPE_FLOAT32 || !type_equal(match_type(match), match->values[SUM]->type)) return false;
+  if (!is_size_of(match, match->values[SIZE], sum)) return false;
   return EMIT_REDUCTION(match, OP_ReduceMean, match->values[X_SLOT], sum, keeps_axes(sum));
 }
 
+/* A mean where there is something to take it of, else NaN, which the mean of nothing is itself. */
+static bool fuse_guarded_mean(Match *match) {
+  const Node *mean = match->values[X_SLOT]->producer;
+  if (!mean || !node_is(mean, OP_ReduceMean) || !match_keeps_type(match)) return false;
+  if (!isnan(match_number(match, SUM)) || !is_size_of(match, match->values[SIZE], mean)) return false;
+  match_replace(match, match->values[X_SLOT]);
+  return true;
+}
+
 /* JAX adds halves up in float32: the size is divided by there as well. */
-static bool fuse_mean_of_halves_by(Match *match, double size) {
+static bool emit_mean_of_halves(Match *match) {
   const Node *sum = match->values[SUM]->producer;
   Type type = type_with(match_type(match), DTYPE_FLOAT32);
-  int64_t count = summed(sum);
-  if (count == 0 || !dtype_is_half(match_type(match).dtype) || !type_equal(match->values[SUM]->type, type))
-    return false;
-  if (!near_number(match_type(match).dtype, size, (double)count)) return false;
+  if (!dtype_is_half(match_type(match).dtype) || !type_equal(match->values[SUM]->type, type)) return false;
   Value *inputs[] = {match->values[X_SLOT], node_input(sum, 1)};
   if (!inputs[1] || axes_are_attribute(match, OP_ReduceMean)) return false;
   Node *mean = match_node_before(match, OP_ReduceMean, type, inputs, 2, REWRITE_EMITTER(match->rewriter));
   node_set_int(mean, "keepdims", keeps_axes(sum));
   return EMIT_MATCH(match, OP_Narrow, mean->outputs[0]);
+}
+
+static bool fuse_mean_of_halves_by(Match *match, double size) {
+  int64_t count = summed(match->values[SUM]->producer);
+  return count > 0 && near_number(match_type(match).dtype, size, (double)count) && emit_mean_of_halves(match);
 }
 
 static bool fuse_mean_of_halves(Match *match) { return fuse_mean_of_halves_by(match, match_number(match, SIZE)); }
@@ -167,24 +182,43 @@ static bool fuse_mean_of_halves_by_product(Match *match) {
   return fuse_mean_of_halves_by(match, 1 / match_number(match, SIZE));
 }
 
+/* float16 has no number for sizes beyond 65504: by what becomes infinite there, JAX divides. */
+static bool fuse_mean_of_halves_of_computed_size(Match *match) {
+  return match_type(match).dtype == DTYPE_BFLOAT16 &&
+         is_size_of(match, match->values[SIZE], match->values[SUM]->producer) && emit_mean_of_halves(match);
+}
+
 /* A mean of squares is left to the normalisations. */
-static bool becomes_mean(const Value *value, int depth) {
+static bool becomes_mean(Context *context, const Value *value, int depth) {
   for (const Use *use = value->uses; use; use = use->next) {
     if (!use->node) continue;
     double number;
+    Dim size;
+    if (node_is(use->node, OP_Div) && read_size(context, node_input(use->node, 1), DEEPEST_SIZE, &size)) return true;
     if (node_is(use->node, OP_Div) && uniform_number(node_input(use->node, 1), &number)) return true;
     if (node_is(use->node, OP_Mul) &&
         (uniform_number(node_input(use->node, 0), &number) || uniform_number(node_input(use->node, 1), &number)))
       return true;
     bool moved = node_is(use->node, OP_Unsqueeze) || node_is(use->node, OP_Reshape);
-    if (moved && depth > 0 && becomes_mean(use->node->outputs[0], depth - 1)) return true;
+    if (moved && depth > 0 && becomes_mean(context, use->node->outputs[0], depth - 1)) return true;
   }
   return false;
 }
 
 static bool fuse_sum_of_squares(Match *match) {
-  if (becomes_mean(match->root->outputs[0], 1)) return false;
+  if (becomes_mean(match->rewriter->context, match->root->outputs[0], 1)) return false;
   return EMIT_REDUCTION(match, OP_ReduceSumSquare, match->values[X_SLOT], match->root, keeps_axes(match->root));
+}
+
+/* A vector times itself. */
+static bool fuse_product_with_itself(Match *match) {
+  Value *x = match->values[X_SLOT];
+  const int64_t first = 0;
+  if (x->type.rank != 1 || axes_are_attribute(match, OP_ReduceSum)) return false;
+  Value *squares = EMIT_BEFORE(match, OP_Mul, x->type, x, x)->outputs[0];
+  Value *axes = rewrite_constant_ints(match->rewriter, match->root, &first, 1, match->root->origin);
+  node_set_int(EMIT_MATCH(match, OP_ReduceSum, squares, axes), "keepdims", 0);
+  return true;
 }
 
 static bool fuse_length(Match *match) {
@@ -202,6 +236,9 @@ static const FusionRule rules[] = {
     {OP(Mul, ANY(SUM), UNIFORM(SIZE)), OP_NONE, fuse_shared_mean},
     {OP(Div, OP(Narrow, OP_AT(SUM, ReduceSum, X)), UNIFORM(SIZE)), OP_ReduceMean, fuse_mean_of_halves},
     {OP(Mul, OP(Narrow, OP_AT(SUM, ReduceSum, X)), UNIFORM(SIZE)), OP_ReduceMean, fuse_mean_of_halves_by_product},
+    {OP(Div, OP(Narrow, OP_AT(SUM, ReduceSum, X)), ANY(SIZE)), OP_ReduceMean, fuse_mean_of_halves_of_computed_size},
+    {OP(Where, OP(Greater, ANY(SIZE), NUMBER(0)), X, UNIFORM(SUM)), OP_NONE, fuse_guarded_mean},
+    {OP(MatMul, X, X), OP_ReduceSum, fuse_product_with_itself},
     {OP(ReduceSum, OP(Mul, X, X)), OP_ReduceSumSquare, fuse_sum_of_squares},
     {OP(Sqrt, OP_AT(SUM, ReduceSumSquare, X)), OP_ReduceL2, fuse_length},
 };

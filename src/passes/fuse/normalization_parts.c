@@ -4,14 +4,16 @@
  * division by a quotient, a reciprocal or a power. Axes of size 1 and casts between a half and float32 may stand
  * anywhere: what is computed in float32 is no less precise. A half that nothing else was is another matter: where
  * something is rounded on the way, x itself must be a half. */
+#include <math.h>
+
 #include "base/bytes.h"
 #include "passes/fuse/normalization.h"
 
 typedef struct Reading {
   Match *match;
   Value *x;
-  Value *scale;
   double epsilon;
+  double factor; /* of the mean square */
   bool axes[MAX_RANK];
   bool has_axes;
   bool is_rounded; /* to a half, on the way */
@@ -29,8 +31,7 @@ static bool take(Reading *reading, Node *node) {
   return true;
 }
 
-/* Sizes in order, but for those of 1. */
-static bool differs_by_ones(Type a, Type b) {
+bool differs_by_ones(Type a, Type b) {
   uint32_t i = 0, k = 0;
   for (;; i++, k++) {
     while (i < a.rank && dim_is(a.dims[i], 1)) i++;
@@ -108,9 +109,38 @@ static bool is_square_of(Reading *reading, Value *value, bool (*is_what)(Reading
   return is_what(reading, node_input(size ? size : square, 0));
 }
 
+/* How many elements each mean is taken of; 0 when that is not known. */
+static double count_of(const Reading *reading) {
+  Type type = reading->x->type;
+  double count = 1;
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (reading->axes[i]) count *= dim_is_constant(type.dims[i]) ? (double)type.dims[i].constant : 0;
+  }
+  return count;
+}
+
+/* A sum of squares that is divided by this number is a mean of them times a factor. */
+static bool is_divided_by(Reading *reading, double number) {
+  reading->factor = count_of(reading) / number;
+  return number > 0 && reading->factor > 0 && isfinite(reading->factor);
+}
+
+/* The sum of the squares by a number that need not be theirs: one less makes the variance of a sample. */
+static bool is_share_of_squares(Reading *reading, Value *value, bool (*is_what)(Reading *, Value *)) {
+  Node *quotient = step(reading, value, OP_Div), *product = quotient ? NULL : step(reading, value, OP_Mul);
+  Node *node = quotient ? quotient : product;
+  double number;
+  bool is_second = node && uniform_number(node_input(node, 1), &number);
+  if (!node || (!is_second && (quotient || !uniform_number(node_input(node, 0), &number)))) return false;
+  Node *sum = step(reading, node_input(node, !is_second), OP_ReduceSum);
+  if (!sum || !is_square_of(reading, node_input(sum, 0), is_what) || !reduces_alike(reading, sum)) return false;
+  return is_divided_by(reading, quotient ? number : 1 / number);
+}
+
 static bool is_mean_square_of(Reading *reading, Value *value, bool (*is_what)(Reading *, Value *)) {
   Node *mean = step(reading, value, OP_ReduceMean);
-  return mean && is_square_of(reading, node_input(mean, 0), is_what) && reduces_alike(reading, mean);
+  if (!mean) return is_share_of_squares(reading, value, is_what);
+  return is_square_of(reading, node_input(mean, 0), is_what) && reduces_alike(reading, mean);
 }
 
 /* The square of a vector's length, divided by how many elements it has. */
@@ -121,16 +151,9 @@ static bool is_length(Reading *reading, Value *value) {
 
 static bool is_mean_of_length(Reading *reading, Value *value) {
   Node *quotient = step(reading, value, OP_Div);
-  double size, count = 1;
+  double size;
   if (!quotient || !uniform_number(node_input(quotient, 1), &size)) return false;
-  if (!is_square_of(reading, node_input(quotient, 0), is_length)) return false;
-  Type type = reading->x->type;
-  for (uint32_t i = 0; i < type.rank; i++) {
-    if (!reading->axes[i]) continue;
-    if (!dim_is_constant(type.dims[i])) return false;
-    count *= (double)type.dims[i].constant;
-  }
-  return size == count;
+  return is_square_of(reading, node_input(quotient, 0), is_length) && is_divided_by(reading, size);
 }
 
 /* The mean of the squares less the square of the mean. */
@@ -169,13 +192,25 @@ static Value *without_floor(Reading *reading, Value *value) {
   return other ? other : value;
 }
 
-/* The variance, or without a mean the mean square, and epsilon. */
+/* The variance of a deviation is its square. */
+static Value *without_root(Reading *reading, Value *value) {
+  Node *square = step(reading, value, OP_Mul);
+  if (!square || node_input(square, 0) != node_input(square, 1)) return value;
+  Node *root = step(reading, node_input(square, 0), OP_Sqrt);
+  return root ? node_input(root, 0) : value;
+}
+
+/* The variance, or without a mean the mean square, and epsilon, or none. */
 static bool is_spread(Reading *reading, Value *value, bool is_centred) {
   Node *sum = step(reading, value, OP_Add);
-  if (!sum) return false;
-  bool is_second = uniform_number(node_input(sum, 1), &reading->epsilon);
-  if (!is_second && !uniform_number(node_input(sum, 0), &reading->epsilon)) return false;
-  Value *spread = node_input(sum, !is_second);
+  Value *spread = value;
+  reading->epsilon = 0;
+  if (sum) {
+    bool is_second = uniform_number(node_input(sum, 1), &reading->epsilon);
+    if (!is_second && !uniform_number(node_input(sum, 0), &reading->epsilon)) return false;
+    spread = node_input(sum, !is_second);
+  }
+  spread = without_root(reading, spread);
   if (!is_centred) return tries(reading, is_mean_square, spread) || tries(reading, is_mean_of_length, spread);
   spread = without_floor(reading, spread);
   return tries(reading, is_variance_in_two_steps, spread) || tries(reading, is_variance_at_once, spread);
@@ -193,6 +228,16 @@ static bool is_deviation(Reading *reading, Value *value, bool is_centred) {
   return is_spread(reading, node_input(root ? root : pow, 0), is_centred);
 }
 
+/* The root of 1 by the variance. */
+static bool is_root_of_inverse(Reading *reading, Value *value, bool is_centred) {
+  Node *node = plain(reading, value)->producer;
+  double number;
+  if (!node || !take(reading, node)) return false;
+  if (node_is(node, OP_Reciprocal)) return is_spread(reading, node_input(node, 0), is_centred);
+  return node_is(node, OP_Div) && uniform_number(node_input(node, 0), &number) && number == 1 &&
+         is_spread(reading, node_input(node, 1), is_centred);
+}
+
 /* 1 by the deviation */
 static bool is_inverse(Reading *reading, Value *value, bool is_centred) {
   Node *node = plain(reading, value)->producer;
@@ -200,6 +245,7 @@ static bool is_inverse(Reading *reading, Value *value, bool is_centred) {
   if (!node || !take(reading, node)) return false;
   if (node_is(node, OP_Reciprocal)) return is_deviation(reading, node_input(node, 0), is_centred);
   if (node_is(node, OP_Pow)) return is_power(node, -0.5) && is_spread(reading, node_input(node, 0), is_centred);
+  if (node_is(node, OP_Sqrt)) return is_root_of_inverse(reading, node_input(node, 0), is_centred);
   return node_is(node, OP_Div) && uniform_number(node_input(node, 0), &number) && number == 1 &&
          is_deviation(reading, node_input(node, 1), is_centred);
 }
@@ -225,7 +271,7 @@ typedef struct Factors {
 
 static bool read_factors(Reading *reading, Factors factors, bool is_centred) {
   Match *match = reading->match;
-  *reading = (Reading){.match = match};
+  *reading = (Reading){.match = match, .factor = 1};
   match->node_count = 1;
   Value *inner = factors.scale; /* the product that the scale is a factor of */
   if (inner) take(reading, inner->producer);
@@ -239,7 +285,9 @@ static bool read_factors(Reading *reading, Factors factors, bool is_centred) {
 static bool read_centred_or_not(Reading *reading, Factors factors, Normalized *normalized) {
   for (int is_centred = 1; is_centred >= 0; is_centred--) {
     if (!read_factors(reading, factors, is_centred)) continue;
-    *normalized = (Normalized){.x = reading->x, .epsilon = reading->epsilon, .is_centred = is_centred};
+    *normalized = (Normalized){.x = reading->x, .is_centred = is_centred};
+    normalized->share = 1 / sqrt(reading->factor);
+    normalized->epsilon = reading->epsilon / reading->factor;
     copy_bytes(normalized->axes, reading->axes, sizeof reading->axes);
     return true;
   }
@@ -272,7 +320,30 @@ static bool may_divide(const Value *value, int depth) {
   return depth > 0 && (is_passed || node_is(node, OP_Mul)) && may_divide(node_input(node, 0), depth - 1);
 }
 
-bool read_normalized(Match *match, Normalized *normalized) {
+/* x without axes of size 1 that were put in for it: they come after the whole as well, where others may take them out.
+ */
+static void leave_ones_to_the_end(Match *match, Normalized *n) {
+  Node *before = n->x->producer;
+  if (n->scale || !before || !node_has(before, RENAMES) || before->graph != match->root->graph) return;
+  Type from = node_input(before, 0)->type, type = n->x->type;
+  bool axes[MAX_RANK] = {false};
+  if (from.rank >= type.rank || from.rank == 0 || !differs_by_ones(from, type)) return;
+  for (const Use *use = n->x->uses; use; use = use->next) {
+    bool is_part = false;
+    for (size_t i = 0; i < match->node_count; i++) is_part = is_part || match->nodes[i] == use->node;
+    if (!is_part) return;
+  }
+  for (uint32_t i = 0, k = 0; i < from.rank; i++, k++) {
+    while (k < type.rank && !dim_equal(from.dims[i], type.dims[k])) k++;
+    if (k == type.rank) return;
+    axes[i] = n->axes[k];
+  }
+  copy_bytes(n->axes, axes, sizeof axes);
+  n->x = node_input(before, 0);
+  n->renamed = before;
+}
+
+static bool read_root(Match *match, Normalized *normalized) {
   Reading reading = {.match = match};
   bool is_quotient = node_is(match->root, OP_Div);
   for (size_t i = 0; i < (is_quotient ? 1 : 2); i++) {
@@ -284,4 +355,10 @@ bool read_normalized(Match *match, Normalized *normalized) {
     if (!is_quotient && read_scaled(&reading, factors, false, normalized)) return true;
   }
   return false;
+}
+
+bool read_normalized(Match *match, Normalized *normalized) {
+  if (!read_root(match, normalized)) return false;
+  leave_ones_to_the_end(match, normalized);
+  return true;
 }

@@ -1,0 +1,221 @@
+/* What is normalised by channel: InstanceNormalization, whose channels are the second axis.
+ *
+ * Programs that have them elsewhere get a Transpose before and one after; next to a convolution both cancel. Its scale
+ * and bias are by channel, so that their size does not depend on that of the image, which may be unknown.
+ */
+#include "passes/fuse/normalization.h"
+#include "passes/layout/permute_axes.h"
+
+enum { X_SLOT, INNER = 8 };
+
+/* ---- finding it ---- */
+
+/* The axis beside the first that is not normalised over. Axes of size 1 are as good as normalised over, and one of them
+ * may stand for the channels. */
+static bool find_channels(const Normalized *n, Type type, uint32_t *channels) {
+  uint32_t kept = 0, ones = 0;
+  if (type.rank < 3 || type.rank > MOST_PERMUTED || n->axes[0]) return false;
+  for (uint32_t i = type.rank - 1; i > 0; i--) {
+    if (n->axes[i]) continue;
+    bool is_one = dim_is(type.dims[i], 1);
+    ones += is_one;
+    kept += !is_one;
+    if (!is_one || kept == 0) *channels = i;
+  }
+  return (kept == 1 || (kept == 0 && ones > 0)) && dim_is_constant(type.dims[*channels]) &&
+         type.dims[*channels].constant > 0;
+}
+
+static AxisOrder second_from(uint32_t rank, uint32_t channels) {
+  AxisOrder order = {.rank = rank, .from = {0, channels}};
+  for (uint32_t i = 1, k = 2; i < rank; i++) {
+    if (i != channels) order.from[k++] = i;
+  }
+  for (uint32_t i = 0; i < rank; i++) order.to[order.from[i]] = i;
+  return order;
+}
+
+static Value *transposed(Match *match, Value *value, AxisOrder order) {
+  Type type = order_type(match->rewriter->context, value->type, &order);
+  Node *node = EMIT_BEFORE(match, OP_Transpose, type, value);
+  node_set_ints(node, "perm", order.from, order.rank);
+  return node->outputs[0];
+}
+
+static Node *emit_instance(Match *match, Value *x, double scale, float epsilon) {
+  Type channel = {.dtype = x->type.dtype, .rank = 1, .dims = x->type.dims + 1};
+  match->values[X_SLOT] = x;
+  Value *scales = match_filled(match, channel, scale), *zeros = match_filled(match, channel, 0);
+  Node *node = EMIT_BEFORE(match, OP_InstanceNormalization, x->type, x, scales, zeros);
+  node_set_float(node, "epsilon", epsilon);
+  for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
+  return node;
+}
+
+bool fuse_by_channel(Match *match, const Normalized *n) {
+  Type type = type_with(n->x->type, match_type(match).dtype);
+  uint32_t channels = 0;
+  DType dtype = normalized_in(match, OP_InstanceNormalization, type.dtype);
+  if (dtype == DTYPE_NONE || (n->x->type.dtype != dtype && !dtype_is_half(n->x->type.dtype))) return false;
+  if (!find_channels(n, type, &channels) || (n->scale && n->scale->type.dtype != type.dtype)) return false;
+  AxisOrder order = second_from(type.rank, channels);
+  Value *value = match_in_type(match, n->x, dtype);
+  if (channels != 1) value = transposed(match, value, order);
+  value = emit_instance(match, value, n->share, (float)n->epsilon)->outputs[0];
+  if (channels != 1) value = transposed(match, value, order_inverse(order));
+  replace_by_normalized(match, n, value);
+  return true;
+}
+
+/* ---- scale and bias ---- */
+
+/* Does the constant broadcast along this axis of the type alone? */
+static bool varies_along_axis(Type type, Type to, uint32_t axis) {
+  if (type.rank > to.rank || type.rank + axis < to.rank) return false;
+  uint32_t missing = to.rank - type.rank;
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (i + missing == axis ? !dim_equal(type.dims[i], to.dims[axis]) : !dim_is(type.dims[i], 1)) return false;
+  }
+  return true;
+}
+
+/* The constant as a vector by channel, times a number. */
+static Value *by_channel(Match *match, const Value *value, Type channel, double number) {
+  Tensor *tensor = match_tensor(match, channel.dtype, channel);
+  const Tensor *from = constant_of(value);
+  if (!tensor || from->dtype != tensor->dtype || from->size != tensor->size) return NULL;
+  if (number == 1) tensor->data = from->data;
+  else tensor_multiply(tensor, from, number);
+  tensor->name = number == 1 ? from->name : NULL;
+  tensor->made_of = number == 1 ? NULL : names_with(match->rewriter->context, NULL, from);
+  return rewrite_constant(match->rewriter, match->root, tensor, value->origin);
+}
+
+/* The match is a product or sum with a constant, of the operator or of a Transpose after it. */
+static bool fuse_channel_vector(Match *match, const Value *vector, bool is_scale) {
+  Node *inner = match->values[INNER]->producer, *root = match->root;
+  Value *around = node_input(root, node_input(root, 0) == vector);
+  AxisOrder order = {0};
+  bool is_moved = around != match->values[INNER];
+  if (is_moved && (!transpose_order(around->producer, &order) || !node_is(around->producer, OP_Transpose)))
+    return false;
+  double scale, bias;
+  Type type = inner->outputs[0]->type, channel = {.dtype = type.dtype, .rank = 1, .dims = type.dims + 1};
+  if (!type_equal(match_type(match), around->type) || vector->type.dtype != type.dtype) return false;
+  if (!varies_along_axis(vector->type, match_type(match), is_moved ? (uint32_t)order.to[1] : 1)) return false;
+  if (!uniform_number(node_input(inner, 2), &bias) || bias != 0) return false;
+  if (is_scale && !uniform_number(node_input(inner, 1), &scale)) return false;
+  Value *constant = by_channel(match, vector, channel, is_scale ? scale : 1);
+  if (!constant) return false;
+  Value *inputs[] = {node_input(inner, 0), is_scale ? constant : node_input(inner, 1),
+                     is_scale ? node_input(inner, 2) : constant};
+  Node *node = EMIT_BEFORE(match, OP_InstanceNormalization, type, inputs[0], inputs[1], inputs[2]);
+  node_set_float(node, "epsilon", epsilon_of(inner));
+  for (size_t i = 0; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
+  match_replace(match, is_moved ? transposed(match, node->outputs[0], order) : node->outputs[0]);
+  return true;
+}
+
+static const Value *constant_beside(const Match *match) {
+  const Value *first = node_input(match->root, 0);
+  return unread_constant_of(first) ? first : node_input(match->root, 1);
+}
+
+bool fuse_channel_scale(Match *match) { return fuse_channel_vector(match, constant_beside(match), true); }
+
+bool fuse_channel_bias(Match *match) { return fuse_channel_vector(match, constant_beside(match), false); }
+
+/* ---- between Reshapes ---- */
+
+/* The number of x's first axes that are, but for ones, the first `count` of the other type; 0: there are none. */
+static uint32_t same_lead(Type x, Type other, int64_t count) {
+  uint32_t at = 0;
+  for (int64_t i = 0; i < count; i++) {
+    if (dim_is(other.dims[i], 1)) continue;
+    while (at < x.rank && dim_is(x.dims[at], 1)) at++;
+    if (at == x.rank || !dim_equal(x.dims[at], other.dims[i])) return 0;
+    at++;
+  }
+  return at;
+}
+
+static bool has_sizes_from(Type type, uint32_t first) {
+  for (uint32_t i = first; i < type.rank; i++) {
+    if (!dim_is_constant(type.dims[i])) return false;
+  }
+  return first < type.rank;
+}
+
+/* Groups of channels that a LayerNormalization of the second axis on normalises. */
+static bool is_by_groups(Type x, Type grouped, int64_t axis) {
+  return x.rank >= 3 && grouped.rank >= 3 && grouped.rank <= x.rank + 1 && axis == 2 &&
+         dim_equal(x.dims[0], grouped.dims[0]) && dim_is_constant(grouped.dims[1]) && dim_is_constant(x.dims[1]) &&
+         grouped.dims[1].constant > 0 && x.dims[1].constant % grouped.dims[1].constant == 0;
+}
+
+static Node *emit_layer(Match *match, Value *x, uint32_t first, double scale, float epsilon) {
+  Type shape = {.dtype = x->type.dtype, .rank = x->type.rank - first, .dims = x->type.dims + first};
+  match->values[X_SLOT] = x;
+  Node *node = EMIT_BEFORE(match, OP_LayerNormalization, x->type, x, match_filled(match, shape, scale));
+  node_set_int(node, "axis", first + 1 == x->type.rank ? -1 : (int64_t)first);
+  node_set_float(node, "epsilon", epsilon);
+  for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
+  return node;
+}
+
+/* A LayerNormalization between two Reshapes, of halves perhaps with casts around it. */
+typedef struct Enclosed {
+  Node *layer, *before; /* and the Reshape before it */
+  Value *given;         /* what the Reshape makes */
+  int64_t axis;
+  double scale;
+} Enclosed;
+
+static bool read_enclosed(Match *match, Enclosed *found) {
+  Node *narrow = match_take(match, match->values[X_SLOT], OP_Narrow);
+  found->layer = match_take(match, narrow ? node_input(narrow, 0) : match->values[X_SLOT], OP_LayerNormalization);
+  if (!found->layer || node_input(found->layer, 2)) return false;
+  if (!uniform_number(node_input(found->layer, 1), &found->scale)) return false;
+  Node *cast = match_take(match, node_input(found->layer, 0), OP_Cast);
+  if (cast && !is_cast_of_half(cast)) return false;
+  found->given = node_input(cast ? cast : found->layer, 0);
+  found->before = found->given->producer;
+  found->axis = node_int_or(found->layer, "axis", -1);
+  if (found->axis < 0) found->axis += found->given->type.rank;
+  return found->before && node_has(found->before, RENAMES) && found->before->graph == match->root->graph &&
+         type_same_shape(node_input(found->before, 0)->type, match_type(match));
+}
+
+/* On x itself, when what is normalised together is its last axes. */
+static bool fuse_on_whole(Match *match, const Enclosed *found) {
+  Value *x = node_input(found->before, 0);
+  uint32_t first = same_lead(x->type, found->given->type, found->axis);
+  DType dtype = found->layer->outputs[0]->type.dtype;
+  if (first == 0 || !has_sizes_from(x->type, first)) return false;
+  bool is_image = first == 2 && x->type.rank > 3 && dim_is_constant(x->type.dims[1]);
+  bool has_instance = normalized_in(match, OP_InstanceNormalization, dtype) == dtype;
+  float epsilon = epsilon_of(found->layer);
+  match_take(match, found->given, found->before->op);
+  x = match_in_type(match, x, dtype);
+  Node *node = is_image && has_instance ? emit_instance(match, x, found->scale, epsilon)
+                                        : emit_layer(match, x, first, found->scale, epsilon);
+  replace_by_normalized(match, &(Normalized){0}, node->outputs[0]);
+  return true;
+}
+
+/* Groups have a scale each, which is shorter than one for all that is in them. */
+static bool fuse_by_groups(Match *match, const Enclosed *found) {
+  DType dtype = found->layer->outputs[0]->type.dtype;
+  if (normalized_in(match, OP_InstanceNormalization, dtype) != dtype || prefers_native_normalization(match))
+    return false;
+  if (!is_by_groups(match_type(match), found->given->type, found->axis)) return false;
+  Node *node = emit_instance(match, node_input(found->layer, 0), found->scale, epsilon_of(found->layer));
+  rewrite_replace(match->rewriter, found->layer, node->outputs[0]);
+  match->rewriter->changed = true;
+  return true;
+}
+
+bool fuse_between_reshapes(Match *match) {
+  Enclosed found = {0};
+  return read_enclosed(match, &found) && (fuse_on_whole(match, &found) || fuse_by_groups(match, &found));
+}
