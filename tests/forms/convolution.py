@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Callable
@@ -14,109 +15,244 @@ from forms import TYPES, Choices, Form
 
 Array = Any
 CHANNELS, FEATURES = 4, 6
+SPACES = {1: (8,), 2: (8, 7), 3: (5, 4, 6)}
+NAMES = ("H", "W", "D")
+AXES = {1: "W", 2: "HW", 3: "DHW"}
+TOLERANCE = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
 
 
 def make(choices: Choices) -> Form:
-    dtype = choices.take("type", "float32", "float32", "float32", "float16")
-    library = choices.take("written", "lax", "lax", "flax.linen", "flax.nnx", "keras", "equinox")
-    batch = choices.take("batch", 1, 2, "symbol") if library != "equinox" else None
-    space = choices.take("size", 8, "symbol")
-    if library != "lax":
-        dtype = choices.take("type", "float32")
-        space = choices.take("size", 8)
-    order = choices.take("order", "channels last", "channels first") if library == "lax" else "channels last"
-    if library == "equinox":
-        order = choices.take("order", "channels first")
-    activation = choices.take("activation", "none", "relu", "relu", "tanh")
-    layer = _lax(choices, dtype, order) if library == "lax" else _LIBRARIES[library](choices.take("norm", True, False))
-    after = {"none": lambda y: y, "relu": jax.nn.relu, "tanh": jnp.tanh}[activation]
-    sizes = [5 if space == "symbol" else space] * 2
-    names = ["H", "W"] if space == "symbol" else sizes
-    lead, named = ([] if batch is None else [3 if batch == "symbol" else batch]), []
-    if batch is not None:
-        named = ["B" if batch == "symbol" else batch]
-    shape = [*lead, *sizes, CHANNELS] if order == "channels last" else [*lead, CHANNELS, *sizes]
-    spec = (*named, *names, CHANNELS) if order == "channels last" else (*named, CHANNELS, *names)
+    kind = choices.take("kind", "plain", "plain", "plain", "library", "library", "transposed", "product")
+    dtype = choices.take("type", "float32", "float32", "float32", "float16", "bfloat16")
+    batch = choices.take("batch", 1, 2, "symbol")
+    axes = choices.take("axes", 1, 2, 2, 2, 3)
+    symbolic = choices.take("symbolic space", False, False, True)
+    order = choices.take("order", "channels last", "channels first")
+    if kind == "library":
+        dtype, symbolic = choices.take("type", "float32"), choices.take("symbolic space", False)
+        made = _library(choices, axes)
+    else:
+        if kind == "transposed":
+            symbolic = choices.take("symbolic space", False)
+        made = {"plain": _lax, "transposed": _transposed, "product": _product}[kind](choices, dtype, order, axes)
+    order = made.order or order
+    after, nodes = _ACTIVATIONS[choices.take("activation", *_ACTIVATIONS)]
+    space: tuple[Any, ...] = SPACES[axes]
+    lead, count = ("B" if batch == "symbol" else batch), (3 if batch == "symbol" else batch)
+    last = order == "channels last"
+    named = NAMES[:axes] if symbolic else space
+    shape = [count, *space, CHANNELS] if last else [count, CHANNELS, *space]
+    spec = (lead, *named, CHANNELS) if last else (lead, CHANNELS, *named)
     numbers = choices.normal(shape, dtype)
     specs = [jax.ShapeDtypeStruct(spec, TYPES[dtype])] if any(isinstance(size, str) for size in spec) else None
-    most = 1 + (activation != "none") + (2 if order == "channels last" or batch is None else 0)
-    absent = ("Pad", "BatchNormalization", "Mul", "Add", "Sub", "Div", "Sqrt")
+    apart = None
+    if symbolic and _pads_by_size(choices.made):
+        apart = "how much SAME pads depends on the size, and the runtime's own SAME has no dilation"
+    most = made.most + nodes + 2 * last + 2 * (dtype == "bfloat16")
     return Form(
-        lambda x: after(layer(x)),
+        lambda x: after(made.fn(x)),
         [numbers],
-        {"Conv": 1},
+        made.expected,
         specs,
-        absent=absent,
+        absent=("Pad", "BatchNormalization", "Sub", "Div", "Sqrt") if nodes < 2 else ("Pad", "BatchNormalization"),
         most=most,
+        apart=apart,
         dtype=dtype,
-        tolerance={"float32": 1e-4, "float16": 2e-2}[dtype],
+        tolerance=TOLERANCE[dtype],
     )
 
 
-def _lax(choices: Choices, dtype: str, order: str) -> Callable[[Array], Array]:
-    size, stride = choices.take("window", 1, 3), choices.take("stride", 1, 2)
-    padding = choices.take("padding", "VALID", "SAME", "before")
-    bias = choices.take("bias", "none", "sum", "sum first")
-    norm = choices.take("norm", "none", "by hand", "scale and shift", "folded by hand")
-    dilation = choices.take("dilation", 1, 1, 2)
-    groups = choices.take("groups", 1, 1, 2)
-    last = order == "channels last"
-    numbers = ("NHWC", "HWIO", "NHWC") if last else ("NCHW", "OIHW", "NCHW")
-    shape = (size, size, CHANNELS // groups, FEATURES) if last else (FEATURES, CHANNELS // groups, size, size)
-    kernel = jnp.asarray(choices.normal(shape, dtype, 0.3))
-    by_channel = (lambda v: v) if last else (lambda v: v[:, None, None])
+# What follows it, and in how many nodes.
+_ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], int]] = {
+    "none": (lambda y: y, 0),
+    "relu": (jax.nn.relu, 1),
+    "tanh": (jnp.tanh, 1),
+    "relu6": (jax.nn.relu6, 1),
+    "leaky relu": (lambda y: jax.nn.leaky_relu(y, 0.1), 1),
+    "sigmoid": (jax.nn.sigmoid, 1),
+    "gelu": (jax.nn.gelu, 1),
+    "silu": (jax.nn.silu, 2),
+}
+
+
+@dataclasses.dataclass
+class _Made:
+    fn: Callable[[Array], Array]
+    expected: dict[str, int]
+    most: int = 1  # nodes, of channels that come second
+    order: str | None = None  # when it has one of its own
+
+
+def _pads_by_size(made: dict[str, Any]) -> bool:
+    return made.get("padding") == "SAME" and made.get("stride", 1) > 1 and made.get("dilation", 1) > 1
+
+
+def _by_channel(order: str, axes: int) -> Callable[[Array], Array]:
+    return (lambda v: v) if order == "channels last" else (lambda v: v.reshape(v.shape[0], *[1] * axes))
+
+
+def _followed(choices: Choices, dtype: str, by_channel: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """What is added and multiplied by channel."""
+    bias = choices.take("bias", "none", "sum", "sum first", "reshaped")
+    norm = choices.take("norm", "none", "by hand", "rsqrt", "scale and shift", "folded by hand", "scale", "divided")
     normal = lambda: by_channel(jnp.asarray(choices.normal((FEATURES,), dtype)))  # noqa: E731
     shift, mean, scale, offset = normal(), normal(), normal(), normal()
     variance = by_channel(jnp.asarray(np.abs(choices.normal((FEATURES,), "float32")).astype(TYPES[dtype]) + 1))
+    inverse = jax.lax.rsqrt(variance + 1e-3)
+    norms: dict[str, Callable[[Array], Array]] = {
+        "none": lambda y: y,
+        "by hand": lambda y: (y - mean) / jnp.sqrt(variance + 1e-3) * scale + offset,
+        "rsqrt": lambda y: scale * ((y - mean) * jax.lax.rsqrt(variance + 1e-3)) + offset,
+        "scale and shift": lambda y: y * scale + offset,
+        "folded by hand": lambda y: y * (scale * inverse) + (offset - mean * (scale * inverse)),
+        "scale": lambda y: scale * y,
+        "divided": lambda y: (y - mean) / variance,
+    }
 
-    def fn(x: Array) -> Array:
-        pads = padding
-        if padding == "before":
-            around = [(0, 0), (1, 1), (1, 1), (0, 0)] if last else [(0, 0), (0, 0), (1, 1), (1, 1)]
-            x, pads = jnp.pad(x, around), "VALID"
-        y = jax.lax.conv_general_dilated(
-            x,
-            kernel,
-            (stride, stride),
-            pads,
-            rhs_dilation=(dilation, dilation),
-            dimension_numbers=numbers,
-            feature_group_count=groups,
-        )
+    def fn(y: Array) -> Array:
         if bias != "none":
-            y = y + shift if bias == "sum" else shift + y
-        if norm == "by hand":
-            y = (y - mean) / jnp.sqrt(variance + 1e-3) * scale + offset
-        elif norm == "scale and shift":
-            y = y * scale + offset
-        elif norm == "folded by hand":
-            factor = scale * jax.lax.rsqrt(variance + 1e-3)
-            y = y * factor + (offset - mean * factor)
-        return y
+            given = shift.reshape(1, *shift.shape) if bias == "reshaped" else shift
+            y = given + y if bias == "sum first" else y + given
+        return norms[norm](y)
 
     return fn
 
 
+def _numbers(order: str, axes: int, turned: bool = False) -> tuple[str, str, str]:
+    image = f"N{AXES[axes]}C" if order == "channels last" else f"NC{AXES[axes]}"
+    return image, f"{AXES[axes]}IO" if order == "channels last" else f"OI{AXES[axes]}", image
+
+
+def _lax(choices: Choices, dtype: str, order: str, axes: int) -> _Made:
+    size, stride = choices.take("window", 1, 3), choices.take("stride", 1, 2)
+    padding = choices.take("padding", "VALID", "SAME", "before", "explicit", "unequal")
+    dilation = choices.take("dilation", 1, 1, 2) if axes < 3 else choices.take("dilation", 1)
+    depthwise = choices.take("depthwise", False, False, True)
+    groups = 2 if depthwise else choices.take("groups", 1, 1, 2)
+    last = order == "channels last"
+    window = (size,) * axes
+    shape = (*window, CHANNELS // groups, FEATURES) if last else (FEATURES, CHANNELS // groups, *window)
+    kernel = jnp.asarray(choices.normal(shape, dtype, 0.3))
+    follow = _followed(choices, dtype, _by_channel(order, axes))
+    pads: Any = {"explicit": [(1, 1)] * axes, "unequal": [(1, 0)] * axes, "before": "VALID"}.get(padding, padding)
+
+    def fn(x: Array) -> Array:
+        if padding == "before":
+            around = [(1, 1)] * axes
+            x = jnp.pad(x, [(0, 0), *around, (0, 0)] if last else [(0, 0), (0, 0), *around])
+        return follow(
+            jax.lax.conv_general_dilated(
+                x,
+                kernel,
+                (stride,) * axes,
+                pads,
+                rhs_dilation=(dilation,) * axes,
+                dimension_numbers=_numbers(order, axes),
+                feature_group_count=groups,
+            )
+        )
+
+    return _Made(fn, {"Conv": 1})
+
+
+def _transposed(choices: Choices, dtype: str, order: str, axes: int) -> _Made:
+    size, stride = choices.take("window", 2, 3), choices.take("stride", 1, 2, 3)
+    padding = choices.take("padding", "VALID", "SAME")
+    last = order == "channels last"
+    window = (size,) * axes
+    shape = (*window, CHANNELS, FEATURES) if last else (FEATURES, CHANNELS, *window)
+    kernel = jnp.asarray(choices.normal(shape, dtype, 0.3))
+    follow = _followed(choices, dtype, _by_channel(order, axes))
+    numbers = _numbers(order, axes)
+
+    def fn(x: Array) -> Array:
+        return follow(jax.lax.conv_transpose(x, kernel, (stride,) * axes, padding, dimension_numbers=numbers))
+
+    return _Made(fn, {"Conv": 1} if stride == 1 else {"ConvTranspose": 1})
+
+
+def _product(choices: Choices, dtype: str, order: str, axes: int) -> _Made:
+    """A window of one is a product over the channels; with a bias a Gemm needs a matrix, and an image is none."""
+    matrix = jnp.asarray(choices.normal((CHANNELS, FEATURES), dtype, 0.3))
+    bias = jnp.asarray(choices.normal((FEATURES,), dtype))
+    by_channel = _by_channel(order, axes)
+    letters = "xyz"[:axes]
+    if order == "channels last":
+        by = choices.take("by", "matmul", "einsum", "dot_general", "tensordot")
+        ways: dict[str, Callable[[Array], Array]] = {
+            "matmul": lambda x: x @ matrix,
+            "einsum": lambda x: jnp.einsum(f"b{letters}c,co->b{letters}o", x, matrix),
+            "dot_general": lambda x: jax.lax.dot_general(x, matrix, (((x.ndim - 1,), (0,)), ((), ()))),
+            "tensordot": lambda x: jnp.tensordot(x, matrix, 1),
+        }
+        return _Made(lambda x: ways[by](x) + bias, {"MatMul": 1}, 2)
+    by = choices.take("by", "einsum", "einsum of its transpose", "moved")
+    ways = {
+        "einsum": lambda x: jnp.einsum(f"bc{letters},co->bo{letters}", x, matrix),
+        "einsum of its transpose": lambda x: jnp.einsum(f"oc,bc{letters}->bo{letters}", matrix.T, x),
+        "moved": lambda x: jnp.moveaxis(jnp.moveaxis(x, 1, -1) @ matrix, -1, 1),
+    }
+    return _Made(lambda x: ways[by](x) + by_channel(bias), {"MatMul": 1}, 4)
+
+
+# ---- libraries ----
+
+
+def _library(choices: Choices, axes: int) -> _Made:
+    library = choices.take("written", "flax.linen", "flax.nnx", "keras", "equinox")
+    norm = choices.take("norm", True, False)
+    layer = choices.take("layer", "plain", "plain", "strided", "depthwise", "dilated", "transposed")
+    fn = _LIBRARIES[library](layer, norm, axes)
+    order = "channels first" if library == "equinox" else "channels last"
+    choices.take("order", order)
+    return _Made(fn, {"ConvTranspose" if layer == "transposed" else "Conv": 1}, order=order)
+
+
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "strided": {"strides": 2},
+    "depthwise": {"groups": 2},
+    "dilated": {"dilation": 2},
+    "transposed": {"strides": 2},
+}
+
+
 @functools.cache
-def _linen(norm: bool) -> Callable[[Array], Array]:
+def _linen(layer: str, norm: bool, axes: int) -> Callable[[Array], Array]:
     from flax import linen
+
+    options = dict(_OPTIONS[layer])
+    groups, dilation = options.pop("groups", 1), options.pop("dilation", 1)
+    options["strides"] = (options.get("strides", 1),) * axes
 
     class Block(linen.Module):
         @linen.compact
         def __call__(self, x: Array) -> Array:
-            y = linen.Conv(FEATURES, (3, 3))(x)
+            if layer == "transposed":
+                y = linen.ConvTranspose(FEATURES, (3,) * axes, **options)(x)
+            else:
+                y = linen.Conv(
+                    FEATURES, (3,) * axes, feature_group_count=groups, kernel_dilation=(dilation,) * axes, **options
+                )(x)
             return linen.BatchNorm(use_running_average=True)(y) if norm else y
 
     block = Block()
-    weights = block.init(jax.random.key(0), jnp.zeros((1, 8, 8, CHANNELS)))
+    weights = block.init(jax.random.key(0), jnp.zeros((1, *SPACES[axes], CHANNELS)))
     return lambda x: block.apply(weights, x)
 
 
 @functools.cache
-def _nnx(norm: bool) -> Callable[[Array], Array]:
+def _nnx(layer: str, norm: bool, axes: int) -> Callable[[Array], Array]:
     from flax import nnx
 
-    conv = nnx.Conv(CHANNELS, FEATURES, (3, 3), rngs=nnx.Rngs(0))
+    options = dict(_OPTIONS[layer])
+    groups, dilation = options.pop("groups", 1), options.pop("dilation", 1)
+    options["strides"] = (options.get("strides", 1),) * axes
+    if layer == "transposed":
+        conv = nnx.ConvTranspose(CHANNELS, FEATURES, (3,) * axes, rngs=nnx.Rngs(0), **options)
+    else:
+        options |= {"feature_group_count": groups, "kernel_dilation": (dilation,) * axes}
+        conv = nnx.Conv(CHANNELS, FEATURES, (3,) * axes, rngs=nnx.Rngs(0), **options)
     if not norm:
         return conv
     after = nnx.BatchNorm(FEATURES, use_running_average=True, rngs=nnx.Rngs(0))
@@ -124,23 +260,30 @@ def _nnx(norm: bool) -> Callable[[Array], Array]:
 
 
 @functools.cache
-def _keras(norm: bool) -> Callable[[Array], Array]:
+def _keras(layer: str, norm: bool, axes: int) -> Callable[[Array], Array]:
     os.environ.setdefault("KERAS_BACKEND", "jax")
     import keras
 
-    layers = [keras.layers.Conv2D(FEATURES, 3, padding="same")]
+    options = dict(_OPTIONS[layer])
+    if "dilation" in options:
+        options["dilation_rate"] = options.pop("dilation")
+    kind = getattr(keras.layers, f"Conv{axes}D{'Transpose' if layer == 'transposed' else ''}")
+    layers = [kind(FEATURES, 3, padding="same", **options)]
     if norm:
         layers.append(keras.layers.BatchNormalization())
-    model = keras.Sequential([keras.layers.Input((8, 8, CHANNELS)), *layers])
+    model = keras.Sequential([keras.layers.Input((*SPACES[axes], CHANNELS)), *layers])
     return lambda x: model(x, training=False)
 
 
 @functools.cache
-def _equinox(norm: bool) -> Callable[[Array], Array]:
+def _equinox(layer: str, norm: bool, axes: int) -> Callable[[Array], Array]:
     import equinox
 
     del norm  # its statistics are state
-    return equinox.nn.Conv2d(CHANNELS, FEATURES, 3, padding=1, key=jax.random.key(0))
+    options = dict(_OPTIONS[layer])
+    options["stride"] = options.pop("strides", 1)
+    kind = getattr(equinox.nn, f"Conv{'Transpose' if layer == 'transposed' else ''}{axes}d")
+    return jax.vmap(kind(CHANNELS, FEATURES, 3, padding=1, key=jax.random.key(0), **options))
 
 
 _LIBRARIES = {"flax.linen": _linen, "flax.nnx": _nnx, "keras": _keras, "equinox": _equinox}

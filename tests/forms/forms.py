@@ -52,7 +52,7 @@ class Choices:
 class Form:
     fn: Callable[..., Any]
     args: list[np.ndarray]
-    expected: dict[str, int]  # operators, each exactly so often
+    expected: dict[str, int]  # operators, each exactly so often; "One|Other" for either
     specs: list[Any] | None = None  # what to_onnx is given; default: the arguments
     absent: tuple[str, ...] = ()  # operators that must not be left
     most: int | None = None  # nodes
@@ -80,7 +80,8 @@ def check(form: Form) -> Outcome:
 
 
 def _difference(form: Form, found: collections.Counter[str]) -> str:
-    missing = [f"{name} {found[name]} of {count}" for name, count in form.expected.items() if found[name] != count]
+    counts = {name: sum(found[one] for one in name.split("|")) for name in form.expected}
+    missing = [f"{name} {counts[name]} of {count}" for name, count in form.expected.items() if counts[name] != count]
     left = [name for name in form.absent if found[name]]
     if not missing and not left and (form.most is None or found.total() <= form.most):
         return ""

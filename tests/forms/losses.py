@@ -14,13 +14,19 @@ Array = Any
 CLASSES = 7
 TOLERANCE = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
 # What is subtracted from logits is a ReduceLogSumExp; beside an infinity it gives -inf where LogSoftmax gives NaN.
-LOGARITHM = {"log_softmax": "LogSoftmax", "by hand": "LogSoftmax", "logsumexp": "ReduceLogSumExp"}
+LOGARITHM = {
+    "log_softmax": "LogSoftmax",
+    "by hand": "LogSoftmax",
+    "jnp.max of exp": "LogSoftmax",
+    "logsumexp": "ReduceLogSumExp",
+    "scipy": "ReduceLogSumExp",
+}
 
 
 def make(choices: Choices) -> Form:
     dtype = choices.take("type", "float32", "float32", "float16", "bfloat16")
     shape = choices.take("shape", (5,), ("B",), (2, 5), ("B", "T"))
-    kind = choices.take("kind", *["all"] * 3, "difference", "logit")
+    kind = choices.take("kind", *["all"] * 3, "difference", "logit", "optax")
     loss, expected, absent = _KINDS[kind](choices)
     reduced = choices.take("reduced", "none", "mean", "sum", "masked mean")
     wide = choices.take("computed in", "its own", "float32") == "float32"
@@ -53,7 +59,14 @@ def _picked(by: str, y: Array, labels: Array) -> Array:
     if by == "vmap":
         flat = jax.vmap(lambda row, label: row[label])(y.reshape(-1, CLASSES), labels.reshape(-1))
         return flat.reshape(labels.shape)
+    if by == "indices":
+        flat = y.reshape(-1, CLASSES)
+        return flat[jnp.arange(flat.shape[0]), labels.reshape(-1)].reshape(labels.shape)
+    if by == "where":
+        return jnp.where(labels[..., None] == jnp.arange(CLASSES), y, 0).sum(-1)
     hot = jax.nn.one_hot(labels, CLASSES, dtype=y.dtype)
+    if by == "compared":
+        hot = (labels[..., None] == jnp.arange(CLASSES)).astype(y.dtype)
     if by == "smoothed":
         hot = hot * 0.9 + 0.1 / CLASSES
     return jnp.einsum("...c,...c->...", hot, y) if by == "einsum" else jnp.sum(hot * y, axis=-1)
@@ -61,14 +74,25 @@ def _picked(by: str, y: Array, labels: Array) -> Array:
 
 def _all(choices: Choices) -> Made:
     """The logarithm of every probability first."""
-    softmax = choices.take("softmax", "log_softmax", "log of softmax", "logsumexp", "by hand")
-    by = choices.take("picked by", "take_along_axis", "vmap", "one_hot", "einsum", "smoothed", "none")
+    softmax = choices.take(
+        "softmax", "log_softmax", "log of softmax", "logsumexp", "by hand", "scipy", "log of quotient", "jnp.max of exp"
+    )
+    ways = ("take_along_axis", "vmap", "one_hot", "einsum", "smoothed", "none", "indices", "where", "compared")
+    by = choices.take("picked by", *ways)
 
     def loss(x: Array, labels: Array) -> Array:
         if softmax == "log_softmax":
             y = jax.nn.log_softmax(x)
         elif softmax == "log of softmax":
             y = jnp.log(jax.nn.softmax(x))
+        elif softmax == "scipy":
+            y = x - jax.scipy.special.logsumexp(x, axis=-1)[..., None]
+        elif softmax == "log of quotient":
+            e = jnp.exp(x - x.max(-1, keepdims=True))
+            y = jnp.log(e / e.sum(-1, keepdims=True))
+        elif softmax == "jnp.max of exp":
+            largest = jax.lax.stop_gradient(x.max(axis=-1, keepdims=True))
+            y = x - largest - jnp.log(jnp.exp(x - largest).sum(axis=-1, keepdims=True))
         elif softmax == "logsumexp":
             y = x - jax.nn.logsumexp(x, axis=-1, keepdims=True)
         else:
@@ -76,7 +100,8 @@ def _all(choices: Choices) -> Made:
             y = shifted - jnp.log(jnp.sum(jnp.exp(shifted), axis=-1, keepdims=True))
         return y if by == "none" else -_picked(by, y, labels)
 
-    expected = {"Softmax": 1, "Log": 1} if softmax == "log of softmax" else {LOGARITHM[softmax]: 1}
+    is_log = softmax in ("log of softmax", "log of quotient")
+    expected = {"Softmax": 1, "Log": 1} if is_log else {LOGARITHM[softmax]: 1}
     return loss, expected, ("Exp", "ReduceMax")
 
 
@@ -113,7 +138,26 @@ def _logit(choices: Choices) -> Made:
     return loss, {"Softplus": 2 if way == "log_sigmoid" else 1}, ("Exp",)
 
 
-_KINDS = {"all": _all, "difference": _difference, "logit": _logit}
+def _optax(choices: Choices) -> Made:
+    import optax
+
+    way = choices.take("optax", "integers", "one_hot", "smoothed", "sigmoid")
+
+    def loss(x: Array, labels: Array) -> Array:
+        hot = jax.nn.one_hot(labels, CLASSES, dtype=x.dtype)
+        if way == "integers":
+            return optax.losses.softmax_cross_entropy_with_integer_labels(x, labels)
+        if way == "one_hot":
+            return optax.losses.softmax_cross_entropy(x, hot)
+        if way == "smoothed":
+            return optax.losses.softmax_cross_entropy(x, optax.losses.smooth_labels(hot, 0.1))
+        return optax.losses.sigmoid_binary_cross_entropy(x, hot)
+
+    expected = {"Softplus": 2} if way == "sigmoid" else {"LogSoftmax|ReduceLogSumExp": 1}
+    return loss, expected, ("Exp",)
+
+
+_KINDS = {"all": _all, "difference": _difference, "logit": _logit, "optax": _optax}
 
 
 def _masked_mean(y: Array, labels: Array) -> Array:

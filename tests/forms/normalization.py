@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -15,23 +16,27 @@ FEATURES = 16
 
 
 def make(choices: Choices) -> Form:
-    kind = choices.take("kind", "layer", "layer", "rms", "library")
+    kind = choices.take("kind", "layer", "layer", "rms", "library", "deviation")
     dtype = choices.take("type", "float32", "float32", "float16", "bfloat16")
     shape = choices.take("shape", (5, FEATURES), (2, 5, FEATURES), ("B", FEATURES), ("B", "T", FEATURES), (FEATURES,))
     numbers = choices.normal([3 if isinstance(size, str) else size for size in shape], dtype, 2.0)
     if kind == "library":
         fn, expected = _library(choices)
     else:
-        fn, expected = (_layer if kind == "layer" else _rms)(choices, dtype)
+        fn, expected = {"layer": _layer, "rms": _rms, "deviation": _deviation}[kind](choices, dtype)
     specs = [jax.ShapeDtypeStruct(shape, numbers.dtype)] if any(isinstance(size, str) for size in shape) else None
     # Halves may be computed in float32, with a Cast at each border; the program's own conversions stay.
     most = 1 if dtype == "float32" and kind != "library" else None
+    apart = None
+    if choices.made.get("epsilon is added to") == "the deviation":
+        apart = "epsilon is added to the deviation, and the operator adds it to the variance"
     return Form(
         lambda x: fn(x).astype(dtype),
         [numbers],
         {expected: 1},
         specs,
         most=most,
+        apart=apart,
         dtype=dtype,
         tolerance=_tolerance(dtype),
     )
@@ -60,11 +65,11 @@ def _scaled(choices: Choices, dtype: str, can_shift: bool) -> Callable[[Array], 
 
 def _divided(choices: Choices) -> Callable[[Array, Array], Array]:
     epsilon = choices.take("epsilon", 1e-5, 1e-6, 1e-3)
-    by = choices.take("divided by", *_DIVIDED)
-    return lambda d, v: _DIVIDED[by](d, v + epsilon)
+    by = choices.take("divided by", *DIVIDED)
+    return lambda d, v: DIVIDED[by](d, v + epsilon)
 
 
-_DIVIDED: dict[str, Callable[[Array, Array], Array]] = {
+DIVIDED: dict[str, Callable[[Array, Array], Array]] = {
     "rsqrt": lambda d, v: d * jax.lax.rsqrt(v),
     "rsqrt first": lambda d, v: jax.lax.rsqrt(v) * d,
     "sqrt": lambda d, v: d / jnp.sqrt(v),
@@ -73,6 +78,9 @@ _DIVIDED: dict[str, Callable[[Array, Array], Array]] = {
     "power": lambda d, v: d * v**-0.5,
     "power of a half": lambda d, v: d / v**0.5,
     "jnp.power": lambda d, v: d * jnp.power(v, -0.5),
+    "lax.pow": lambda d, v: d * jax.lax.pow(v, jnp.asarray(-0.5, v.dtype)),
+    "reciprocal of a power": lambda d, v: d * (1 / v**0.5),
+    "root of a reciprocal": lambda d, v: d * jnp.sqrt(1 / v),
 }
 
 
@@ -110,22 +118,57 @@ _VARIANCES: dict[str, Callable[[Array, Array, Array], Array]] = {
     "one pass, at least 0": lambda x, mean, d: jnp.maximum(jnp.mean(x**2, -1, keepdims=True) - mean * mean, 0),
     "sum": lambda x, mean, d: jnp.sum(jnp.square(d), axis=-1, keepdims=True) / FEATURES,
     "sum by product": lambda x, mean, d: jnp.sum(jnp.square(d), axis=-1, keepdims=True) * (1 / FEATURES),
+    "var of one more axis": lambda x, mean, d: jnp.expand_dims(jnp.var(x, axis=-1), -1),
+    "square of the deviation": lambda x, mean, d: jnp.std(x, axis=-1, keepdims=True) ** 2,
+    "einsum": lambda x, mean, d: jnp.einsum("...d,...d->...", d, d)[..., None] / FEATURES,
+    "corrected": lambda x, mean, d: x.var(-1, ddof=1, keepdims=True),
+    "corrected by hand": lambda x, mean, d: jnp.sum(d * d, axis=-1, keepdims=True) / (FEATURES - 1),
 }
 
 
+def _deviation(choices: Choices, dtype: str) -> tuple[Callable[[Array], Array], str]:
+    """Divided by the deviation itself."""
+    added = choices.take("epsilon is added to", "nothing", "the deviation", "nothing")
+    corrected = choices.take("degrees", 0, 0, 1)
+    scaled, up = _scaled(choices, dtype, True), _upcast(choices, dtype)
+
+    def fn(x: Array) -> Array:
+        x = up(x)
+        spread = jnp.std(x, axis=-1, keepdims=True, ddof=corrected)
+        spread = spread + 1e-3 if added == "the deviation" else spread
+        return scaled(((x - jnp.mean(x, axis=-1, keepdims=True)) / spread).astype(dtype))
+
+    return fn, "LayerNormalization"
+
+
 def _rms(choices: Choices, dtype: str) -> tuple[Callable[[Array], Array], str]:
-    square = choices.take("square", "product", "power", "square")
+    square = choices.take("square", "product", "power", "square", "absolute", "einsum", "norm")
     mean = choices.take("mean", "mean", "sum", "in float32")
     divided, scaled, up = _divided(choices), _scaled(choices, dtype, False), _upcast(choices, dtype)
 
     def fn(x: Array) -> Array:
         x = up(x)
         y = x.astype(jnp.float32) if mean == "in float32" else x
-        squares = {"product": lambda: y * y, "power": lambda: y**2, "square": lambda: jnp.square(y)}[square]()
-        average = squares.sum(-1, keepdims=True) / FEATURES if mean == "sum" else squares.mean(-1, keepdims=True)
+        if square in _SUMS_OF_SQUARES:
+            average = _SUMS_OF_SQUARES[square](y) / FEATURES
+        else:
+            squares = _SQUARES[square](y)
+            average = squares.sum(-1, keepdims=True) / FEATURES if mean == "sum" else squares.mean(-1, keepdims=True)
         return scaled(divided(x, average).astype(dtype))
 
     return fn, "RMSNormalization"
+
+
+_SQUARES: dict[str, Callable[[Array], Array]] = {
+    "product": lambda y: y * y,
+    "power": lambda y: y**2,
+    "square": jnp.square,
+    "absolute": lambda y: jnp.abs(y) ** 2,
+}
+_SUMS_OF_SQUARES: dict[str, Callable[[Array], Array]] = {
+    "einsum": lambda y: jnp.einsum("...d,...d->...", y, y)[..., None],
+    "norm": lambda y: jnp.linalg.norm(y, axis=-1, keepdims=True) ** 2,
+}
 
 
 def _library(choices: Choices) -> tuple[Callable[[Array], Array], str]:
@@ -134,17 +177,17 @@ def _library(choices: Choices) -> tuple[Callable[[Array], Array], str]:
 
 
 @functools.cache
-def _nnx(name: str) -> Callable[[Array], Array]:
+def _nnx(name: str, **options: Any) -> Callable[[Array], Array]:
     from flax import nnx
 
-    return getattr(nnx, name)(FEATURES, rngs=nnx.Rngs(0))
+    return getattr(nnx, name)(FEATURES, rngs=nnx.Rngs(0), **options)
 
 
 @functools.cache
-def _linen(name: str) -> Callable[[Array], Array]:
+def _linen(name: str, **options: Any) -> Callable[[Array], Array]:
     from flax import linen
 
-    layer = getattr(linen, name)()
+    layer = getattr(linen, name)(**options)
     weights = layer.init(jax.random.key(0), jnp.zeros((1, FEATURES)))
     return lambda x: layer.apply(weights, x)
 
@@ -164,6 +207,16 @@ def _equinox(name: str) -> Callable[[Array], Array]:
     return fn
 
 
+@functools.cache
+def _keras(name: str, **options: Any) -> Callable[[Array], Array]:
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    import keras
+
+    layer = getattr(keras.layers, name)(**options)
+    layer.build((None, FEATURES))
+    return lambda x: layer(x)
+
+
 _LAYERS = {
     "nnx.LayerNorm": lambda: _nnx("LayerNorm"),
     "nnx.RMSNorm": lambda: _nnx("RMSNorm"),
@@ -171,4 +224,13 @@ _LAYERS = {
     "linen.RMSNorm": lambda: _linen("RMSNorm"),
     "equinox.LayerNorm": lambda: _equinox("LayerNorm"),
     "equinox.RMSNorm": lambda: _equinox("RMSNorm"),
+    "keras.LayerNormalization": lambda: _keras("LayerNormalization"),
+    "keras.LayerNormalization without bias": lambda: _keras("LayerNormalization", center=False),
+    "keras.RMSNormalization": lambda: _keras("RMSNormalization"),
+    "nnx.LayerNorm in two passes": lambda: _nnx("LayerNorm", use_fast_variance=False),
+    "nnx.LayerNorm without scale": lambda: _nnx("LayerNorm", use_scale=False),
+    "linen.LayerNorm in two passes": lambda: _linen("LayerNorm", use_fast_variance=False),
+    "linen.LayerNorm without bias": lambda: _linen("LayerNorm", use_bias=False),
+    "linen.LayerNorm in bfloat16": lambda: _linen("LayerNorm", dtype=jnp.bfloat16),
+    "linen.RMSNorm without scale": lambda: _linen("RMSNorm", use_scale=False),
 }

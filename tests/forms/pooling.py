@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import importlib
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -13,85 +16,230 @@ from forms import TYPES, Choices, Form
 
 Array = Any
 CHANNELS = 3
+SPACES = {1: [(8,), (9,)], 2: [(8, 8), (9, 7)], 3: [(6, 4, 8)]}
+NAMES, SIZES = ("H", "W", "D"), (5, 6, 4)
 
 
 def make(choices: Choices) -> Form:
-    kind = choices.take("kind", "whole", "window", "window")
-    dtype = choices.take("type", "float32", "float32", "float32", "float16")
+    kind = choices.take("kind", "whole", "window", "window", "blocks")
+    dtype = choices.take("type", "float32", "float32", "float32", "float16", "bfloat16")
     batch = choices.take("batch", 1, 2, "symbol")
-    space = choices.take("size", (8, 8), (9, 7), "symbol") if kind == "whole" else choices.take("size", (8, 8), (9, 7))
+    axes = choices.take("axes of space", 1, 2, 2, 2, 3)
+    space = choices.take("size", *SPACES[axes], *(["symbol"] if kind == "whole" else []))
     order = choices.take("order", "channels last", "channels last", "channels first")
-    fn, expected, absent, most = (_whole if kind == "whole" else _window)(choices, order)
-    high, wide = (5, 6) if space == "symbol" else space
-    names = ("H", "W") if space == "symbol" else space
-    shape = (batch, high, wide, CHANNELS) if order == "channels last" else (batch, CHANNELS, high, wide)
-    spec = (batch, *names, CHANNELS) if order == "channels last" else (batch, CHANNELS, *names)
+    if kind == "blocks":
+        space = choices.take("size", tuple(8 for _ in range(axes)))
+    made = {"whole": _whole, "window": _window, "blocks": _blocks}[kind](choices, order, axes)
+    last = order == "channels last"
+    sizes = SIZES[:axes] if space == "symbol" else space
+    named = NAMES[:axes] if space == "symbol" else space
+    shape = (batch, *sizes, CHANNELS) if last else (batch, CHANNELS, *sizes)
+    spec = (batch, *named, CHANNELS) if last else (batch, CHANNELS, *named)
     numbers = choices.normal([3 if size == "symbol" else size for size in shape], dtype)
     spec = tuple("B" if size == "symbol" else size for size in spec)
     specs = [jax.ShapeDtypeStruct(spec, TYPES[dtype])] if any(isinstance(size, str) for size in spec) else None
-    return Form(fn, [numbers], expected, specs, absent=absent, most=most, dtype=dtype)
+    most = made.most + 2 * (dtype != "float32")
+    apart = None
+    if dtype == "float16" and space == "symbol" and choices.made["by"] in ("sum and size", "sum and product"):
+        apart = "float16 has no number for sizes beyond 65504: JAX divides by infinity there"
+    return Form(made.fn, [numbers], made.expected, specs, absent=made.absent, most=most, apart=apart, dtype=dtype)
 
 
-Made = tuple[Callable[[Array], Array], dict[str, int], tuple[str, ...], int | None]
+@dataclasses.dataclass
+class _Made:
+    fn: Callable[[Array], Array]
+    expected: dict[str, int]
+    absent: tuple[str, ...]
+    most: int  # nodes in float32
 
 
-def _whole(choices: Choices, order: str) -> Made:
+def _axes(order: str, axes: int) -> tuple[int, ...]:
+    first = 1 if order == "channels last" else 2
+    return tuple(range(first, first + axes))
+
+
+def _spread(order: str, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return (1, *sizes, 1) if order == "channels last" else (1, 1, *sizes)
+
+
+# ---- the whole image ----
+
+
+def _whole(choices: Choices, order: str, axes: int) -> _Made:
     what = choices.take("what", "mean", "mean", "max")
     kept = choices.take("axes", "kept", "dropped")
-    axes = (1, 2) if order == "channels last" else (2, 3)
-    by = choices.take("by", "numpy", "sum and size", "reduce_window", "twice") if what == "mean" else "numpy"
+    means = _WHOLE_MEANS if order == "channels last" else {**_WHOLE_MEANS, "adaptive": _adaptive}
+    ways = means if what == "mean" else _WHOLE_MAXIMA
+    way_name = choices.take("by", *ways)
+    way = ways[way_name]
+    over = _axes(order, axes)
 
     def fn(x: Array) -> Array:
-        keep = kept == "kept"
-        if what == "max":
-            return jnp.max(x, axis=axes, keepdims=keep)
-        if by == "sum and size":
-            return jnp.sum(x, axis=axes, keepdims=keep) / (x.shape[axes[0]] * x.shape[axes[1]])
-        if by == "twice":
-            y = jnp.mean(jnp.mean(x, axis=axes[1], keepdims=True), axis=axes[0], keepdims=True)
-            return y if keep else jnp.squeeze(y, axes)
-        if by == "reduce_window" and all(isinstance(x.shape[axis], int) for axis in axes):
-            window = tuple(x.shape[i] if i in axes else 1 for i in range(4))
-            y = jax.lax.reduce_window(x, jnp.zeros((), x.dtype), jax.lax.add, window, (1,) * 4, "VALID")
-            y = y / jnp.asarray(x.shape[axes[0]] * x.shape[axes[1]], x.dtype)
-            return y if keep else jnp.squeeze(y, axes)
-        return jnp.mean(x, axis=axes, keepdims=keep)
+        y = way(x, over)
+        return y if kept == "kept" else jnp.squeeze(y, over)
 
     if what == "max":
-        return fn, {}, ("ReduceSum", "Where"), 4
-    return fn, {}, ("Div", "Shape", "ReduceSum", "Mul"), 4 if by != "twice" else 5
+        # Beside each ReduceMax two nodes that keep NaN, which the runtime's loses.
+        return _Made(fn, {}, ("ReduceSum", "Where"), 3 * (axes if ways[way_name] is _largest_by_one else 1) + 1)
+    # Axes by themselves are means of means; what is dropped afterwards is one node more.
+    return _Made(fn, {}, ("Div", "Shape", "ReduceSum", "Mul"), 5)
 
 
-def _window(choices: Choices, order: str) -> Made:
+Whole = Callable[[Array, tuple[int, ...]], Array]
+
+
+def _by_size(x: Array, over: tuple[int, ...]) -> Array:
+    return jnp.sum(x, axis=over, keepdims=True) / math.prod(x.shape[axis] for axis in over)
+
+
+def _one_by_one(x: Array, over: tuple[int, ...]) -> Array:
+    for axis in reversed(over):
+        x = jnp.mean(x, axis=axis, keepdims=True)
+    return x
+
+
+def _by_window(x: Array, over: tuple[int, ...]) -> Array:
+    if not all(isinstance(x.shape[axis], int) for axis in over):
+        return jnp.mean(x, axis=over, keepdims=True)
+    window = tuple(x.shape[i] if i in over else 1 for i in range(x.ndim))
+    y = jax.lax.reduce_window(x, jnp.zeros((), x.dtype), jax.lax.add, window, (1,) * x.ndim, "VALID")
+    return y / jnp.asarray(math.prod(window), x.dtype)
+
+
+def _flat(x: Array, over: tuple[int, ...]) -> Array:
+    """Of channels that come last or second."""
+    last = over[0] == 1
+    y = x.reshape(x.shape[0], -1, CHANNELS) if last else x.reshape(x.shape[0], CHANNELS, -1)
+    return jnp.expand_dims(y.mean(1 if last else 2), over)
+
+
+def _adaptive(x: Array, over: tuple[int, ...]) -> Array:
+    import equinox
+
+    if not all(isinstance(x.shape[axis], int) for axis in over):
+        return jnp.mean(x, axis=over, keepdims=True)
+    kind = (equinox.nn.AdaptiveAvgPool1d, equinox.nn.AdaptiveAvgPool2d, equinox.nn.AdaptiveAvgPool3d)[len(over) - 1]
+    return jax.vmap(kind(1))(x)
+
+
+def _largest_by_one(x: Array, over: tuple[int, ...]) -> Array:
+    return functools.reduce(lambda y, axis: jnp.max(y, axis, keepdims=True), over, x)
+
+
+_WHOLE_MEANS: dict[str, Whole] = {
+    "numpy": lambda x, over: jnp.mean(x, axis=over, keepdims=True),
+    "dropped and put back": lambda x, over: jnp.expand_dims(jnp.mean(x, axis=over), over),
+    "sum and size": _by_size,
+    "sum and product": lambda x, over: jnp.sum(x, axis=over, keepdims=True) * (1 / _count(x, over)),
+    "reduce_window": _by_window,
+    "one by one": _one_by_one,
+    "flat": _flat,
+}
+_WHOLE_MAXIMA: dict[str, Whole] = {
+    "numpy": lambda x, over: jnp.max(x, axis=over, keepdims=True),
+    "one by one": _largest_by_one,
+    "dropped and put back": lambda x, over: jnp.expand_dims(x.max(over), over),
+}
+
+
+def _count(x: Array, over: tuple[int, ...]) -> Array:
+    return math.prod(x.shape[axis] for axis in over)
+
+
+# ---- windows ----
+
+
+def _window(choices: Choices, order: str, axes: int) -> _Made:
     what = choices.take("what", "mean", "max")
-    size = choices.take("window", 2, 3)
-    stride = choices.take("stride", 1, 2)
-    padding = choices.take("padding", "VALID", "SAME")
-    by = choices.take("by", "reduce_window", "flax.linen", "flax.nnx", "keras")
-    if by != "reduce_window" and order == "channels first":
+    size, stride = choices.take("window", 2, 3), choices.take("stride", 1, 2)
+    padding = choices.take("padding", "VALID", "SAME", "explicit")
+    pads: Any = [(1, 1)] * axes if padding == "explicit" else padding
+    by = choices.take("by", "reduce_window", "reduce_window", "flax.linen", "flax.nnx", "keras", "equinox")
+    if by == "equinox" and (order == "channels last" or padding == "SAME"):
         by = choices.take("by", "reduce_window")
-    expected = "AveragePool" if what == "mean" else "MaxPool"
-    windows = (1, size, size, 1) if order == "channels last" else (1, 1, size, size)
-    strides = (1, stride, stride, 1) if order == "channels last" else (1, 1, stride, stride)
+    if (by in ("flax.linen", "flax.nnx") and order == "channels first") or (by == "keras" and padding == "explicit"):
+        by = choices.take("by", "reduce_window")
+    if by == "keras" and order == "channels first":
+        by = choices.take("by", "reduce_window")
+    counted = choices.take("padding counts", True, False) if what == "mean" and by in _COUNTING else True
+    can_dilate = what == "max" and by == "reduce_window" and axes < 3
+    dilation = choices.take("dilation", 1, 1, 2) if can_dilate else 1
+    sizes, strides = (size,) * axes, (stride,) * axes
 
     def fn(x: Array) -> Array:
         if by == "keras":
-            return _keras(what, size, stride, padding)(x)
-        if by == "flax.linen" or by == "flax.nnx":
+            return _keras(what, size, stride, padding, axes)(x)
+        if by == "equinox":
+            return _equinox(what, size, stride, padding, axes)(x)
+        if by.startswith("flax"):
             library = importlib.import_module(by)
-            pool = library.avg_pool if what == "mean" else library.max_pool
-            return pool(x, (size, size), strides=(stride, stride), padding=padding)
-        if what == "max":
-            return jax.lax.reduce_window(x, jnp.asarray(-jnp.inf, x.dtype), jax.lax.max, windows, strides, padding)
-        total = jax.lax.reduce_window(x, jnp.zeros((), x.dtype), jax.lax.add, windows, strides, padding)
-        return total / (size * size)
+            if what == "max":
+                return library.max_pool(x, sizes, strides=strides, padding=pads)
+            return library.avg_pool(x, sizes, strides=strides, padding=pads, count_include_pad=counted)
+        return _reduced(x, what, order, (sizes, strides, pads), counted, dilation)
 
-    return fn, {expected: 1}, ("Div", "Pad", "Conv"), 1 + 2 * (order == "channels last")
+    expected = {"AveragePool" if what == "mean" else "MaxPool": 1}
+    return _Made(fn, expected, ("Div", "Pad", "Conv"), 1 + 2 * (order == "channels last"))
 
 
-def _keras(what: str, size: int, stride: int, padding: str) -> Callable[[Array], Array]:
+_COUNTING = ("reduce_window", "flax.linen", "flax.nnx")
+
+
+def _reduced(x: Array, what: str, order: str, window: Any, counted: bool, dilation: int) -> Array:
+    sizes, strides, pads = window
+    pads = _spread_pads(order, pads)
+    sizes, strides = _spread(order, sizes), _spread(order, strides)
+    dilations = tuple(dilation if size > 1 else 1 for size in sizes)
+    reduce = functools.partial(
+        jax.lax.reduce_window, window_dimensions=sizes, window_strides=strides, padding=pads, window_dilation=dilations
+    )
+    if what == "max":
+        return reduce(x, jnp.asarray(-jnp.inf, x.dtype), jax.lax.max)
+    total = reduce(x, jnp.zeros((), x.dtype), jax.lax.add)
+    if counted:
+        return total / math.prod(sizes)
+    return total / reduce(jnp.ones_like(x), jnp.zeros((), x.dtype), jax.lax.add)
+
+
+def _spread_pads(order: str, pads: Any) -> Any:
+    if isinstance(pads, str):
+        return pads
+    return [(0, 0), *pads, (0, 0)] if order == "channels last" else [(0, 0), (0, 0), *pads]
+
+
+def _keras(what: str, size: int, stride: int, padding: str, axes: int) -> Callable[[Array], Array]:
     os.environ.setdefault("KERAS_BACKEND", "jax")
     import keras
 
-    kind = keras.layers.AveragePooling2D if what == "mean" else keras.layers.MaxPooling2D
+    kind = getattr(keras.layers, f"{'Average' if what == 'mean' else 'Max'}Pooling{axes}D")
     return kind(size, strides=stride, padding=padding.lower())
+
+
+def _equinox(what: str, size: int, stride: int, padding: str, axes: int) -> Callable[[Array], Array]:
+    import equinox
+
+    kind = getattr(equinox.nn, f"{'Avg' if what == 'mean' else 'Max'}Pool{axes}d")
+    return jax.vmap(kind(size, stride, padding=1 if padding == "explicit" else 0))
+
+
+# ---- blocks that do not overlap ----
+
+
+def _blocks(choices: Choices, order: str, axes: int) -> _Made:
+    """Each axis of the image becomes one of blocks and one inside them: a Reshape and a reduction are enough."""
+    what = choices.take("what", "mean", "max", "sum and size")
+    size = choices.take("window", 2, 4)
+    inner = tuple(axis + 1 + k for k, axis in enumerate(_axes(order, axes)))
+
+    def fn(x: Array) -> Array:
+        shape: list[Any] = []
+        for axis, length in enumerate(x.shape):
+            shape += [length // size, size] if axis in _axes(order, axes) else [length]
+        y = x.reshape(shape)
+        if what == "max":
+            return y.max(inner)
+        return y.mean(inner) if what == "mean" else y.sum(inner) / size**axes
+
+    return _Made(
+        fn, {"ReduceMax" if what == "max" else "ReduceMean": 1}, ("Div", "Mul", "ReduceSum"), 4 if what == "max" else 2
+    )

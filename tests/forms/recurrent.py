@@ -41,6 +41,9 @@ def make(choices: Choices) -> Form:
         plan = _Plan(directions, wanted, batch not in (None, "mapped"), choices.take("time first", False, True), matrix)
         first = jnp.asarray(choices.normal((WIDTH,), dtype, 0.4)) if start == "learned" else None
         plan = dataclasses.replace(plan, first=first, unroll=choices.take("unroll", 1, 1, 3))
+        ways_to_loop = ("scan", "scan", "fori_loop", "fori_loop", "fori_loop by slices", "Python")
+        loop = choices.take("loop", *ways_to_loop) if library == "scan" and length != "symbol" else "scan"
+        plan = dataclasses.replace(plan, loop=loop)
         fn = _directed(ways, plan)
         fn = jax.vmap(fn) if batch == "mapped" else fn
     else:
@@ -54,8 +57,11 @@ def make(choices: Choices) -> Form:
     shape = [4 if isinstance(size, str) else size for size in names]
     numbers = choices.normal(shape, dtype)
     specs = [jax.ShapeDtypeStruct(names, TYPES[dtype])] if "symbol" in (batch, length) else None
-    tolerance = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}[dtype]
-    return Form(fn, [numbers], {OPERATORS[cell]: 1}, specs, absent=("Scan", "Loop"), dtype=dtype, tolerance=tolerance)
+    form = Form(fn, [numbers], {OPERATORS[cell]: 1}, specs, absent=("Scan", "Loop"), dtype=dtype)
+    form.tolerance = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}[dtype]
+    if plan.loop == "Python":
+        form.apart = "Python has written out the steps before JAX traces them: there is no loop"
+    return form
 
 
 Cell = Callable[[Any, Array], Any]  # from a state and an input to the next state
@@ -70,6 +76,33 @@ class _Plan:
     readout: Array = None
     first: Array = None  # a row that each state starts with
     unroll: int = 1
+    loop: str = "scan"
+
+
+def _over_steps(plan: _Plan, body: Any, start: Any, x: Any, reverse: bool) -> tuple[Any, Array]:
+    """What lax.scan does, also by the loops that people write instead of it."""
+    if plan.loop == "scan":
+        return jax.lax.scan(body, start, x, reverse=reverse, unroll=plan.unroll)
+    length = jax.tree.leaves(x)[0].shape[0]
+    if plan.loop == "Python":
+        state, steps = start, []
+        for t in reversed(range(length)) if reverse else range(length):
+            state, out = body(state, jax.tree.map(lambda v, t=t: v[t], x))
+            steps.append(out)
+        return state, jnp.stack(steps[::-1] if reverse else steps)
+    out = jax.eval_shape(body, start, jax.tree.map(lambda v: v[0], x))[1]
+
+    def step(t: Array, carried: tuple[Any, Array]) -> tuple[Any, Array]:
+        state, steps = carried
+        t = length - 1 - t if reverse else t
+        if plan.loop == "fori_loop by slices":
+            now = jax.tree.map(lambda v: jax.lax.dynamic_index_in_dim(v, t, 0, keepdims=False), x)
+            state, one = body(state, now)
+            return state, jax.lax.dynamic_update_slice_in_dim(steps, one[None], t, 0)
+        state, one = body(state, jax.tree.map(lambda v: v[t], x))
+        return state, steps.at[t].set(one)
+
+    return jax.lax.fori_loop(0, length, step, (start, jnp.zeros((length, *out.shape), out.dtype)))
 
 
 def _directed(cells: list[tuple[Any, Cell]], plan: _Plan) -> Callable[[Array], Array]:
@@ -92,7 +125,7 @@ def _directed(cells: list[tuple[Any, Cell]], plan: _Plan) -> Callable[[Array], A
             out = state[0] if isinstance(state, tuple) else state
             return state, out if plan.readout is None else out @ plan.readout
 
-        state, steps = jax.lax.scan(body, zeros, prepare(x), reverse=reverse, unroll=plan.unroll)
+        state, steps = _over_steps(plan, body, zeros, prepare(x), reverse)
         state = state[0] if isinstance(state, tuple) else state
         if plan.wanted == "state":
             return state

@@ -18,14 +18,16 @@ CHANNELS = 3
 def make(choices: Choices) -> Form:
     dtype = choices.take("type", "float32", "float32", "float16", "bfloat16")
     order = choices.take("order", "channels last", "channels last", "channels first")
-    method = choices.take("method", "nearest", "bilinear", "bicubic")
+    method = choices.take("method", "nearest", "bilinear", "bicubic", "linear", "cubic", "lanczos3")
     batch = choices.take("batch", None, 1, 2, "symbol")
     high, wide = choices.take("from", (4, 6), (8, 8))
     to = choices.take("to", (8, 12), (16, 16), (4, 4), (5, 9))
-    way = choices.take("written", "jax.image", "jax.image", "repeat", "keras", *_REPEATED)
+    way = choices.take("written", *["jax.image"] * 3, "repeat", "keras", "indices", "one by one", *_REPEATED)
     antialias = choices.take("antialias", False, True) if way == "jax.image" else False
     last = order == "channels last"
-    if way == "repeat" or way in _REPEATED:
+    if way == "one by one" and method == "nearest":
+        method = choices.take("method", "bilinear", "bicubic")
+    if way in ("repeat", "indices") or way in _REPEATED:
         method, to = choices.take("method", "nearest"), choices.take("to", (2 * high, 2 * wide))
     if way == "keras":
         to, order, last = choices.take("to", (2 * high, 2 * wide)), choices.take("order", "channels last"), True
@@ -37,10 +39,13 @@ def make(choices: Choices) -> Form:
     fn = _resized(way, method, antialias, at, to)
     named = ("B" if batch == "symbol" else shape[0], *shape[1:])
     specs = [jax.ShapeDtypeStruct(named, TYPES[dtype])] if batch == "symbol" else None
-    same = to == (high, wide) or (method == "nearest" and way == "jax.image")  # picking is a Gather for each axis
+    picked = method == "nearest" and way in ("jax.image", "indices")
+    same = to == (high, wide) or picked  # picking is a Gather for each axis
     same = same or (method == "nearest" and dtype == "bfloat16")  # which the runtime moves, but does not resize
     apart = None
-    if method == "bicubic" and not antialias and (to[0] < high or to[1] < wide):
+    if method == "lanczos3":
+        apart = "Resize has no such weights"
+    if method in ("bicubic", "cubic") and not antialias and (to[0] < high or to[1] < wide):
         apart = "the runtime interpolates cubically over channels last, where it puts them, only what grows"
     if method != "nearest" and sum(one != other for one, other in zip(to, (high, wide), strict=True)) == 1:
         same = True  # one product is one node
@@ -72,6 +77,14 @@ def _resized(way: str, method: str, antialias: bool, at: int, to: tuple[int, int
         shape = (*x.shape[:at], *to, *x.shape[at + 2 :])
         if way == "jax.image":
             return jax.image.resize(x, shape, method, antialias=antialias)
+        if way == "one by one":
+            middle = (*x.shape[:at], to[0], *x.shape[at + 1 :])
+            return jax.image.resize(
+                jax.image.resize(x, middle, method, antialias=False), shape, method, antialias=False
+            )
+        if way == "indices":
+            rows, columns = jnp.arange(to[0]) // 2, jnp.arange(to[1]) // 2
+            return jnp.take(jnp.take(x, rows, axis=at), columns, axis=at + 1)
         if way == "repeat":
             return jnp.repeat(jnp.repeat(x, 2, axis=at), 2, axis=at + 1)
         if way in _REPEATED:

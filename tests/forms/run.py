@@ -33,6 +33,7 @@ from seeds import seed_of_date, seed_of_tree  # noqa: E402
 FAMILIES = {
     "attention": (24, 0.99),
     "normalization": (20, 0.99),
+    "channels": (12, 0.99),
     "activations": (20, 0.99),
     "recurrent": (12, 0.95),
     "pooling": (12, 0.95),

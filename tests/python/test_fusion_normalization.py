@@ -173,10 +173,22 @@ def test_double_precision_only_when_asked_for():
     assert op_types(native) == ["LayerNormalization"]
 
 
+@pytest.mark.parametrize("epsilon", [0, 1e-2])
+@pytest.mark.parametrize("scale", [1.0, np.linspace(1, 2, X.shape[-1], dtype=np.float32)])
+def test_the_variance_of_a_sample(epsilon, scale):
+    def fn(x):
+        deviation = (
+            jnp.sqrt(x.var(-1, keepdims=True, ddof=1) + epsilon) if epsilon else x.std(-1, keepdims=True, ddof=1)
+        )
+        return (x - x.mean(-1, keepdims=True)) / deviation * scale
+
+    assert op_types(check_export(fn, [X], rtol=1e-4, atol=1e-5)) == ["LayerNormalization"]
+
+
 NEAR_MISSES = [
     lambda x: (x - x.mean(-1, keepdims=True)) * jax.lax.rsqrt(x.var(1, keepdims=True) + 1e-5),
     lambda x: (x - x.mean(1, keepdims=True)) * jax.lax.rsqrt(x.var(1, keepdims=True) + 1e-5),
-    lambda x: (x - x.mean(-1, keepdims=True)) * jax.lax.rsqrt(x.var(-1, keepdims=True, ddof=1) + 1e-5),
+    lambda x: (x - x.mean(-1, keepdims=True)) / (x.std(-1, keepdims=True) + 1e-5),
     lambda x: (x - x.mean(-1, keepdims=True)) * jax.lax.rsqrt(x.var(-1, keepdims=True) + jnp.arange(1.0, 9.0)),
     lambda x: jnp.flip(x) * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6),
     lambda x: x * jax.lax.rsqrt(jnp.mean(x * x, 1, keepdims=True) + 1e-6),

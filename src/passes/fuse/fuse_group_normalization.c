@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "onnx/facts/schema.h"
+#include "passes/fuse/normalization.h"
 #include "passes/layout/permute_axes.h"
 #include "passes/pattern.h"
 #include "target/target.h"
@@ -351,13 +352,29 @@ static bool fuse_grouped_instance(Match *match) {
   if (!transpose_order(match->values[MEAN]->producer, &before)) return false;
   if (!transpose_order(match->values[MEAN_ROW]->producer, &after) || before.rank != grouped.rank) return false;
   AxisOrder inverse = order_inverse(after);
-  Dim groups = grouped.dims[grouped.rank - 2], share = grouped.dims[grouped.rank - 1];
-  if (!order_equal(&before, &inverse) || before.from[0] != 0 || before.from[1] != (int64_t)grouped.rank - 2)
-    return false;
-  if (!dim_equal(grouped.dims[0], x.dims[0]) || !dim_is_constant(groups) || !dim_is_constant(share)) return false;
+  if (!order_equal(&before, &inverse) || before.from[0] != 0 || !dim_equal(grouped.dims[0], x.dims[0])) return false;
+  bool is_each = before.from[1] == (int64_t)grouped.rank - 1; /* the axes of the image are one, and no more */
+  Dim share = is_each ? dim_of(1) : grouped.dims[grouped.rank - 1], groups = grouped.dims[before.from[1]];
+  if (!is_each && before.from[1] != (int64_t)grouped.rank - 2) return false;
+  if (!dim_is_constant(groups) || !dim_is_constant(share)) return false;
   n.grouping = (Grouping){x.rank - 1, x.dims[x.rank - 1].constant, groups.constant};
   return groups.constant * share.constant == n.grouping.channels && emit_normalization(match, &n);
 }
+
+/* The axes of an image as one: the operator takes them as they are. */
+static bool fuse_flat_instance(Match *match) {
+  const Node *inner = match->values[INNER]->producer;
+  Type x = match->values[X_SLOT]->type, flat = match->values[GROUPED]->type;
+  if (x.rank < 3 || !type_equal(x, match_type(match)) || !same_dims(x, flat, 0, 2)) return false;
+  float epsilon = epsilon_of(inner);
+  Node *node =
+      EMIT_MATCH(match, OP_InstanceNormalization, match->values[X_SLOT], node_input(inner, 1), node_input(inner, 2));
+  node_set_float(node, "epsilon", epsilon);
+  return true;
+}
+
+/* Groups that fuse_normalization found as LayerNormalizations; the native operator has a rule of its own. */
+static bool fuse_groups(Match *match) { return !prefers_native(match) && fuse_groups_between_reshapes(match); }
 
 #define OR_AT_LEAST_0(v) EITHER(v, EITHER(OP(Relu, v), OP(Max, v, NUMBER(0))))
 #define REDUCED EITHER(OP_AT(GROUPED, Reshape, X), X)
@@ -395,6 +412,8 @@ static const FusionRule rules[] = {
     {SCALED, OP_NONE, fuse_spread_without_bias},
     {UNSCALED, OP_NONE, fuse_spread_without_bias},
     {OP(Reshape, GROUPED_RESULT), OP_NONE, fuse_grouped},
+    {OP(Reshape, OP_AT(INNER, InstanceNormalization, OP_AT(GROUPED, Reshape, X))), OP_NONE, fuse_flat_instance},
+    {OP(Reshape, X), OP_NONE, fuse_groups},
     {GROUPED_INSTANCE, OP_InstanceNormalization, fuse_grouped_instance},
     {OP(Add, OP(Mul, GROUPED_LAYER, CONSTANT(SCALE)), CONSTANT(BIAS)), OP_NONE, fuse_grouped_layer},
 };

@@ -17,14 +17,12 @@ enum { X_SLOT, MEAN, VARIANCE, EPSILON, SCALE, MEAN_OF_X, MEAN_OF_SQUARES, DIFFE
 #define DEVIATION(v) OP(Sqrt, OP(Add, RESHAPED(VARIANCE, v), UNIFORM(EPSILON)))
 #define DIFFERENCE_TO_MEAN OP_AT(DIFFERENCE, Sub, X, RESHAPED(MEAN, OP_AT(MEAN_OF_X, ReduceMean, X)))
 
-bool prefers_native_normalization(const Match *match) {
+static bool prefers_native(const Match *match) {
   return strcmp(match->rewriter->pass, "prefer_native_normalization") == 0;
 }
 
 /* Epsilon is a float attribute, and the standard keeps means in single precision: not for doubles. */
-static bool is_accurate(const Match *match) {
-  return match_dtype(match) != DTYPE_FLOAT64 || prefers_native_normalization(match);
-}
+static bool is_accurate(const Match *match) { return match_dtype(match) != DTYPE_FLOAT64 || prefers_native(match); }
 
 /* The first of the axes when those are the last ones, else -1. */
 static int64_t first_of_last(const bool axes[MAX_RANK], int64_t rank) {
@@ -301,14 +299,43 @@ static bool fuse_batch(Match *match) {
   }
   const Tensor *mean = constant_of(match->values[MEAN]), *scale = constant_of(match->values[SCALE]);
   bool centred = !target_has(match->rewriter->model->target, QUIRK_BATCH_NORMALIZATION_IS_NOT_CENTRED);
-  if (!centred && !prefers_native_normalization(match) &&
-      !is_well_conditioned(mean, scale, constant_of(match->values[BIAS])))
+  if (!centred && !prefers_native(match) && !is_well_conditioned(mean, scale, constant_of(match->values[BIAS])))
     return false;
   for (size_t i = 0; i < 3; i++) inputs[i + 1] = shaped(match, match->values[slots[i]], channel);
   inputs[4] = match_filled(match, channel, 1);
   if (!inputs[1] || !inputs[2] || !inputs[3] || !inputs[4]) return false;
   node_set_float(match_emit(match, OP_BatchNormalization, inputs, 5, REWRITE_EMITTER(match->rewriter)), "epsilon", 0);
   return true;
+}
+
+/* The factor that dividing or multiplying by two constants in a row is; NULL where it is out of the ordinary. */
+static Tensor *joined_factor(Match *match, const Tensor *one, bool divides, const Tensor *other, bool divides_again) {
+  Tensor *tensor = match_tensor(match, one->dtype, match->values[SCALE]->type);
+  size_t width = dtype_bytes(one->dtype, 1);
+  if (!tensor || !dtype_is_float(one->dtype) || one->size != other->size) return NULL;
+  for (size_t at = 0; at < one->size; at += width) {
+    double left = number_decode(one->dtype, (const char *)one->data + at);
+    double right = number_decode(one->dtype, (const char *)other->data + at);
+    double factor = (divides ? 1 / left : left) * (divides_again ? 1 / right : right);
+    if (!(fabs(factor) < 0x1p60) || (fabs(factor) < 0x1p-60 && factor != 0)) return NULL;
+    uint64_t bits = number_encode(one->dtype, factor);
+    copy_bytes((char *)(uintptr_t)tensor->data + at, &bits, width);
+  }
+  Context *context = match->rewriter->context;
+  tensor->made_of = names_with(context, names_with(context, NULL, one), other);
+  return tensor;
+}
+
+/* (x - mean) * a * b with constants by channel: the deviation and the scale are one factor. */
+static bool join_factors(Match *match) {
+  const Value *a = match->values[SCALE], *b = match->values[BIAS];
+  const Node *less = match->values[X_SLOT]->producer;
+  if (!less || !node_is(less, OP_Sub) || !unread_constant_of(node_input(less, 1))) return false;
+  if (!is_accurate(match) || !match_keeps_type(match) || !type_equal(a->type, b->type) || a->type.rank == 0)
+    return false;
+  bool divides = node_is(match->nodes[1], OP_Div);
+  Tensor *factor = joined_factor(match, constant_of(a), divides, constant_of(b), node_is(match->root, OP_Div));
+  return factor && EMIT_MATCH(match, OP_Mul, match->values[X_SLOT], match_constant(match, factor));
 }
 
 /* May the scale of x be that of a normalisation which other rules know, now or once all of it is found? */
@@ -352,6 +379,9 @@ static const FusionRule rules[] = {
     {OP(Reshape, X), OP_NONE, fuse_between_reshapes},
     {OP(Squeeze, X), OP_NONE, fuse_between_reshapes},
     {OP(Unsqueeze, X), OP_NONE, fuse_between_reshapes},
+    {OP(Mul, OP(Mul, X, CONSTANT(SCALE)), CONSTANT(BIAS)), OP_NONE, join_factors},
+    {OP(Mul, OP(Div, X, CONSTANT(SCALE)), CONSTANT(BIAS)), OP_NONE, join_factors},
+    {OP(Div, OP(Mul, X, CONSTANT(SCALE)), CONSTANT(BIAS)), OP_NONE, join_factors},
     {OP(Add, OP(Mul, OP(Sub, X, CONSTANT(MEAN)), CONSTANT(SCALE)), CONSTANT(BIAS)), OP_BatchNormalization, fuse_batch},
     {OP(Add, OP(Mul, X, CONSTANT(SCALE)), CONSTANT(BIAS)), OP_BatchNormalization, fuse_batch_scale},
 };

@@ -28,13 +28,14 @@ void replace_by_normalized(Match *match, const Normalized *normalized, Value *va
 bool fuse_channel_scale(Match *match);
 bool fuse_channel_bias(Match *match);
 bool fuse_between_reshapes(Match *match);
+/* The same where groups of channels are normalised together. */
+bool fuse_groups_between_reshapes(Match *match);
 
 /* The type that an operator is computed in: halves in float32 where the runtime has no kernel for them; or none. */
 DType normalized_in(const Match *match, Op op, DType dtype);
 /* Sizes in order, but for those of 1. */
 bool differs_by_ones(Type a, Type b);
 float epsilon_of(const Node *normalization);
-bool prefers_native_normalization(const Match *match);
 /* The elements of a tensor times a number, into another of the same size. */
 void tensor_multiply(Tensor *to, const Tensor *from, double number);
 

@@ -206,8 +206,7 @@ static bool fuse_on_whole(Match *match, const Enclosed *found) {
 /* Groups have a scale each, which is shorter than one for all that is in them. */
 static bool fuse_by_groups(Match *match, const Enclosed *found) {
   DType dtype = found->layer->outputs[0]->type.dtype;
-  if (normalized_in(match, OP_InstanceNormalization, dtype) != dtype || prefers_native_normalization(match))
-    return false;
+  if (normalized_in(match, OP_InstanceNormalization, dtype) != dtype) return false;
   if (!is_by_groups(match_type(match), found->given->type, found->axis)) return false;
   Node *node = emit_instance(match, node_input(found->layer, 0), found->scale, epsilon_of(found->layer));
   rewrite_replace(match->rewriter, found->layer, node->outputs[0]);
@@ -217,5 +216,10 @@ static bool fuse_by_groups(Match *match, const Enclosed *found) {
 
 bool fuse_between_reshapes(Match *match) {
   Enclosed found = {0};
-  return read_enclosed(match, &found) && (fuse_on_whole(match, &found) || fuse_by_groups(match, &found));
+  return read_enclosed(match, &found) && fuse_on_whole(match, &found);
+}
+
+bool fuse_groups_between_reshapes(Match *match) {
+  Enclosed found = {0};
+  return read_enclosed(match, &found) && fuse_by_groups(match, &found);
 }
