@@ -99,6 +99,7 @@ typedef struct PackModel {
   int16_t repeat_trust[LONGEST_REPEAT + 1][2]; /* by length and the bit it says */
   /* the bit that is being coded */
   Slot *chosen[CONTEXTS];
+  Slot *next[CONTEXTS];  /* of the bit after it, once it is known */
   int16_t *chosen_trust; /* NULL: nothing repeats, or it was wrong about this byte */
   int32_t inputs[INPUTS];
   Opinion opinions[2];
@@ -318,9 +319,17 @@ static Opinion opinion(const PackModel *model, Weights *weights) {
   return (Opinion){weights, (int32_t)(sum > STRETCHED ? STRETCHED : sum < -STRETCHED ? -STRETCHED : sum)};
 }
 
+/* Most slots are far from the processor: where the bits to come are known, they are asked for one bit ahead. */
+static void choose_slots(PackModel *model, uint32_t bits_before) {
+  for (size_t i = 0; i < CONTEXTS; i++) {
+    model->next[i] = slot_of(model, i, bits_before);
+    __builtin_prefetch(model->next[i], 1);
+  }
+}
+
 static void predict(PackModel *model, uint32_t bits_before, int bit) {
   for (size_t i = 0; i < CONTEXTS; i++) {
-    Slot *slot = model->chosen[i] = slot_of(model, i, bits_before);
+    const Slot *slot = model->chosen[i] = model->next[i];
     model->inputs[i] = slot->count ? stretch_offset(model, slot->offset) : 0;
   }
   ask_repetition(model, bits_before, bit);
@@ -330,8 +339,11 @@ static void predict(PackModel *model, uint32_t bits_before, int bit) {
   model->probability = squash((opinions[0].sum + opinions[1].sum) / 2);
 }
 
+/* A division by a power of two that is not known to the compiler would be one; rounded towards zero, as that is. */
+static int32_t shifted(int32_t number, int by) { return number < 0 ? -(-number >> by) : number >> by; }
+
 static int32_t moved_towards(int32_t offset, bool bit, int rate) {
-  int32_t moved = offset + ((bit ? HALF - 1 : -HALF) - offset) / (1 << rate);
+  int32_t moved = offset + shifted((bit ? HALF - 1 : -HALF) - offset, rate);
   return moved < 16 - HALF ? 16 - HALF : moved > HALF - 16 ? HALF - 16 : moved;
 }
 
@@ -418,13 +430,17 @@ static bool code_bit(PackModel *model, Coder *coder, bool bit) {
 /* coder: NULL for what is only learnt. The byte that it is. */
 static char code_byte(PackModel *model, Coder *coder, unsigned char byte) {
   uint32_t bits = 1;
+  bool is_known = !coder || coder->out;
   begin_byte(model);
+  choose_slots(model, bits);
   for (int i = 7; i >= 0; i--) {
-    predict(model, bits, i);
     bool bit = byte >> i & 1;
+    predict(model, bits, i);
+    if (is_known && i) choose_slots(model, bits << 1 | bit);
     if (coder) bit = code_bit(model, coder, bit);
     learn(model, bit);
     bits = bits << 1 | bit;
+    if (!is_known && i) choose_slots(model, bits);
   }
   return (char)(bits & 255);
 }
@@ -484,6 +500,39 @@ uint64_t unpack_number(const char *text, size_t length) {
     number = number * PACK_BASE + (uint64_t)(c - PACK_FIRST);
   }
   return number;
+}
+
+/* The last digit is the remainder of the whole number, and so on. */
+void pack_digest(Builder *out, const unsigned char digest[DIGEST_BYTES]) {
+  unsigned char rest[DIGEST_BYTES];
+  char digits[DIGEST_DIGITS];
+  copy_bytes(rest, digest, sizeof rest);
+  for (size_t i = DIGEST_DIGITS; i--;) {
+    unsigned remainder = 0;
+    for (size_t k = 0; k < DIGEST_BYTES; k++) {
+      unsigned part = remainder << 8 | rest[k];
+      rest[k] = (unsigned char)(part / PACK_BASE);
+      remainder = part % PACK_BASE;
+    }
+    digits[i] = (char)(PACK_FIRST + (int)remainder);
+  }
+  builder_add_sized(out, digits, sizeof digits);
+}
+
+bool unpack_digest(const char *digits, unsigned char digest[DIGEST_BYTES]) {
+  fill_bytes(digest, 0, DIGEST_BYTES);
+  for (size_t i = 0; i < DIGEST_DIGITS; i++) {
+    unsigned char c = (unsigned char)digits[i];
+    if (c < PACK_FIRST || c >= PACK_FIRST + PACK_BASE) return false;
+    unsigned carry = c - (unsigned)PACK_FIRST;
+    for (size_t k = DIGEST_BYTES; k--;) {
+      unsigned part = digest[k] * (unsigned)PACK_BASE + carry;
+      digest[k] = (unsigned char)part;
+      carry = part >> 8;
+    }
+    if (carry) return false;
+  }
+  return true;
 }
 
 bool pack_is_moderate(size_t length, size_t size) {

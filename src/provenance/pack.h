@@ -29,6 +29,11 @@ bool unpack_text(Context *context, const char *packed, size_t size, char *text, 
 void pack_number(Builder *out, uint64_t number);
 uint64_t unpack_number(const char *text, size_t length);
 
+/* A digest, which nothing can shorten, as 40 digits and back; false when it is none. */
+enum { DIGEST_BYTES = 32, DIGEST_DIGITS = 40 };
+void pack_digest(Builder *out, const unsigned char digest[DIGEST_BYTES]);
+bool unpack_digest(const char *digits, unsigned char digest[DIGEST_BYTES]);
+
 /* May a text of this length be packed into so many characters? A few of them can stand for a very long text, which
  * takes time to unpack: what a reader would refuse is not to be written. */
 bool pack_is_moderate(size_t length, size_t size);

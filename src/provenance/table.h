@@ -1,7 +1,7 @@
 /* A table of origins: every distinct frame, call stack and trace of a model once, as lines of text. A node then needs
  * only the number of its origin. Nothing is lost: the texts that the full level writes come back byte by byte.
  *
- * The text begins with "j2o origins 4" ("3": without what is marked by ***, "2": nor by **, "1": nor by *); eight
+ * The text begins with "j2o origins 5" ("4": without what is marked by ****, "3": nor by ***, and so on); eight
  * sections follow, each
  * with a line "NAME COUNT" and COUNT rows. Rows are counted from 1; 0 stands for none. In files and names a backslash
  * and a line end are written \\ and \n.
@@ -26,9 +26,14 @@
  *                               written again; "s" alone: there is none
  *                               ** "=N […]": all but the modules is that of the row N before
  *                               *** "fNAME" a further module, of what was fused into it
+ *                               **** "oMARK" the mark of the operator of the node that it was written for, where that
+ *                               is not the mark of the last row of the same WAY; "o" alone: it was for an initializer
+ *                               **** "WNAME" instead of "wNAME": for the initializer that is called like the first of
+ *                               those it was made of
  *
- * A node that keeps its callsite needs no number when its row is the first with that callsite. *** Before, when it was
- * the only one. **
+ * A node that keeps its callsite needs no number when its row is the first with that callsite and the mark of its
+ * operator. **** Before, when it was the first with that callsite, *** or the only one. ** An initializer needs none
+ * when its row says what it is called. ****
  */
 #ifndef J2O_PROVENANCE_TABLE_H
 #define J2O_PROVENANCE_TABLE_H
@@ -44,15 +49,23 @@ typedef struct OriginTexts {
   Str fused_modules;         /* likewise: further ones, a line for each */
 } OriginTexts;
 
+/* What an origin is written for. */
+typedef struct Bearer {
+  Str op_type;     /* of a node; else NULL */
+  Str initializer; /* its name, where no other has that; else NULL */
+} Bearer;
+
 /* Making one: the same origins in the same order give the same text. table_write.c */
 typedef struct TableWriter TableWriter;
 TableWriter *table_writer_new(Context *context);
-uint32_t table_add(TableWriter *writer, OriginTexts texts); /* its number, from 1; equal origins have one number */
+/* Its number, from 1; equal origins have one number. */
+uint32_t table_add(TableWriter *writer, OriginTexts texts, Bearer bearer);
 /* The same for one trace whose lines, innermost first, are known: none is empty or holds a line end. */
-uint32_t table_add_trace(TableWriter *writer, OriginTexts texts_but_trace, const Str *lines, size_t count);
+uint32_t table_add_trace(TableWriter *writer, OriginTexts texts_but_trace, Bearer bearer, const Str *lines,
+                         size_t count);
 bool table_is_empty(const TableWriter *writer);
-/* Is the row the first with this callsite? */
-bool table_tells_by_callsite(const TableWriter *writer, Str callsite, uint32_t row);
+/* Is the row known without its number? */
+bool table_tells(const TableWriter *writer, Str callsite, Bearer bearer, uint32_t row);
 const char *table_text(TableWriter *writer, size_t *length);
 
 /* Reading one. A small table can stand for much text: no more is written out than `limit` bytes, or 0 for as many as an
@@ -60,12 +73,16 @@ const char *table_text(TableWriter *writer, size_t *length);
 typedef struct Table Table;
 Table *table_read(Context *context, const char *text, size_t length, size_t limit);
 bool table_get(Table *table, uint64_t number, OriginTexts *texts); /* false when there is no such origin */
-/* The number of the first origin with this callsite; 0: there is none. Of tables before the fourth version, 0 where
- * several have it. */
-uint32_t table_row_of_callsite(Table *table, Str callsite);
+/* The row of a node without a number; 0: it has none. A tool may have made another operator of it: then it is the first
+ * row with this callsite. */
+uint32_t table_row_of_node(Table *table, Str callsite, Str op_type);
+uint32_t table_row_of_initializer(Table *table, Str name); /* likewise */
 
-#define TABLE_HEADING "j2o origins 4\n"
-#define TABLE_VERSION 4 /* its number; those before it are read, too */
+/* One of 94 printable characters. */
+char operator_mark(Str op_type);
+
+#define TABLE_HEADING "j2o origins 5\n"
+#define TABLE_VERSION 5 /* its number; those before it are read, too */
 
 enum { LONGEST_RUN = 16 /* of rows of outer written as one */ };
 

@@ -33,8 +33,10 @@ typedef struct TableOrigin {
   uint32_t module, made_of, span_name; /* rows of names; 0: none */
   uint32_t span[4];                    /* lines 0: that of the callsite */
   bool has_span;
-  const Way *more; /* further traces: calls holds the outer row */
-  List fused;      /* rows of names: further modules */
+  char mark;         /* of the operator; 0: none */
+  bool names_itself; /* it is of the initializer that is called like the first of made_of */
+  const Way *more;   /* further traces: calls holds the outer row */
+  List fused;        /* rows of names: further modules */
   uint32_t more_count;
   bool rendered;
   OriginTexts texts;
@@ -56,8 +58,9 @@ struct Table {
   Way *ways;
   TableOrigin *origins;
   uint32_t *last_of_way; /* by way: its last row so far, while they are read */
-  Map callsites;         /* of origins, once one was looked for: the number of the only one, or SEVERAL */
-  bool has_callsites;
+  Map callsites;         /* (callsite, mark) to the number of the first origin, or of the only one, or SEVERAL */
+  Map named;             /* name of an initializer to the number of its origin */
+  bool has_callsites, has_names; /* once one was looked for */
   uint32_t file_count, name_count, frame_count, inner_count, call_count, outer_count, way_count, origin_count;
 };
 
@@ -236,6 +239,19 @@ static void read_span(Table *table, uint32_t span[4]) {
   span[3] = read_number(table);
 }
 
+/* What came with the fifth version of the table. False: the next letter means something else. */
+static bool read_bearer(Table *table, TableOrigin *origin) {
+  if (accept(table, 'W')) {
+    origin->made_of = read_row(table, 1, table->name_count);
+    origin->names_itself = true;
+    return true;
+  }
+  if (!accept(table, 'o')) return false;
+  bool has_mark = table->at < table->end && *table->at > ' ' && *table->at <= '~';
+  origin->mark = has_mark ? *table->at++ : '\0';
+  return true;
+}
+
 /* What came with the second version of the table. False: the next letter means something else. */
 static bool read_addition(Table *table, TableOrigin *origin) {
   if (accept(table, 'm')) {
@@ -250,14 +266,15 @@ static bool read_addition(Table *table, TableOrigin *origin) {
   } else if (accept(table, 'w')) {
     origin->made_of = read_row(table, 1, table->name_count);
   } else {
-    return false;
+    return table->version > 4 && read_bearer(table, origin);
   }
   return true;
 }
 
-/* Where a row of the same way had columns alone, this one has the same, unless it says otherwise. */
-static void repeat_span(const Table *table, TableOrigin *origin) {
+/* Where a row of the same way had columns alone, this one has the same, unless it says otherwise; likewise the mark. */
+static void repeat_of_way(const Table *table, TableOrigin *origin) {
   const TableOrigin *before = &table->origins[table->last_of_way[origin->way]];
+  if (table->version > 4) origin->mark = before->mark;
   if (!before->has_span || before->span[0]) return;
   origin->has_span = true;
   memcpy(origin->span, before->span, sizeof origin->span);
@@ -298,7 +315,7 @@ static void read_origin(Table *table, uint32_t row, uint32_t outer, uint32_t mod
   origin->way = read_row(table, 1, table->way_count);
   origin->outer = outer;
   origin->module = module;
-  if (table->version > 2) repeat_span(table, origin);
+  if (table->version > 2) repeat_of_way(table, origin);
   while (accept(table, ' ')) {
     if (accept(table, 'c')) {
       origin->callsite = read_row(table, 1, table->name_count);
@@ -487,12 +504,36 @@ static void find_callsites(Table *table) {
     void **slot = map_slot_pointer(table->context, &table->callsites, callsite);
     if (!*slot) *slot = (void *)(uintptr_t)row;
     else if (table->version < 4) *slot = SEVERAL;
+    if (!origin->mark) continue;
+    slot = map_slot(table->context, &table->callsites, (uint64_t)(uintptr_t)callsite, (uint64_t)origin->mark);
+    if (!*slot) *slot = (void *)(uintptr_t)row;
   }
 }
 
-uint32_t table_row_of_callsite(Table *table, Str callsite) {
+uint32_t table_row_of_node(Table *table, Str callsite, Str op_type) {
   if (table->version < 3) return 0;
   if (!table->has_callsites) find_callsites(table);
-  void *found = map_get_pointer(&table->callsites, callsite);
+  uint64_t mark = (uint64_t)operator_mark(op_type);
+  void *found = map_get(&table->callsites, (uint64_t)(uintptr_t)callsite, mark);
+  if (!found) found = map_get_pointer(&table->callsites, callsite);
   return found == SEVERAL ? 0 : (uint32_t)(uintptr_t)found;
+}
+
+/* ---- by name ---- */
+
+static void find_names(Table *table) {
+  table->has_names = true;
+  for (uint32_t row = 1; row <= table->origin_count; row++) {
+    const TableOrigin *origin = &table->origins[row];
+    if (!origin->names_itself) continue;
+    Str made_of = table->names[origin->made_of];
+    const char *comma = find_letter(made_of, ',', str_length(made_of));
+    Str name = comma ? str_intern_sized(table->context, made_of, (size_t)(comma - made_of)) : made_of;
+    *map_slot_pointer(table->context, &table->named, name) = (void *)(uintptr_t)row;
+  }
+}
+
+uint32_t table_row_of_initializer(Table *table, Str name) {
+  if (!table->has_names) find_names(table);
+  return (uint32_t)(uintptr_t)map_get_pointer(&table->named, name);
 }

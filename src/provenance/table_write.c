@@ -38,7 +38,9 @@ struct TableWriter {
   Map extras;    /* the same for numbers of what has more parts */
   Map lists;     /* (list but its last, last frame) to a number for the list */
   Map places;    /* (what single origins are known by but the module, further traces) to a number */
-  Map callsites; /* callsite to the first row that has it */
+  Map callsites; /* (callsite, mark) to the first row that has them */
+  Map named;     /* an initializer's name to its row */
+  Map marks;     /* way to the mark of its last row */
   Map spans;     /* way to the span of its last row, where its lines are the callsite's */
   Map stacks;
   Lines scratch;
@@ -343,6 +345,13 @@ static uint32_t way_row(TableWriter *writer, uint32_t inner, uint32_t calls) {
   return new_row(&writer->ways, slot);
 }
 
+/* The factor is the one that tells most of the usual operators apart. */
+char operator_mark(Str op_type) {
+  uint32_t sum = 0;
+  for (size_t i = 0; i < str_length(op_type); i++) sum = sum * 59 + (unsigned char)op_type[i];
+  return (char)('!' + sum % 94);
+}
+
 static const char *block_end(const char *text, const char *end) {
   const char *stop = find_bytes(text, (size_t)(end - text), "\n\n", 2);
   return stop ? stop : end;
@@ -354,9 +363,21 @@ typedef struct OriginParts {
   uint32_t line;             /* of the callsite that the trace says */
   uint32_t module, made_of;  /* 0: none */
   Str span, fused_modules;   /* NULL: none */
+  char mark;                 /* of the operator; 0: it is of an initializer */
+  bool names_itself;         /* the initializer is called like the first that it was made of */
 } OriginParts;
 
-static OriginParts origin_parts(TableWriter *writer, OriginTexts texts, Block first, const Stack *stack) {
+/* An initializer keeps the name of the weight that it was made of, if it is the only one made of it. */
+static bool names_itself(const TableWriter *writer, Str made_of, Str name) {
+  if (!made_of || !name || map_get_pointer(&writer->named, name)) return false;
+  size_t length = str_length(name);
+  if (find_letter(name, ',', length)) return false;
+  return str_length(made_of) >= length && same_bytes(made_of, name, length) &&
+         (!made_of[length] || made_of[length] == ',');
+}
+
+static OriginParts origin_parts(TableWriter *writer, OriginTexts texts, Bearer bearer, Block first,
+                                const Stack *stack) {
   Callsite plugin = parse_callsite(writer, texts.plugin);
   bool same = stack->last && is_at(stack->last, plugin);
   return (OriginParts){.way = way_row(writer, first.inner, stack->calls),
@@ -367,7 +388,9 @@ static OriginParts origin_parts(TableWriter *writer, OriginTexts texts, Block fi
                        .module = texts.module ? name_row(writer, texts.module) : 0,
                        .made_of = texts.made_of ? name_row(writer, texts.made_of) : 0,
                        .span = texts.span,
-                       .fused_modules = texts.fused_modules};
+                       .fused_modules = texts.fused_modules,
+                       .mark = bearer.op_type ? operator_mark(bearer.op_type) : '\0',
+                       .names_itself = names_itself(writer, texts.made_of, bearer.initializer)};
 }
 
 /* Digits written in the one usual way, and what stands after them, which is passed over. */
@@ -424,6 +447,24 @@ static void write_span(TableWriter *writer, Builder *row, OriginParts parts) {
   }
 }
 
+static char last_mark(const TableWriter *writer, uint32_t way) {
+  return (char)(uintptr_t)map_get(&writer->marks, way, 0);
+}
+
+/* The mark of the way's last row is this one from now on. */
+static void note_mark(TableWriter *writer, OriginParts parts) {
+  if (parts.mark) *map_slot(writer->context, &writer->marks, parts.way, 0) = (void *)(uintptr_t)parts.mark;
+  else map_remove(&writer->marks, parts.way, 0);
+}
+
+static void write_mark(TableWriter *writer, Builder *row, OriginParts parts) {
+  if (parts.mark != last_mark(writer, parts.way)) {
+    builder_add(row, " o");
+    if (parts.mark) builder_add_sized(row, &parts.mark, 1);
+  }
+  note_mark(writer, parts);
+}
+
 static uint64_t number_of(TableWriter *writer, Map *map, uint64_t first, uint64_t second) {
   void **slot = map_slot(writer->context, map, first, second);
   if (!*slot) *slot = (void *)(uintptr_t)map->count;
@@ -451,12 +492,14 @@ static void write_parts(TableWriter *writer, OriginParts parts) {
   if (parts.plugin) add_number(row, " p", parts.plugin);
   write_modules(writer, row, parts);
   write_span(writer, row, parts);
-  if (parts.made_of) add_number(row, " w", parts.made_of);
+  write_mark(writer, row, parts);
+  if (parts.made_of) add_number(row, parts.names_itself ? " W" : " w", parts.made_of);
 }
 
 /* The place of what origins that differ only by their module share; further may be NULL. */
 static void **alike_slot(TableWriter *writer, OriginParts parts, Str further) {
-  uint64_t more = number_of(writer, &writer->extras, parts.made_of, (uint64_t)(uintptr_t)parts.span);
+  uint64_t bearer = (uint64_t)parts.made_of << 32 | (uint64_t)(unsigned char)parts.mark << 1 | parts.names_itself;
+  uint64_t more = number_of(writer, &writer->extras, bearer, (uint64_t)(uintptr_t)parts.span);
   uint64_t place = number_of(writer, &writer->extras, (uint64_t)parts.callsite << 32 | parts.plugin, more);
   uint64_t whole = number_of(writer, &writer->places, place, (uint64_t)(uintptr_t)further);
   return row_slot(writer, ROW_ALIKE, (uint64_t)parts.way << 32 | parts.outer, whole);
@@ -472,6 +515,7 @@ static void write_row(TableWriter *writer, OriginParts parts, Str further) {
     add_number(row, "=", writer->origins.count - before);
     write_modules(writer, row, parts);
     note_span(writer, parts);
+    note_mark(writer, parts);
   } else {
     write_parts(writer, parts);
     if (further) builder_add_sized(row, further, str_length(further));
@@ -517,30 +561,37 @@ static void **origin_slot(TableWriter *writer, OriginTexts texts) {
   return row_slot(writer, ROW_ORIGIN, place << 32 | trace, more << 28 | made_of);
 }
 
-static void note_callsite(TableWriter *writer, Str callsite, uint32_t row) {
-  void **first = map_slot_pointer(writer->context, &writer->callsites, callsite);
-  if (!*first) *first = (void *)(uintptr_t)row;
+/* A row that was written just now. */
+static void note_row(TableWriter *writer, Str callsite, Bearer bearer, OriginParts parts) {
+  void *row = (void *)(uintptr_t)writer->origins.count;
+  void **first = map_slot(writer->context, &writer->callsites, (uint64_t)(uintptr_t)callsite, (uint64_t)parts.mark);
+  if (!*first) *first = row;
+  if (parts.names_itself) *map_slot_pointer(writer->context, &writer->named, bearer.initializer) = row;
 }
 
-bool table_tells_by_callsite(const TableWriter *writer, Str callsite, uint32_t row) {
-  return (uintptr_t)map_get_pointer(&writer->callsites, callsite) == row;
+bool table_tells(const TableWriter *writer, Str callsite, Bearer bearer, uint32_t row) {
+  if (!bearer.op_type) {
+    return bearer.initializer && (uintptr_t)map_get_pointer(&writer->named, bearer.initializer) == row;
+  }
+  uint64_t mark = (uint64_t)operator_mark(bearer.op_type);
+  return (uintptr_t)map_get(&writer->callsites, (uint64_t)(uintptr_t)callsite, mark) == row;
 }
 
-uint32_t table_add(TableWriter *writer, OriginTexts texts) {
+uint32_t table_add(TableWriter *writer, OriginTexts texts, Bearer bearer) {
   uint32_t number = (uint32_t)(uintptr_t)*origin_slot(writer, texts);
   if (number) return number;
   const char *text = texts.traceback, *end = text + str_length(text), *stop = block_end(text, end);
   Callsite callsite = parse_callsite(writer, texts.callsite);
   Block first = add_block(writer, text, stop, &callsite);
-  OriginParts parts = origin_parts(writer, texts, first, stack_of(writer, texts.stacktrace));
+  OriginParts parts = origin_parts(writer, texts, bearer, first, stack_of(writer, texts.stacktrace));
   uint32_t before = writer->origins.count;
   number = stop == end ? add_single(writer, parts) : add_merged(writer, parts, stop, end);
-  if (writer->origins.count > before) note_callsite(writer, texts.callsite, number);
+  if (writer->origins.count > before) note_row(writer, texts.callsite, bearer, parts);
   *origin_slot(writer, texts) = (void *)(uintptr_t)number;
   return number;
 }
 
-uint32_t table_add_trace(TableWriter *writer, OriginTexts texts, const Str *lines, size_t count) {
+uint32_t table_add_trace(TableWriter *writer, OriginTexts texts, Bearer bearer, const Str *lines, size_t count) {
   writer->scratch.count = 0;
   for (size_t i = 0; i < count; i++) {
     array_push(writer->context, &writer->scratch, line_of_text(writer, TRACE_LINE, lines[i]));
@@ -548,8 +599,9 @@ uint32_t table_add_trace(TableWriter *writer, OriginTexts texts, const Str *line
   Callsite callsite = parse_callsite(writer, texts.callsite);
   Block first = add_lines(writer, &writer->scratch, &callsite);
   uint32_t before = writer->origins.count;
-  uint32_t number = add_single(writer, origin_parts(writer, texts, first, stack_of(writer, texts.stacktrace)));
-  if (number > before) note_callsite(writer, texts.callsite, number);
+  OriginParts parts = origin_parts(writer, texts, bearer, first, stack_of(writer, texts.stacktrace));
+  uint32_t number = add_single(writer, parts);
+  if (number > before) note_row(writer, texts.callsite, bearer, parts);
   return number;
 }
 

@@ -83,11 +83,33 @@ static ErrorKind error_of(const char *text, size_t length) {
   return kind;
 }
 
+#define DIGEST "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define GREATEST "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff"
+
+/* Digests, which are put apart, and rows of any other form, which are not. */
+static const char *const sources[] = {
+    "",
+    "m.py\t" DIGEST,
+    "m.py\t" DIGEST "\nn o.py\t" GREATEST "\n\t" DIGEST,
+    "m.py\t" DIGEST "\n",
+    "m.py\t" DIGEST "\nn.py\t",
+    "m.py " DIGEST,
+    "m.py\t0" DIGEST,
+    DIGEST,
+};
+enum { SOURCES = sizeof sources / sizeof *sources };
+
+typedef struct EntriesCase {
+  Context context;
+  const char *sources;
+} EntriesCase;
+
 static void check_entries(void *argument) {
-  Context *context = argument;
+  EntriesCase *given = argument;
+  Context *context = &given->context;
   MetadataList entries = {0};
   static const char *const keys[] = {METADATA_MODULES, METADATA_SOURCES, METADATA_TABLE};
-  static const char *const values[] = {"\tModel\nhead\tLinear", "", table};
+  const char *const values[] = {"\tModel\nhead\tLinear", given->sources, table};
   for (size_t i = 0; i < 3; i++) {
     array_push(context, &entries, ((Metadata){str_intern(context, keys[i]), str_intern(context, values[i])}));
   }
@@ -111,12 +133,17 @@ static void check_entries(void *argument) {
 }
 
 static void entries_come_back_and_damage_is_told(void) {
-  Context context;
-  context_init(&context);
-  CHECK(context_protect(&context, check_entries, &context));
-  context_release(&context);
+  for (size_t i = 0; i < SOURCES; i++) {
+    EntriesCase given = {.sources = sources[i]};
+    context_init(&given.context);
+    CHECK(context_protect(&given.context, check_entries, &given));
+    context_release(&given.context);
+  }
   static const char *const wrong[] = {
       "j2o packed 2 4\n!!!!",
+      "j2o packed 2 4 1\n!!!!",
+      "j2o packed 2 4 999999999999\n!!!!",
+      "j2o packed 3 4 0\n!!!!",
       "j2o packed 1 4\n",
       "j2o packed 1 99999999999\n!!",
       "j2o packed 1\n",
@@ -131,6 +158,18 @@ static void entries_come_back_and_damage_is_told(void) {
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) CHECK(error_of(wrong[i], strlen(wrong[i])) == ERROR_FORMAT);
   static const char stored[] = "j2o packed 0 14\nprovenance 0\n\n";
   CHECK(error_of(stored, sizeof stored - 1) == ERROR_NONE);
+}
+
+/* What fits in no digest, and what is no digit. */
+static void digests_are_checked(void) {
+  unsigned char digest[DIGEST_BYTES];
+  char digits[DIGEST_DIGITS];
+  memset(digits, '~', sizeof digits);
+  CHECK(!unpack_digest(digits, digest));
+  memset(digits, '!', sizeof digits);
+  CHECK(unpack_digest(digits, digest) && !digest[0] && !digest[DIGEST_BYTES - 1]);
+  digits[DIGEST_DIGITS - 1] = ' ';
+  CHECK(!unpack_digest(digits, digest));
 }
 
 static void numbers_are_written_in_one_way(void) {
@@ -153,5 +192,6 @@ const Test pack_tests[] = {
     {"the_format_stays", the_format_stays},
     {"entries_come_back_and_damage_is_told", entries_come_back_and_damage_is_told},
     {"numbers_are_written_in_one_way", numbers_are_written_in_one_way},
+    {"digests_are_checked", digests_are_checked},
     {0},
 };

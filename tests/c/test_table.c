@@ -36,8 +36,8 @@ static void check_cases(void *argument) {
   Context *context = argument;
   TableWriter *writer = table_writer_new(context);
   CHECK(table_is_empty(writer));
-  for (uint32_t i = 0; i < CASES; i++) CHECK(table_add(writer, texts_of(context, &cases[i])) == i + 1);
-  CHECK(table_add(writer, texts_of(context, &cases[1])) == 2);
+  for (uint32_t i = 0; i < CASES; i++) CHECK(table_add(writer, texts_of(context, &cases[i]), (Bearer){0}) == i + 1);
+  CHECK(table_add(writer, texts_of(context, &cases[1]), (Bearer){0}) == 2);
   size_t length;
   const char *text = table_text(writer, &length);
   Table *table = table_read(context, text, length, 0);
@@ -100,7 +100,10 @@ static void check_short_rows(void *argument) {
       array_push(context, &all, texts);
     }
   }
-  for (size_t i = 0; i < all.count; i++) CHECK(table_add(writer, all.items[i]) == i + 1);
+  Str add = str_intern(context, "Add");
+  for (size_t i = 0; i < all.count; i++) {
+    CHECK(table_add(writer, all.items[i], (Bearer){.op_type = add}) == i + 1);
+  }
   size_t length;
   const char *text = table_text(writer, &length);
   CHECK(strstr(text, "\n+1*16\n") && strstr(text, "\n=4 m"));
@@ -109,10 +112,51 @@ static void check_short_rows(void *argument) {
     OriginTexts found;
     CHECK(table_get(table, i + 1, &found) && same_texts(&found, &all.items[i]));
     size_t first = i < 44 ? i : 40 + (i - 40) % 4; /* the layers share their lines */
-    CHECK(table_tells_by_callsite(writer, all.items[i].callsite, (uint32_t)i + 1) == (i == first));
-    CHECK(table_row_of_callsite(table, all.items[i].callsite) == first + 1);
+    CHECK(table_tells(writer, all.items[i].callsite, (Bearer){.op_type = add}, (uint32_t)i + 1) == (i == first));
+    CHECK(table_row_of_node(table, all.items[i].callsite, add) == first + 1);
   }
-  CHECK(table_row_of_callsite(table, str_intern(context, "nowhere:1")) == 0);
+  CHECK(table_row_of_node(table, str_intern(context, "nowhere:1"), add) == 0);
+}
+
+/* Rows of one line, each for another operator, then for the same ones in another module; then initializers. */
+static void check_bearers(void *argument) {
+  Context *context = argument;
+  static const char *const types[] = {"Add", "MatMul", "Softmax"};
+  TableWriter *writer = table_writer_new(context);
+  Str callsite = layer(context, NULL, 7, NULL).callsite;
+  for (uint32_t i = 0; i < 6; i++) {
+    OriginTexts texts = layer(context, i < 3 ? "blocks.0" : "blocks.1", 7, types[i % 3]);
+    Bearer bearer = {.op_type = str_intern(context, types[i % 3])};
+    CHECK(table_add(writer, texts, bearer) == i + 1);
+    CHECK(table_tells(writer, callsite, bearer, i + 1) == (i < 3));
+  }
+  static const char *const made_of[] = {"w", "w,b", "c,w", "e,d", "f,g"};
+  static const char *const names[] = {"w", "w", "c", "e", "f,g"};
+  static const bool named[] = {true, false, true, true, false};
+  for (uint32_t i = 0; i < 5; i++) {
+    OriginTexts texts = layer(context, NULL, 8, NULL);
+    texts.made_of = str_intern(context, made_of[i]);
+    Bearer bearer = {.initializer = str_intern(context, names[i])};
+    CHECK(table_add(writer, texts, bearer) == i + 7);
+    CHECK(table_tells(writer, texts.callsite, bearer, i + 7) == named[i]);
+  }
+  size_t length;
+  const char *text = table_text(writer, &length);
+  Table *table = table_read(context, text, length, 0);
+  for (uint32_t i = 0; i < 3; i++) CHECK(table_row_of_node(table, callsite, str_intern(context, types[i])) == i + 1);
+  CHECK(table_row_of_node(table, callsite, str_intern(context, "Gemm")) == 1); /* which a tool made */
+  CHECK(table_row_of_initializer(table, str_intern(context, "w")) == 7);
+  CHECK(table_row_of_initializer(table, str_intern(context, "c")) == 9);
+  CHECK(table_row_of_initializer(table, str_intern(context, "e")) == 10);
+  CHECK(table_row_of_initializer(table, str_intern(context, "f")) == 0);
+  CHECK(table_row_of_initializer(table, str_intern(context, "d")) == 0);
+}
+
+static void rows_are_known_by_what_bears_them(void) {
+  Context context;
+  context_init(&context);
+  CHECK(context_protect(&context, check_bearers, &context));
+  context_release(&context);
 }
 
 static void short_rows_say_the_same(void) {
@@ -135,7 +179,8 @@ static void read_damaged(void *argument) {
   Table *table = table_read(&damaged->context, damaged->text, damaged->length, 0);
   OriginTexts texts;
   for (uint64_t i = 1; table_get(table, i, &texts);) i++;
-  table_row_of_callsite(table, str_intern(&damaged->context, "f:3"));
+  table_row_of_node(table, str_intern(&damaged->context, "f:3"), str_intern(&damaged->context, "Add"));
+  table_row_of_initializer(table, str_intern(&damaged->context, "f"));
 }
 
 static ErrorKind error_of(const char *text, size_t length) {
@@ -150,7 +195,8 @@ static ErrorKind error_of(const char *text, size_t length) {
 #define SMALL_UP_TO_OUTER(heading) heading "files 1\n0 m.py\nnames 2\nf\nP\nframes 1\n1 5 2\ninner 1\n1\ncalls 1\n1 0\n"
 
 static const char small_table[] = SMALL_UP_TO_OUTER(TABLE_HEADING) "outer 3\n1 3 1 0\n+1*2\nways 1\n1 1\n"
-                                                                   "origins 4\n1 s2-9\n1\n1 s m2 f1\n=2 m1 f2 f1\n";
+                                                                   "origins 5\n1 s2-9 oM\n1\n1 s m2 f1\n=2 m1 f2 f1\n"
+                                                                   "1 3 o W1\n";
 
 static void damaged_tables_are_told(void) {
   CHECK(error_of(small_table, sizeof small_table - 1) == ERROR_NONE);
@@ -171,7 +217,7 @@ static void damaged_tables_are_told(void) {
       TABLE_HEADING "files 0\nnames 1\nf\nframes 0\ninner 0\ncalls 0\nouter 1\n0 0 1 1\nways 0\norigins 0\n",
       TABLE_HEADING "files 0\nnames 0\nframes 1\n0 0 1\ninner 0\ncalls 0\nouter 0\nways 0\norigins 0\n",
       TABLE_HEADING "files 2000000000\n",
-      "j2o origins 5\n",
+      "j2o origins 6\n",
       "j2o origins 0\n",
       /* more rows than a run may stand for, or than there are; none; what the version before did not have */
       SMALL_UP_TO_OUTER(TABLE_HEADING) "outer 18\n1 3 1 0\n+1*17\nways 1\n1 1\norigins 0\n",
@@ -183,6 +229,9 @@ static void damaged_tables_are_told(void) {
       SMALL_UP_TO_OUTER(TABLE_HEADING) "outer 1\n1 3 1 0\nways 1\n1 1\norigins 2\n1 1\n=0\n",
       SMALL_UP_TO_OUTER("j2o origins 2\n") "outer 1\n1 3 1 0\nways 1\n1 1\norigins 2\n1 1\n=1\n",
       SMALL_UP_TO_OUTER("j2o origins 3\n") "outer 1\n1 3 1 0\nways 1\n1 1\norigins 1\n1 1 f1\n",
+      SMALL_UP_TO_OUTER("j2o origins 4\n") "outer 1\n1 3 1 0\nways 1\n1 1\norigins 1\n1 1 oA\n",
+      SMALL_UP_TO_OUTER("j2o origins 4\n") "outer 1\n1 3 1 0\nways 1\n1 1\norigins 1\n1 1 W1\n",
+      SMALL_UP_TO_OUTER(TABLE_HEADING) "outer 1\n1 3 1 0\nways 1\n1 1\norigins 1\n1 1 W3\n",
   };
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) CHECK(error_of(wrong[i], strlen(wrong[i])) == ERROR_FORMAT);
 }
@@ -304,6 +353,7 @@ static void metadata_is_rewritten_and_nothing_else(void) {
 const Test table_tests[] = {
     {"origins_come_back_as_they_were", origins_come_back_as_they_were},
     {"short_rows_say_the_same", short_rows_say_the_same},
+    {"rows_are_known_by_what_bears_them", rows_are_known_by_what_bears_them},
     {"damaged_tables_are_told", damaged_tables_are_told},
     {"metadata_is_rewritten_and_nothing_else", metadata_is_rewritten_and_nothing_else},
     {0},

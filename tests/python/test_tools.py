@@ -282,6 +282,29 @@ def test_files_of_earlier_exports_are_read_as_before(tool, name, tmp_path):
     tool("diff", path, os.path.join(OLD, "full_of_0.1.0.onnx"))
 
 
+def test_compact_files_of_the_table_before_are_read_and_expanded(tool, tmp_path):
+    """Every initializer by a number, nodes by their callsite alone, digests among the text."""
+    path = os.path.join(OLD, "compact_of_table_4.onnx")
+    full, packed, again = (tmp_path / name for name in ("full.onnx", "packed.onnx", "again.onnx"))
+    tool("expand", path, "-o", full)
+    model = onnx.load(full)
+    assert {entry.key.removeprefix("pkg.jax2onnx.") for entry in model.metadata_props} == {"modules", "sources"}
+    assert all(len(node.metadata_props) >= 6 for node in model.graph.node)
+    assert {tensor.name: len(tensor.metadata_props) for tensor in model.graph.initializer if "conv" in tensor.name} == {
+        f"layers.{layer}.conv.{name}": 8 for layer in (0, 1) for name in ("kernel", "bias")
+    }
+    tool("compact", full, "-o", packed)
+    assert os.path.getsize(packed) < os.path.getsize(path)
+    tool("expand", packed, "-o", again)
+    assert again.read_bytes() == full.read_bytes()
+    for words in (["blame"], ["inspect"], ["locate", "layers.1/Add"]):
+        answers = [tool.json(words[0], file, *words[1:]) for file in (path, full, packed)]
+        for answer in answers:
+            answer.pop("model", None)
+            answer.pop("file", None)
+        assert answers[0] == answers[1] == answers[2]
+
+
 def test_compact_files_from_before_they_were_packed_are_read_and_expanded(tool, tmp_path):
     """Rows by decimal numbers, the table as text, the model's other entries beside it."""
     path = os.path.join(OLD, "compact_before_packing.onnx")

@@ -18,8 +18,11 @@ typedef struct Labelling {
   Table *table;
   const Model *model; /* of relabel */
   bool is_stray;      /* a number of an origin was found, and no table */
+  Map tensors;        /* of compact: name to how often */
   Map expanded; /* entries of the full level, by their number and the field they stand in: many nodes share them */
 } Labelling;
+
+enum { NAMED_ONCE = 1, NAMED_OFTEN };
 
 static Labelling *labelling(const MessageEditor *editor) { return editor->data; }
 
@@ -233,16 +236,51 @@ static bool looks_compact(Message kind, Wire message) {
   return kind == MESSAGE_NODE && has_callsite && !has_plugin;
 }
 
+/* The operator of a node, the name of a tensor. */
+static Str message_name(MessageEditor *editor, Message kind, Wire message) {
+  uint64_t key = kind == MESSAGE_NODE ? AS_BYTES(FIELD_NODE_OP_TYPE) : AS_BYTES(FIELD_TENSOR_NAME);
+  Str name = str_intern(editor->context, "");
+  Field field;
+  while (wire_next(&message, &field)) {
+    if (field.key == key) name = str_intern_sized(editor->context, (const char *)field.data, field.size);
+  }
+  return name;
+}
+
+static void count_tensor(MessageEditor *editor, Message kind, Wire message) {
+  if (kind != MESSAGE_TENSOR) return;
+  Str name = message_name(editor, kind, message);
+  void **slot = map_slot_pointer(editor->context, &labelling(editor)->tensors, name);
+  *slot = (void *)(uintptr_t)(*slot ? NAMED_OFTEN : NAMED_ONCE);
+}
+
+/* So that no tensor is taken for another of its name. */
+static void count_tensors(MessageEditor *editor) {
+  MessageEditor counter = {.context = editor->context,
+                           .bytes = editor->bytes,
+                           .size = editor->size,
+                           .visit = count_tensor,
+                           .data = editor->data};
+  messages_walk(&counter);
+}
+
+static Bearer message_bearer(MessageEditor *editor, Message kind, Wire message) {
+  Str name = message_name(editor, kind, message);
+  if (kind == MESSAGE_NODE) return (Bearer){.op_type = name};
+  bool is_only = (uintptr_t)map_get_pointer(&labelling(editor)->tensors, name) == NAMED_ONCE;
+  return (Bearer){.initializer = is_only ? name : NULL};
+}
+
 /* The number of an origin's row. A node keeps its callsite, which other viewers show; where that tells the row, it is
  * all. */
-static void add_row(MessageEditor *editor, Builder *out, Message kind, OriginTexts texts) {
+static void add_row(MessageEditor *editor, Builder *out, Message kind, OriginTexts texts, Bearer bearer) {
   TableWriter *writer = labelling(editor)->writer;
-  uint32_t row = table_add(writer, texts);
+  uint32_t row = table_add(writer, texts, bearer);
   int field = entry_field(kind);
   if (kind == MESSAGE_NODE) {
     add_entry(out, field, full_keys[CALLSITE], texts.callsite, str_length(texts.callsite));
-    if (table_tells_by_callsite(writer, texts.callsite, row)) return;
   }
+  if (table_tells(writer, texts.callsite, bearer, row)) return;
   Builder number;
   builder_init(&number, editor->context);
   pack_number(&number, row);
@@ -267,7 +305,7 @@ static void compact_message(MessageEditor *editor, Message kind, Wire message) {
   if (values[NAMESPACE] != value_text(editor, &all, NAMESPACE)) return;
   Builder text;
   builder_init(&text, editor->context);
-  add_row(editor, &text, kind, texts);
+  add_row(editor, &text, kind, texts, message_bearer(editor, kind, message));
   add_edit(editor, all.start, all.end, &text);
   editor->changes++;
 }
@@ -302,15 +340,24 @@ static const Builder *expanded_entries(MessageEditor *editor, uint64_t number, i
 }
 
 /* The row of a node that has no number: where it has a callsite and nothing that goes with that elsewhere. */
-static uint64_t row_of_callsite(MessageEditor *editor, const Entry *callsite, bool has_plugin) {
-  if (!callsite->end || has_plugin) return 0;
-  const char *text = (const char *)callsite->value.data;
-  return table_row_of_callsite(labelling(editor)->table, str_intern_sized(editor->context, text, callsite->value.size));
+static uint64_t row_of_node(MessageEditor *editor, Wire message, const Entry *callsite) {
+  if (!callsite->end) return 0;
+  Str text = str_intern_sized(editor->context, (const char *)callsite->value.data, callsite->value.size);
+  return table_row_of_node(labelling(editor)->table, text, message_name(editor, MESSAGE_NODE, message));
+}
+
+/* An initializer without a number may be known by its name: what it says comes last. */
+static void expand_initializer(MessageEditor *editor, Wire message) {
+  uint32_t row = table_row_of_initializer(labelling(editor)->table, message_name(editor, MESSAGE_TENSOR, message));
+  if (!row) return;
+  append_edit(editor, message, expanded_entries(editor, row, entry_field(MESSAGE_TENSOR)));
+  editor->changes++;
 }
 
 static void expand_message(MessageEditor *editor, Message kind, Wire message) {
   if (!has_origin(kind)) return;
   Field field;
+  Wire whole = message;
   Entry before = {.end = NULL}, callsite = {.end = NULL};
   bool has_reference = false, has_plugin = false;
   while (wire_next(&message, &field)) {
@@ -330,7 +377,12 @@ static void expand_message(MessageEditor *editor, Message kind, Wire message) {
     has_plugin = has_plugin || is_key(&entry, full_keys[PLUGIN]);
     before = entry;
   }
-  uint64_t row = has_reference || kind != MESSAGE_NODE ? 0 : row_of_callsite(editor, &callsite, has_plugin);
+  if (has_reference || has_plugin) return;
+  if (kind == MESSAGE_TENSOR) {
+    expand_initializer(editor, whole);
+    return;
+  }
+  uint64_t row = row_of_node(editor, whole, &callsite);
   if (!row) return;
   add_edit(editor, callsite.start, callsite.end, expanded_entries(editor, row, entry_field(kind)));
   editor->changes++;
@@ -391,7 +443,10 @@ Rewritten model_compact(Context *context, const void *bytes, size_t size) {
   Labelling data = {.writer = table_writer_new(context)};
   MessageEditor editor = {.context = context, .bytes = bytes, .size = size, .visit = compact_message, .data = &data};
   TablePlace place = find_table(whole_message(&editor));
-  if (!place.found) messages_walk(&editor);
+  if (!place.found) {
+    count_tensors(&editor);
+    messages_walk(&editor);
+  }
   if (data.is_stray) { /* the model stays as it is: with a table it would say something else */
     editor.edits.count = 0;
     editor.changes = 0;
@@ -447,7 +502,7 @@ static size_t full_key(const char *key) {
 
 /* What the full level writes as the number of a row, as in compact_message; false when the entries are not all there.
  */
-static bool add_reference(MessageEditor *editor, Builder *out, Message kind, const MetadataList *list) {
+static bool add_reference(MessageEditor *editor, Builder *out, Message kind, const MetadataList *list, Wire message) {
   Str found[FULL_KEYS] = {0}, values[FULL_KEYS];
   for (size_t i = 0; i < list->count; i++) {
     size_t which = full_key(list->items[i].key);
@@ -466,7 +521,7 @@ static bool add_reference(MessageEditor *editor, Builder *out, Message kind, con
   }
   full_values(editor->context, &texts, NULL, values);
   if (values[NAMESPACE] != found[NAMESPACE]) return false;
-  add_row(editor, out, kind, texts);
+  add_row(editor, out, kind, texts, message_bearer(editor, kind, message));
   return true;
 }
 
@@ -483,9 +538,9 @@ static bool add_model_table(MessageEditor *editor, Builder *out, const MetadataL
   return true;
 }
 
-static void add_provenance(MessageEditor *editor, Builder *out, Message kind, const MetadataList *list) {
+static void add_provenance(MessageEditor *editor, Builder *out, Message kind, const MetadataList *list, Wire message) {
   bool ours = metadata_has_ours(list);
-  bool referred = labelling(editor)->writer && has_origin(kind) && add_reference(editor, out, kind, list);
+  bool referred = labelling(editor)->writer && has_origin(kind) && add_reference(editor, out, kind, list, message);
   bool packed = kind == MESSAGE_MODEL && add_model_table(editor, out, list);
   for (size_t i = 0; i < list->count; i++) {
     const Metadata *entry = &list->items[i];
@@ -511,9 +566,9 @@ static void relabel_message(MessageEditor *editor, Message kind, Wire message) {
   }
   Builder text;
   builder_init(&text, editor->context);
-  add_provenance(editor, &text, kind, list);
-  if (!text.length) return;
   message.at = start;
+  add_provenance(editor, &text, kind, list, message);
+  if (!text.length) return;
   append_edit(editor, message, &text);
   editor->changes += kind == MESSAGE_NODE;
 }
@@ -521,6 +576,7 @@ static void relabel_message(MessageEditor *editor, Message kind, Wire message) {
 Rewritten model_relabel(Context *context, const void *bytes, size_t size, const Model *model, bool compact) {
   Labelling data = {.model = model, .writer = compact ? table_writer_new(context) : NULL};
   MessageEditor editor = {.context = context, .bytes = bytes, .size = size, .visit = relabel_message, .data = &data};
+  if (compact) count_tensors(&editor);
   messages_walk(&editor);
   return messages_edit(&editor);
 }
@@ -551,7 +607,8 @@ static void unfold_at(Unfolding *unfolding, MetadataList *list, size_t at, size_
   }
 }
 
-static void unfold(Unfolding *unfolding, MetadataList *list, bool of_node) {
+/* op_type or name: of a node, of an initializer; the other is NULL. */
+static void unfold(Unfolding *unfolding, MetadataList *list, Str op_type, Str name) {
   OriginTexts texts;
   size_t callsite = find_key(list, unfolding->keys[CALLSITE]), reference = find_key(list, unfolding->reference);
   bool is_decimal = reference == list->count;
@@ -561,17 +618,26 @@ static void unfold(Unfolding *unfolding, MetadataList *list, bool of_node) {
     if (!table_get(unfolding->table, reference_number(is_decimal, number, str_length(number)), &texts)) return;
     bool behind = reference && list->items[reference - 1].key == unfolding->keys[CALLSITE];
     unfold_at(unfolding, list, behind ? reference - 1 : reference, behind ? 2 : 1, &texts);
-  } else if (of_node && callsite < list->count && find_key(list, unfolding->keys[PLUGIN]) == list->count) {
-    uint32_t row = table_row_of_callsite(unfolding->table, list->items[callsite].value);
+  } else if (find_key(list, unfolding->keys[PLUGIN]) < list->count) {
+    return;
+  } else if (op_type && callsite < list->count) {
+    uint32_t row = table_row_of_node(unfolding->table, list->items[callsite].value, op_type);
     if (row && table_get(unfolding->table, row, &texts)) unfold_at(unfolding, list, callsite, 1, &texts);
+  } else if (name) {
+    uint32_t row = table_row_of_initializer(unfolding->table, name);
+    if (!row || !table_get(unfolding->table, row, &texts)) return;
+    array_push(unfolding->context, list, (Metadata){0});
+    unfold_at(unfolding, list, list->count - 1, 1, &texts);
   }
 }
 
 static void unfold_graph(Graph *graph, void *data) {
   Unfolding *unfolding = data;
-  for (size_t i = 0; i < graph->initializers.count; i++)
-    unfold(unfolding, &graph->initializers.items[i]->metadata, false);
-  FOR_EACH_NODE(node, graph) unfold(unfolding, &node->metadata, true);
+  for (size_t i = 0; i < graph->initializers.count; i++) {
+    Value *value = graph->initializers.items[i];
+    unfold(unfolding, &value->metadata, NULL, value->name);
+  }
+  FOR_EACH_NODE(node, graph) unfold(unfolding, &node->metadata, node->op_type, NULL);
 }
 
 /* Entries of the model take the place of the one at `at`. */

@@ -1,10 +1,11 @@
 /* Entries of a model in one: what stands under pkg.jax2onnx.provenance in a compact model.
  *
- *   j2o packed VERSION LENGTH
+ *   j2o packed VERSION LENGTH DIGESTS
  *   CHARACTERS
  *
- * LENGTH is that of the text that the characters stand for (provenance/pack.h); version 0: they are the text. It has
- * for each entry, without the prefix of its key,
+ * LENGTH is that of the text that the characters stand for (provenance/pack.h). Before them stand DIGESTS digests of
+ * source files, 40 characters each, which the rows of the sources are without. Version 1 has none; nor has version 0,
+ * whose characters are the text. It has for each entry, without the prefix of its key,
  *
  *   NAME LENGTH
  *   VALUE

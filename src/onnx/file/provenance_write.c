@@ -111,7 +111,7 @@ void put_node_provenance(ProvenanceWriter *writer, Encoder *encoder, const Node 
   }
   render_callsite(writer->provenance, &writer->text, node->origin);
   Str callsite = rendered(writer);
-  if (!table_tells_by_callsite(writer->table, callsite, (uint32_t)(uintptr_t)node->scratch)) {
+  if (!table_tells(writer->table, callsite, (Bearer){.op_type = node->op_type}, (uint32_t)(uintptr_t)node->scratch)) {
     put_reference(writer, encoder, FIELD_NODE_METADATA_PROPS, node->scratch);
   }
   put_entry(encoder, FIELD_NODE_METADATA_PROPS, METADATA_PREFIX "callsite", callsite);
@@ -120,8 +120,12 @@ void put_node_provenance(ProvenanceWriter *writer, Encoder *encoder, const Node 
 void put_initializer_provenance(ProvenanceWriter *writer, Encoder *encoder, const Value *value) {
   const Origin *origin = initializer_origin(value);
   if (!origin || writer->level == METADATA_OFF) return;
-  if (writer->table) put_reference(writer, encoder, FIELD_TENSOR_METADATA_PROPS, value->scratch);
-  else put_origin(writer, encoder, FIELD_TENSOR_METADATA_PROPS, origin, value->tensor->made_of);
+  if (!writer->table) {
+    put_origin(writer, encoder, FIELD_TENSOR_METADATA_PROPS, origin, value->tensor->made_of);
+  } else if (!table_tells(writer->table, NULL, (Bearer){.initializer = value->name},
+                          (uint32_t)(uintptr_t)value->scratch)) {
+    put_reference(writer, encoder, FIELD_TENSOR_METADATA_PROPS, value->scratch);
+  }
 }
 
 /* ---- the compact level ---- */
@@ -135,37 +139,37 @@ static OriginTexts texts_but_trace(ProvenanceWriter *writer, const Origin *origi
   return texts;
 }
 
-static uint32_t add_merged_origin(ProvenanceWriter *writer, const Origin *origin, Str made_of) {
+static uint32_t add_merged_origin(ProvenanceWriter *writer, const Origin *origin, Str made_of, Bearer bearer) {
   OriginTexts texts = texts_but_trace(writer, origin, emitter_texts(writer, origin));
   render_traceback(writer->provenance, &writer->text, origin);
   texts.traceback = rendered(writer);
   texts.made_of = made_of;
   texts.fused_modules = render_fused_modules(writer->provenance, origin);
-  return table_add(writer->table, texts);
+  return table_add(writer->table, texts, bearer);
 }
 
-static uint32_t add_origin(ProvenanceWriter *writer, const Origin *origin, const EmitterTexts *shared) {
+static uint32_t add_origin(ProvenanceWriter *writer, const Origin *origin, const EmitterTexts *shared, Bearer bearer) {
   writer->lines.count = 0;
   for (const Site *site = origin->sites[0]; site; site = site->caller) {
     for (const Trace *trace = site->trace; trace; trace = trace->outer) {
       Str line = frame_traceback_line(writer->provenance, trace->frame->plain);
       /* A name with a line end in it: only the whole text tells how it will be read. */
-      if (find_letter(line, '\n', str_length(line))) return add_merged_origin(writer, origin, NULL);
+      if (find_letter(line, '\n', str_length(line))) return add_merged_origin(writer, origin, NULL, bearer);
       array_push(writer->context, &writer->lines, line);
     }
   }
   OriginTexts texts = texts_but_trace(writer, origin, shared);
-  return table_add_trace(writer->table, texts, writer->lines.items, writer->lines.count);
+  return table_add_trace(writer->table, texts, bearer, writer->lines.items, writer->lines.count);
 }
 
 /* Origins of one site whose emitter and calls are the same are one. */
-static uint32_t reference_of(ProvenanceWriter *writer, const Origin *origin, Str made_of) {
+static uint32_t reference_of(ProvenanceWriter *writer, const Origin *origin, Str made_of, Bearer bearer) {
   const EmitterTexts *shared = made_of ? NULL : shared_texts(writer, origin);
-  if (!shared) return add_merged_origin(writer, origin, made_of);
+  if (!shared) return add_merged_origin(writer, origin, made_of, bearer);
   uint64_t site = (uint64_t)(uintptr_t)origin->sites[0], by = (uint64_t)(uintptr_t)shared;
   uint32_t known = (uint32_t)(uintptr_t)map_get(&writer->references, site, by);
   if (known) return known;
-  uint32_t number = add_origin(writer, origin, shared);
+  uint32_t number = add_origin(writer, origin, shared, bearer);
   *map_slot(writer->context, &writer->references, site, by) = (void *)(uintptr_t)number;
   return number;
 }
@@ -177,12 +181,15 @@ static void number_origins(ProvenanceWriter *writer, const Graph *graph) {
     for (size_t i = 0; i < node->attributes.count; i++) {
       if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) number_origins(writer, node->attributes.items[i].graph);
     }
-    if (node->origin) node->scratch = (void *)(uintptr_t)reference_of(writer, node->origin, NULL);
+    if (!node->origin) continue;
+    node->scratch = (void *)(uintptr_t)reference_of(writer, node->origin, NULL, (Bearer){.op_type = node->op_type});
   }
   for (size_t i = 0; i < graph->initializers.count; i++) {
     Value *value = graph->initializers.items[i];
     const Origin *origin = initializer_origin(value);
-    if (origin) value->scratch = (void *)(uintptr_t)reference_of(writer, origin, value->tensor->made_of);
+    if (!origin) continue;
+    Bearer bearer = {.initializer = value->name};
+    value->scratch = (void *)(uintptr_t)reference_of(writer, origin, value->tensor->made_of, bearer);
   }
 }
 
