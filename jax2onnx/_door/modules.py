@@ -51,11 +51,13 @@ _MOST_FRAMES, _MOST_OBJECTS, _MOST_HELD = 200, 4000, 16  # visited to find the o
 class Part:
     """A part of a model on JAX's name stack. It does not hold the part itself, because JAX caches what it traced."""
 
-    __slots__ = ("classes", "own", "path", "reference", "text")
+    __slots__ = ("classes", "homes", "own", "path", "reference", "text")
 
     def __init__(self, item: Any, path: Path) -> None:
         bases = itertools.takewhile(lambda base: base.__name__ not in _MODULE_BASES, type(item).__mro__[1:-1])
-        self.classes = tuple(base.__qualname__ for base in (type(item), *bases))
+        kinds = (type(item), *bases)
+        self.classes = tuple(kind.__qualname__ for kind in kinds)
+        self.homes = tuple(_home(kind) for kind in kinds)
         self.path = path
         self.own = own_module_path(item)  # the path that the part itself reports
         self.text: str | None = None  # its name in the export for which it was made
@@ -68,7 +70,7 @@ class Part:
         """What JAX asks of an element when it prints a name stack."""
 
     def described(self) -> tuple[str, str, tuple[str, ...]]:
-        return (self.text or "", self.classes[0], self.classes)
+        return (self.text or "", self.classes[0], self.homes)
 
 
 class UserScope(NamedTuple):
@@ -99,6 +101,16 @@ def is_module_class(kind: type) -> bool:
         if base.__name__ in _MODULE_BASES:
             return not kind.__name__.startswith("_")  # a library's wrapper around a function is not a part
     return False
+
+
+@functools.lru_cache(maxsize=4096)
+def _home(kind: type) -> str:
+    """``Class@package.module``, by which the methods of a class are told from those of another with its name: Keras has
+    a layer and an operation called ReLU. Without the module if the methods are in another file than its own."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    codes = (getattr(inspect.unwrap(method), "__code__", None) for method in vars(kind).values() if callable(method))
+    own = file is not None and any(code is not None and code.co_filename == file for code in codes)
+    return f"{kind.__qualname__}@{kind.__module__}" if own else kind.__qualname__
 
 
 def module_is_main(module: types.ModuleType) -> bool:

@@ -146,10 +146,34 @@ const Site *site_plain(Provenance *provenance, const Site *site) {
   return plain;
 }
 
+/* Is the file that of a module of Python's: "package.module" is package/module.py or package/module/__init__.py? */
+static bool is_file_of(Str file, const char *module) {
+  static const char *const endings[] = {".py", "/__init__.py"};
+  size_t length = strlen(module);
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+    size_t ending = strlen(endings[i]), whole = length + ending;
+    if (str_length(file) < whole || !same_bytes(file + str_length(file) - ending, endings[i], ending)) continue;
+    const char *at = file + str_length(file) - whole;
+    size_t same = 0;
+    while (same < length &&
+           (at[same] == module[same] || (module[same] == '.' && (at[same] == '/' || at[same] == '\\')))) {
+      same++;
+    }
+    if (same == length) return true;
+  }
+  return false;
+}
+
+static bool is_method_of_class(const Frame *frame, Str class) {
+  const char *module = find_letter(class, '@', str_length(class));
+  size_t length = module ? (size_t)(module - class) : str_length(class);
+  if (strncmp(frame->function, class, length) != 0 || frame->function[length] != '.') return false;
+  return !module || is_file_of(frame->file, module + 1);
+}
+
 static bool is_method_of(const Frame *frame, const Module *module) {
   for (size_t i = 0; i < module->class_count; i++) {
-    size_t length = str_length(module->classes[i]);
-    if (strncmp(frame->function, module->classes[i], length) == 0 && frame->function[length] == '.') return true;
+    if (is_method_of_class(frame, module->classes[i])) return true;
   }
   return false;
 }

@@ -46,7 +46,8 @@ struct Frame {
 typedef struct Module {
   Str path;           /* "blocks.0.attn", "" of the root; NULL: what was running is no part of the model */
   Str class_name;     /* of a part; NULL of scopes */
-  const Str *classes; /* of a part and of scopes in it: its class and those above, whose methods are its own */
+  const Str *classes; /* of a part and of scopes in it: its class and those above, whose methods are its own; each as
+                       * "Class@package.module", or without what follows the class where that is not known */
   size_t class_count;
   const struct Module *part; /* that these scopes are in; NULL of a part, and where none was running */
   Str scopes;                /* those that the user named, in the part or under whatever calls; or NULL */

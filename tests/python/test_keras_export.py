@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from export_check import check_model
+from export_check import all_nodes, check_model, metadata
 from keras import layers
 from layer_check import check_coverage, numbers
 
@@ -355,3 +355,51 @@ def test_application(name, tmp_path):
     names = [tensor.name for tensor in proto.graph.initializer]
     kernels = [variable.path for variable in model.weights if len(variable.shape) > 1]
     assert all(any(name.startswith(path) for name in names) for path in kernels)
+
+
+# The line that a node names
+
+
+class Gate(layers.Layer):
+    """The user's own layer around one of Keras'."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.dense = layers.Dense(4)
+
+    def call(self, x):
+        return keras.ops.sigmoid(self.dense(x)) * x
+
+
+def network():
+    inputs = keras.Input((8, 8, 3))
+    x = layers.Conv2D(4, 3, padding="same")(inputs)
+    x = layers.ReLU()(layers.BatchNormalization()(x))
+    x = layers.Reshape((16, 4))(layers.MaxPooling2D()(x))
+    x = layers.MultiHeadAttention(2, 3)(layers.LayerNormalization()(x), x)
+    x = Gate()(layers.GRU(4)(x))
+    return keras.Model(inputs, layers.Dense(2, activation="softmax")(x))
+
+
+def test_nodes_name_the_lines_of_the_layers_and_not_of_the_backend(tmp_path):
+    model = network()
+    proto = exported(model, tmp_path / "m.onnx")
+    layers_by_path = {layer.path or layer.name: layer for layer in model._flatten_layers()}
+    for node in all_nodes(proto):
+        said = metadata(node)
+        function, _, line = said["pkg.jax2onnx.callsite"].rpartition(":")
+        kind, _, method = function.rpartition(".")
+        layer = layers_by_path[said["pkg.jax2onnx.module"].replace(".", "/")]
+        if node.name.startswith("gate/"):  # the user's frame is the innermost of the user's own
+            layer = layers_by_path["gate"]
+            assert kind == "Gate"
+        [holder] = [base for base in type(layer).__mro__ if base.__name__ == kind]
+        text, first = inspect.getsourcelines(inspect.unwrap(vars(holder)[method]))
+        assert first <= int(line) < first + len(text), (node.name, function, line)
+    dense = {node.op_type: metadata(node)["pkg.jax2onnx.callsite"] for node in proto.graph.node[-2:]}
+    text, first = inspect.getsourcelines(layers.Dense.call)
+    written = {key: first + at for at, row in enumerate(text) for key in ("ops.add(", "self.activation(") if key in row}
+    assert dense == {
+        "Gemm": f"Dense.call:{written['ops.add(']}",
+        "Softmax": f"Dense.call:{written['self.activation(']}",
+    }

@@ -695,6 +695,22 @@ def test_a_module_that_was_fused_into_another_is_found(level, tmp_path):
     assert (code, b"is in module bn" in errors) == (2, True)
 
 
+class NormedTwice(nnx.Module):
+    def __init__(self, rngs):
+        self.first, self.second = Normed(rngs), Normed(rngs)
+        self.second.conv1 = nnx.Conv(4, 4, (3, 3), rngs=rngs)
+
+    def __call__(self, x):
+        return self.second(self.first(x))
+
+
+def test_a_weight_whose_axes_move_is_not_said_to_come_from_the_first_node():
+    model = to_onnx(NormedTwice(nnx.Rngs(0)), [(1, 8, 8, 3)], stacktrace_metadata="full")
+    found = {node.name: metadata(node).get("pkg.jax2onnx.fused_modules") for node in model.graph.node}
+    assert found["first/bn1/Conv"] == "first.conv1"
+    assert found["second/bn1/Conv"] == "second.conv1"
+
+
 class BentConv(nnx.Module):
     """Has a node of its own, and one that becomes part of the normalisation behind it."""
 

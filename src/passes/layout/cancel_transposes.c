@@ -299,7 +299,7 @@ static Type full_type(Context *context, Type type, uint32_t rank) {
 
 /* A constant whose elements stay where they are: other sizes over the same data. One that was spread to more axes has
  * no more of them than it needs for that. */
-static Value *reshaped_constant(Layout *layout, const Value *value, Type type) {
+static Value *reshaped_constant(Layout *layout, const Value *value, Type type, const Origin *origin) {
   Rewriter *rewriter = &layout->rewriter;
   Arena *arena = &rewriter->context->arena;
   const Tensor *from = constant_of(value);
@@ -314,8 +314,7 @@ static Value *reshaped_constant(Layout *layout, const Value *value, Type type) {
     tensor->name = str_intern(rewriter->context, arena_format(arena, "%s_reshaped", from->name));
     tensor->made_of = names_with(rewriter->context, NULL, from);
   }
-  const Node *producer = value->producer;
-  return rewrite_constant(rewriter, layout->graph->first, tensor, producer ? producer->origin : value->origin);
+  return rewrite_constant(rewriter, layout->graph->first, tensor, origin);
 }
 
 static Value *with_all_axes(Layout *layout, Region *region, Value *value, const Origin *origin) {
@@ -356,14 +355,25 @@ static Value *read_past(Layout *layout, Node *transpose, AxisOrder before, const
   return source;
 }
 
+/* What permutes a value is said to come from what makes it; a weight has no such node, but one of the region reads it.
+ */
+static const Origin *origin_beside(const Layout *layout, const Region *region, const Value *value) {
+  if (value->producer || value->origin) return value->producer ? value->producer->origin : value->origin;
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (is_in(region, use->node, layout->graph)) return use->node->origin;
+  }
+  return region->nodes.items[0]->origin;
+}
+
 static Value *permuted(Layout *layout, Region *region, Value *value, const AxisOrder *order) {
   Context *context = layout->rewriter.context;
   AxisOrder before;
   Node *transpose = entering_transpose(layout, region, value, &before);
   if (transpose) return read_past(layout, transpose, before, order);
-  const Origin *origin = value->producer ? value->producer->origin : region->nodes.items[0]->origin;
+  const Origin *origin = origin_beside(layout, region, value);
   Type type = order_type(context, full_type(context, value->type, region->rank), order);
-  if (order_keeps_elements(value->type, order) && constant_of(value)) return reshaped_constant(layout, value, type);
+  if (order_keeps_elements(value->type, order) && constant_of(value))
+    return reshaped_constant(layout, value, type, origin);
   bool shapes = value->type.rank < region->rank || makes_shape(value->producer);
   if (shapes && becomes_reshape(value, order)) return reshaped_to(layout, value, type, origin);
   Node *there = value->type.rank == region->rank ? transpose_that_is_there(layout, value, order) : NULL;
