@@ -705,7 +705,12 @@ class NormedTwice(nnx.Module):
 
 
 def test_a_weight_whose_axes_move_is_not_said_to_come_from_the_first_node():
-    model = to_onnx(NormedTwice(nnx.Rngs(0)), [(1, 8, 8, 3)], stacktrace_metadata="full")
+    network = NormedTwice(nnx.Rngs(0))
+    norms = (network.first.bn1, network.second.bn1)
+    weights = [weight for norm in norms for weight in (norm.scale, norm.bias, norm.mean, norm.var)]
+    for seed, weight in enumerate(weights):  # equal ones would become one
+        weight[...] = jax.random.uniform(jax.random.key(seed), (4,))
+    model = to_onnx(network, [(1, 8, 8, 3)], stacktrace_metadata="full")
     found = {node.name: metadata(node).get("pkg.jax2onnx.fused_modules") for node in model.graph.node}
     assert found["first/bn1/Conv"] == "first.conv1"
     assert found["second/bn1/Conv"] == "second.conv1"
