@@ -40,8 +40,16 @@ def make(choices: Choices) -> Form:
     specs = [jax.ShapeDtypeStruct(spec, TYPES[dtype])] if any(isinstance(size, str) for size in spec) else None
     most = made.most + 2 * (dtype != "float32")
     apart = None
-    if dtype == "float16" and space == "symbol" and choices.made["by"] in ("sum and size", "sum and product"):
+    if dtype == "float16" and space == "symbol" and choices.made.get("by") in ("sum and size", "sum and product"):
         apart = "float16 has no number for sizes beyond 65504: JAX divides by infinity there"
+    if dtype == "bfloat16" and choices.made.get("by", "") == "sum and product":
+        apart = "what 1 by the size is rounded to is another number"
+    if (
+        dtype != "float32"
+        and choices.made.get("padding counts") is False
+        and choices.made.get("by", "").startswith("flax")
+    ):
+        apart = "a sum of halves is divided in float32, which the result is"
     return Form(made.fn, [numbers], made.expected, specs, absent=made.absent, most=most, apart=apart, dtype=dtype)
 
 
@@ -82,7 +90,7 @@ def _whole(choices: Choices, order: str, axes: int) -> _Made:
         # Beside each ReduceMax two nodes that keep NaN, which the runtime's loses.
         return _Made(fn, {}, ("ReduceSum", "Where"), 3 * (axes if ways[way_name] is _largest_by_one else 1) + 1)
     # Axes by themselves are means of means; what is dropped afterwards is one node more.
-    return _Made(fn, {}, ("Div", "Shape", "ReduceSum", "Mul"), 5)
+    return _Made(fn, {}, ("Div", "Shape", "ReduceSum", "Mul"), 6 if way_name == "adaptive" else 5)
 
 
 Whole = Callable[[Array, tuple[int, ...]], Array]

@@ -296,3 +296,23 @@ def test_it_names_all_its_lines():
     for line in (2, 4, 5):
         assert f":{first + line} (lstm_cell)" in said[KEYS[3]]
     assert f":{scanned.__code__.co_firstlineno + 1} (scanned)" in said[KEYS[3]]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("along", [0, 1])
+def test_a_counted_loop_that_reads_and_writes_rows(backwards, along):
+    random = np.random.default_rng(3)
+    x = random.standard_normal((5, 2, 3)).astype(np.float32).swapaxes(0, along)
+    w, u = (random.standard_normal((size, 4)).astype(np.float32) * 0.4 for size in (3, 4))
+
+    def fn(x):
+        def step(t, carried):
+            h, rows = carried
+            t = 4 - t if backwards else t
+            h = jnp.tanh(jnp.take(x, t, axis=along) @ w + h @ u)
+            return h, rows.at[t].set(h)
+
+        return jax.lax.fori_loop(0, 5, step, (jnp.zeros((2, 4)), jnp.zeros((5, 2, 4))))
+
+    found = op_types(check_export(fn, [x], rtol=1e-4, atol=1e-5))
+    assert found.count("RNN") == 1 and "Scan" not in found and "ScatterND" not in found

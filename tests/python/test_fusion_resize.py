@@ -45,6 +45,12 @@ def test_reduced():
     assert op_types(model) == ["Resize"] and attributes(model)["antialias"].i == 1
 
 
+@pytest.mark.parametrize("method", ["bilinear", "cubic"])
+def test_reduced_along_one_axis_and_enlarged_along_the_other(method):
+    model = check_export(resize((5, 9, 4), method, antialias=True), [X], **CLOSE)
+    assert op_types(model) == ["Resize"] and attributes(model)["antialias"].i == 1
+
+
 @pytest.mark.parametrize("method", ["bilinear", "cubic", "nearest"])
 @pytest.mark.parametrize("opset", [17, 23])
 def test_symbolic_batch(method, opset):

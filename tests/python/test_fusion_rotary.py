@@ -161,6 +161,17 @@ def test_near_misses_stay_as_they_are(form):
     assert "RotaryEmbedding" not in op_types(check_export(turned(form), [HEADS_FIRST]))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_tables_that_are_repeated_and_get_an_axis(dtype):
+    def fn(x, positions):
+        cos, sin = (one(angles(positions))[:, None].astype(x.dtype) for one in (jnp.cos, jnp.sin))
+        turned = jnp.stack([-x[..., 1::2], x[..., ::2]], axis=-1).reshape(x.shape)
+        return x * jnp.repeat(cos, 2, axis=-1) + turned * jnp.repeat(sin, 2, axis=-1)
+
+    model = check_export(fn, [HEADS_FIRST.astype(dtype), POSITIONS], rtol=1e-2, atol=1e-2)
+    assert "RotaryEmbedding" in op_types(model) and "Neg" not in op_types(model)
+
+
 def test_other_angles_for_each_head_and_older_opsets():
     angle = RNG.standard_normal((HEADS, LENGTH, WIDTH // 2)).astype(np.float32)
     fn = lambda x: halves(x, jnp.cos(angle), jnp.sin(angle))  # noqa: E731

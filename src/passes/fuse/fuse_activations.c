@@ -100,6 +100,9 @@ static bool fuse_elu(Match *match) { return fuse_elu_of(match, 1); }
 
 static bool fuse_elu_scaled(Match *match) { return fuse_elu_of(match, match_number(match, A)); }
 
+/* The lesser of 0 and a (exp(x) - 1), which is 0 where x is positive. */
+static bool fuse_elu_of_least(Match *match) { return match_number(match, A) > 0 && fuse_elu_scaled(match); }
+
 /* a exp(x) - a */
 static bool fuse_elu_expanded(Match *match) {
   return match_number(match, A) == match_number(match, C) && fuse_elu_scaled(match);
@@ -129,10 +132,15 @@ static bool fuse_selu(Match *match) {
 }
 
 #define CELU_PART OP(Min, X, NUMBER(0))
+#define DIVIDED(v) EITHER(OP_AT(C, Div, v, UNIFORM(B)), OP_AT(C, Mul, v, UNIFORM(B)))
+#define CELU_BELOW(v) OP(Mul, UNIFORM(A), EXP_LESS_1(DIVIDED(v)))
 
+/* a (exp(x / a) - 1), also with the product by 1 / a */
 static bool fuse_celu_scaled(Match *match) {
-  double alpha = match_number(match, A), divisor = match_number(match, B);
-  if (!match_keeps_type(match) || alpha != divisor || !fits_attribute(match, alpha)) return false;
+  double alpha = match_number(match, A), number = match_number(match, B);
+  double divisor = node_is(match->values[C]->producer, OP_Div) ? number : 1 / number;
+  if (!match_keeps_type(match) || !(alpha > 0) || !fits_attribute(match, alpha)) return false;
+  if (!near_number(match_dtype(match), divisor, alpha)) return false;
   node_set_float(EMIT_MATCH(match, OP_Celu, match->values[X_SLOT]), "alpha", (float)alpha);
   return true;
 }
@@ -154,6 +162,14 @@ static bool fuse_softplus_and_rest(Match *match) {
   if (!match_keeps_type(match) || !type_equal(match->values[X_SLOT]->type, match_type(match))) return false;
   Value *softplus = EMIT_BEFORE(match, OP_Softplus, match_type(match), match->values[X_SLOT])->outputs[0];
   return EMIT_MATCH(match, OP_Sub, softplus, match->values[B]);
+}
+
+/* The lesser of x and 0, less log(1 + exp(-|x|)): the logarithm of the sigmoid. */
+static bool fuse_log_sigmoid(Match *match) {
+  Type type = match_type(match);
+  if (!match_keeps_type(match)) return false;
+  Value *turned = EMIT_BEFORE(match, OP_Neg, type, match->values[X_SLOT])->outputs[0];
+  return EMIT_MATCH(match, OP_Neg, EMIT_BEFORE(match, OP_Softplus, type, turned)->outputs[0]);
 }
 
 /* ---- Sigmoid ---- */
@@ -250,16 +266,22 @@ static const FusionRule rules[] = {
     {ELU(BELOW), OP_Elu, fuse_elu},
     {ELU_TURNED(BELOW), OP_Elu, fuse_elu},
     {ELU_SUM(EXP_LESS_1(EITHER(OP(Min, X, NUMBER(0)), X))), OP_Elu, fuse_elu},
+    {ELU_SUM(OP(Mul, UNIFORM(A), EXP_LESS_1(X))), OP_Elu, fuse_elu_of_least},
+    {OP(Add, RELU, OP(Mul, UNIFORM(A), EXP_LESS_1(CELU_PART))), OP_Elu, fuse_elu_scaled},
     {ELU(SCALED_BELOW), OP_Elu, fuse_elu_scaled},
     {ELU_TURNED(SCALED_BELOW), OP_Elu, fuse_elu_scaled},
     {ELU(EXPANDED_BELOW), OP_Elu, fuse_elu_expanded},
     {OP(Where, POSITIVE, OP(Mul, UNIFORM(C), X), SCALED_BELOW), OP_Selu, fuse_selu_inside},
     {OP(Mul, UNIFORM(B), OP_AT(A, Elu, X)), OP_Selu, fuse_selu},
     {OP(Add, RELU, OP(Expm1, CELU_PART)), OP_Celu, fuse_one_operand},
-    {OP(Add, RELU, OP(Mul, UNIFORM(A), OP(Expm1, OP(Div, CELU_PART, UNIFORM(B))))), OP_Celu, fuse_celu_scaled},
+    {OP(Add, RELU, CELU_BELOW(CELU_PART)), OP_Celu, fuse_celu_scaled},
+    {ELU(CELU_BELOW(EITHER(CELU_PART, X))), OP_Celu, fuse_celu_scaled},
+    {ELU_TURNED(CELU_BELOW(EITHER(CELU_PART, X))), OP_Celu, fuse_celu_scaled},
+    {ELU_SUM(CELU_BELOW(X)), OP_Celu, fuse_celu_scaled},
     {SOFTPLUS, OP_Softplus, fuse_one_operand},
     {SOFTPLUS_INNER, OP_Softplus, fuse_one_operand},
     {SOFTPLUS_OF_0_AND_X, OP_Softplus, fuse_one_operand},
+    {OP(Sub, OP(Min, X, NUMBER(0)), LOG_OF_1_AND_EXP), OP_Softplus, fuse_log_sigmoid},
     {OP(Add, OP(Sub, RELU, ANY(B)), LOG_OF_1_AND_EXP), OP_Softplus, fuse_softplus_and_rest},
     {OP(Where, OP(Not, OP(Equal, X, X)), OP(Add, X, NUMBER(0)), OP(Softplus, X)), OP_Softplus, fuse_one_operand},
     {OP(Mul, X, OP(Tanh, OP(Softplus, X))), OP_Mish, fuse_one_operand},

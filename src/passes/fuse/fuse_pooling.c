@@ -199,6 +199,7 @@ static Node *window_counter(const Value *value, double size) {
   Node *pool = node_input(product, 0)->producer;
   if (!pool || !node_is(pool, OP_AveragePool)) return NULL;
   const Value *ones = node_input(pool, 0);
+  if (ones->producer && node_is(ones->producer, OP_Transpose)) ones = node_input(ones->producer, 0);
   if (ones->producer && node_is(ones->producer, OP_Expand)) ones = node_input(ones->producer, 0);
   return uniform_number(ones, &one) && one == 1 ? pool : NULL;
 }

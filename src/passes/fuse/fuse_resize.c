@@ -299,6 +299,20 @@ typedef struct Plan {
   size_t new_nodes;
 } Plan;
 
+static ResizeKind resize_with_antialias(ResizeKind kind) {
+  return kind == RESIZE_LINEAR ? RESIZE_LINEAR_ANTIALIAS : kind == RESIZE_CUBIC ? RESIZE_CUBIC_ANTIALIAS : kind;
+}
+
+/* What grows is the same with and without: a kind with it is right for all axes that have it or grow. */
+static bool grows_without_antialias(const Plan *plan, uint32_t rank) {
+  for (uint32_t i = 0; i < rank; i++) {
+    const AxisChange *change = &plan->changes[i];
+    bool is_other = resize_is_antialias(plan->kind) && change->kind != plan->kind;
+    if (change->kind != RESIZE_NONE && is_other && (change->from < 0 || change->to < change->from)) return false;
+  }
+  return true;
+}
+
 /* One kind for all axes: repeating is a nearest neighbour too. What is repeated along one axis is hardly an image. */
 static bool find_kind(Plan *plan, uint32_t rank) {
   uint32_t count = 0;
@@ -311,9 +325,10 @@ static bool find_kind(Plan *plan, uint32_t rank) {
     if (kind == plan->kind) continue;
     if (plan->kind == RESIZE_NONE) plan->kind = kind;
     else if (resize_is_nearest(kind) && resize_is_nearest(plan->kind)) plan->kind = RESIZE_NEAREST;
+    else if (resize_with_antialias(kind) == resize_with_antialias(plan->kind)) plan->kind = resize_with_antialias(kind);
     else return false;
   }
-  return plan->kind != RESIZE_NONE;
+  return plan->kind != RESIZE_NONE && grows_without_antialias(plan, rank);
 }
 
 /* Sizes are said where all are known. Else scales must give them, and a size that is not known must be whole times as

@@ -175,7 +175,9 @@ static bool are_neighbours(Rotation *rotation, const Value *first, const Value *
   Value *other;
   if (!is_every_second(first, 0, &rotation->x) || !is_every_second(second, 1, &other)) return false;
   rotation->parted = first->producer;
-  return other == rotation->x && type_equal(first->type, second->type) &&
+  rotation->x = bare(rotation->match, rotation->x, NULL); /* one of them may have been widened first */
+  other = bare(rotation->match, other, NULL);
+  return other == rotation->x && type_same_shape(first->type, second->type) &&
          dim_is_constant(first->type.dims[first->type.rank - 1]) &&
          dim_is(other->type.dims[other->type.rank - 1], 2 * first->type.dims[first->type.rank - 1].constant);
 }
@@ -300,19 +302,43 @@ static Value *joined_half(const Value *value, Doubling doubling) {
   return doubling == OPPOSITE_HALVES && is_opposite ? second : NULL;
 }
 
-/* Every element beside itself: [.., n] to [.., n, 1] to [.., n, 2] to [.., 2 n]. */
+/* What makes the value, before it was rounded or widened. */
+static const Node *before_casts(const Value *value) {
+  const Node *node = value->producer;
+  while (node && is_cast_of_half(node)) node = node_input(node, 0)->producer;
+  return node;
+}
+
+/* The axes of size 1 that a value has more than its source, whose last axis is half as long; -1: it differs elsewhere.
+ */
+static int axes_put_in(Type from, Type to, int64_t axes[MAX_RANK]) {
+  int count = 0;
+  uint32_t at = 0;
+  if (from.rank == 0 || to.rank > MAX_RANK) return -1;
+  for (uint32_t i = 0; i + 1 < to.rank; i++) {
+    if (at + 1 < from.rank && dim_equal(from.dims[at], to.dims[i])) at++;
+    else if (dim_is(to.dims[i], 1)) axes[count++] = i;
+    else return -1;
+  }
+  return at + 1 == from.rank ? count : -1;
+}
+
+/* Every element beside itself: [.., n] to [.., n, 1] to [.., n, 2] to [.., 2 n]; axes of size 1 may come in between. */
 static Value *repeated(const Value *value, Doubling doubling) {
   const Node *merge = value->producer;
+  int64_t axes[MAX_RANK];
   if (doubling != IN_PAIRS || !node_is(merge, OP_Reshape)) return NULL;
-  const Node *expand = node_input(merge, 0)->producer;
-  const Node *apart = expand && node_is(expand, OP_Expand) ? node_input(expand, 0)->producer : NULL;
+  const Node *expand = before_casts(node_input(merge, 0));
+  const Node *apart = expand && node_is(expand, OP_Expand) ? before_casts(node_input(expand, 0)) : NULL;
   if (!apart || !node_has(apart, RENAMES)) return NULL;
   Value *source = node_input(apart, 0);
   Type from = source->type, one = apart->outputs[0]->type, two = expand->outputs[0]->type;
-  uint32_t rank = from.rank;
-  if (value->type.rank != rank || one.rank != rank + 1 || two.rank != rank + 1) return NULL;
-  if (!same_dims(from, one, 0, rank) || !dim_is(one.dims[rank], 1) || !dim_is(two.dims[rank], 2)) return NULL;
-  return same_dims(from, two, 0, rank) ? source : NULL;
+  uint32_t rank = value->type.rank;
+  if (rank == 0 || one.rank != rank + 1 || two.rank != rank + 1 || from.rank == 0) return NULL;
+  Dim features = from.dims[from.rank - 1];
+  if (!dim_equal(one.dims[rank - 1], features) || !dim_is(one.dims[rank], 1) || !dim_is(two.dims[rank], 2)) return NULL;
+  if (!same_dims(one, two, 0, rank) || !same_dims(one, value->type, 0, rank - 1)) return NULL;
+  return axes_put_in(from, value->type, axes) >= 0 ? source : NULL;
 }
 
 /* Does the operator make the same of each half of the features as of the whole? */
@@ -350,13 +376,23 @@ static Type half_type(Match *match, Type type) {
   return type_make(match->rewriter->context, type.dtype, dims, type.rank);
 }
 
+/* The half with the axes of size 1 that the whole has. */
+static Value *with_axes(Match *match, Value *half, Type whole) {
+  int64_t axes[MAX_RANK];
+  int count = axes_put_in(half->type, whole, axes);
+  if (count == 0) return half;
+  Value *numbers = rewrite_constant_ints(match->rewriter, match->root, axes, (size_t)count, match->root->origin);
+  return EMIT_BEFORE(match, OP_Unsqueeze, half_type(match, whole), half, numbers)->outputs[0];
+}
+
 static Value *half_of(Match *match, Value *value, Doubling doubling) {
   const Tensor *constant = constant_of(value);
   if (constant) return match_constant(match, single_constant(match, constant, doubling));
   Node *node = value->producer;
   Value *half = joined_half(value, doubling), *inputs[8];
-  if (!half) half = repeated(value, doubling);
   if (half) return half;
+  half = repeated(value, doubling);
+  if (half) return with_axes(match, match_in_type(match, half, value->type.dtype), value->type);
   inputs[0] = half_of(match, node_input(node, 0), doubling);
   for (uint32_t i = 1; i < node->input_count; i++) inputs[i] = node_input(node, i);
   Type type = half_type(match, value->type);
@@ -537,7 +573,7 @@ static bool read_joined(const Node *node, Value *parts[2]) {
 
 /* Two values that are put beside each other, feature by feature: an axis of 1 at the end of each, and merged. */
 static bool read_stacked(Match *match, const Node *merge, Value *parts[2]) {
-  Value *stacked = unrounded(match, node_input(merge, 0));
+  Value *stacked = unrounded(match, bare(match, node_input(merge, 0), NULL));
   Type type = merge->outputs[0]->type;
   if (!read_joined(match_take(match, stacked, OP_Concat), parts)) return false;
   if (stacked->type.rank != type.rank + 1 || !same_dims(stacked->type, type, 0, type.rank - 1)) return false;
