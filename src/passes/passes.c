@@ -57,6 +57,7 @@ const Pass all_passes[] = {
     {"spell_root_mean_squares", "divides by root mean squares in the form that the target fuses by itself",
      PHASE_LAYOUT, spell_root_mean_squares, .needs = {OP_ReduceMean}},
     {"unroll_loops", "writes out loops for targets that have none", PHASE_EXPAND, unroll_loops, .needs = {OP_Loop, OP_Scan}},
+    {"part_chained_products", "keeps apart products that a target crashes on together", PHASE_EXPAND, part_chained_products, .needs = {OP_MatMul, OP_Gemm}},
     {"expand_composites", "expands operations without an ONNX operator into plain operators", PHASE_EXPAND, expand_composites},
     {"write_unsigned_as_signed", "computes unsigned numbers as signed ones for targets that do not compute them", PHASE_EXPAND, write_unsigned_as_signed},
     {0},

@@ -75,6 +75,7 @@ bool sink_reshapes(Model *model);
 bool expand_composites(Model *model);
 bool unroll_loops(Model *model);
 bool spell_root_mean_squares(Model *model);
+bool part_chained_products(Model *model);
 bool write_unsigned_as_signed(Model *model);
 bool fuse_reductions(Model *model);
 bool fuse_activations(Model *model);

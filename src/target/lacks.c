@@ -1,7 +1,15 @@
 /* A model held against what a runtime was seen not to run. */
 #include "target/lacks.h"
 
+#include "types/numbers.h"
+
 #include <inttypes.h>
+
+static DType dtype_of(const Node *node) {
+  const Value *value = node_is(node, OP_Where) ? node_input(node, 1) : node_input(node, 0);
+  if (!value && node->output_count) value = node->outputs[0];
+  return value ? value->type.dtype : DTYPE_NONE;
+}
 
 /* Does a loop put the values of its steps together? */
 static bool stacks(const Node *node) { return node->output_count + 2 > node->input_count; }
@@ -46,6 +54,48 @@ static bool stops_early(const Node *node) {
 
 static bool is_nested(const Node *node) { return node->graph->owner && node_is(node->graph->owner, node->op); }
 
+/* Is what it divides by the number of elements along some axis, or made of it? */
+static bool divides_by_size(const Node *node) {
+  enum { FAR = 8 };
+  const Value *value = node_input(node, 1);
+  for (int i = 0; i < FAR && value && value->producer; i++) {
+    if (node_is(value->producer, OP_Shape)) return true;
+    value = node_input(value->producer, 0);
+  }
+  return false;
+}
+
+/* Is some step of a Slice other than 1, or below 0? */
+static bool steps(const Node *node, bool backwards) {
+  const Tensor *tensor = node_input(node, 4) ? node_input(node, 4)->tensor : NULL;
+  size_t size = tensor && tensor->data ? tensor->size : 0, one = tensor ? dtype_bytes(tensor->dtype, 1) : 1;
+  for (size_t at = 0; at + one <= size; at += one) {
+    int64_t step = number_decode_int(tensor->dtype, (const char *)tensor->data + at);
+    if (backwards ? step < 0 : step != 1) return true;
+  }
+  return false;
+}
+
+static bool turns_around_steps(const Node *node) {
+  const Node *before = node_input(node, 0) ? node_input(node, 0)->producer : NULL;
+  return before && node_is(before, OP_Slice) && steps(before, false) && !steps(before, true) && steps(node, true);
+}
+
+static bool is_one_number(const Value *value) {
+  int64_t count;
+  return value && value->tensor && type_count(value->type, &count) && count == 1;
+}
+
+/* Are integers multiplied by a known number in every step? */
+static bool scales_in_scan(const Node *node) {
+  bool known = is_one_number(node_input(node, 0)) || is_one_number(node_input(node, 1));
+  return known && dtype_is_integer(dtype_of(node)) && node->graph->owner && node_is(node->graph->owner, OP_Scan);
+}
+
+static bool casts_bytes(const Node *node) {
+  return dtype_of(node) == DTYPE_UINT8 || (node->output_count && node->outputs[0]->type.dtype == DTYPE_UINT8);
+}
+
 static bool combines(const Node *node) {
   const Attribute *reduction = node_attribute(node, "reduction");
   return reduction && reduction->kind == ATTRIBUTE_STRING && strcmp(reduction->string, "none") != 0;
@@ -64,12 +114,6 @@ typedef struct Search {
   const Target *target;
   FaultList faults;
 } Search;
-
-static DType dtype_of(const Node *node) {
-  const Value *value = node_is(node, OP_Where) ? node_input(node, 1) : node_input(node, 0);
-  if (!value && node->output_count) value = node->outputs[0];
-  return value ? value->type.dtype : DTYPE_NONE;
-}
 
 static bool lacks_here(const Lack *lack, const Target *target, const Node *node) {
   if ((lack->op != OP_NONE && !node_is(node, lack->op)) || (lack->dtype != DTYPE_NONE && lack->dtype != dtype_of(node)))

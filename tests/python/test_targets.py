@@ -94,6 +94,59 @@ def test_all_that_a_target_lacks_is_told_with_its_line():
     assert all(f"{__file__}:{looped.__code__.co_firstlineno + line}" in text for line, text in enumerate(texts, 1))
 
 
+def told(fn, inputs, target):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        to_onnx(fn, inputs, target=target)
+    return "\n".join(str(warning.message) for warning in caught)
+
+
+@pytest.mark.parametrize(
+    "fn, inputs, target, words",
+    [
+        (lambda x: x / x.shape[0], [("B", 6)], "mnn", "MNN: Div by a size"),
+        (
+            lambda x: x @ np.ones((6, 2), np.int32),
+            [X.astype(np.int32)],
+            "mnn",
+            "MNN: MatMul of int32 gives wrong numbers",
+        ),
+        (lambda x: x.astype(jnp.uint8).astype(jnp.float32), [X], "mnn", "MNN: Cast to or from uint8"),
+        (
+            lambda x: jax.lax.scan(lambda c, b: ((c + b) * 3, None), 5, x)[0],
+            [np.arange(4, dtype=np.int32)],
+            "tract",
+            "tract: Mul of integers by a constant is refused in most bodies of Scan",
+        ),
+        (lambda x: x[::-1, 1::2], [X], "iree", "IREE: Slice is refused when it turns around"),
+    ],
+)
+def test_what_fails_is_told(fn, inputs, target, words):
+    text = told(fn, inputs, target)
+    assert words in text and "test_targets.py" in text, text
+    assert not told(fn, inputs, "onnxruntime")
+
+
+@pytest.mark.parametrize(
+    "fn, inputs, target",
+    [
+        (lambda x: x * x.shape[0], [("B", 6)], "mnn"),
+        (lambda x: x / 4, [("B", 6)], "mnn"),
+        (lambda x: jax.lax.scan(lambda c, b: ((c + b) * 3, None), 5.0, x)[0], [X[0]], "tract"),
+        (lambda x: x[::-1], [X], "iree"),
+        (lambda x: x[:, 1::2], [X], "iree"),
+    ],
+)
+def test_what_runs_is_not_told(fn, inputs, target):
+    assert not told(fn, inputs, target)
+
+
+def test_any_and_all_need_no_new_opset():
+    model = check_export(lambda x: (jnp.any(x > 1, 0), jnp.all(x > 1)), [X], opset="auto")
+    assert opset_of(model) == 17
+    assert "uint8" not in onnx.printer.to_text(to_onnx(lambda x: jnp.any(x > 1, 0), [X], target="mnn"))
+
+
 def test_a_model_is_checked_for_a_target(tmp_path):
     path = str(tmp_path / "m.onnx")
     onnx.save(to_onnx(looped, [X], stacktrace_metadata="full"), path)

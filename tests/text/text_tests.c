@@ -208,6 +208,7 @@ static void program_case(Case *c) {
 
 static void pass_case(Case *c) {
   Model *model = read_graph(c, c->input);
+  model->target = c->lower.target;
   const char *before = printed(c, model);
   run_passes(model, &c->passes);
   c->made = printed(c, model);

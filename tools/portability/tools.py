@@ -145,6 +145,8 @@ def main() -> None:
     records, folder = options.at / "records", options.at / "models" / "tools"
     measure.export(records, measure.record_models(records), measure.DEFAULT, folder)
     names = cases.names_in(str(folder))
+    sample = measure.stored_sample()
+    sample.setdefault("tools", {})
     for title in options.tools or TOOLS:
         tool, coarse = TOOLS[title]
         found = ((name, verdict(tool, coarse, str(folder), str(records), name)) for name in names)
@@ -152,6 +154,8 @@ def main() -> None:
         print(f"{title}: {len(names) - len(wrong)} of {len(names)} accepted and right", flush=True)
         for name, text in wrong.items():
             print(f"  {name}: {' '.join(text.split())[:200]}", flush=True)
+        sample["tools"][title] = sorted(wrong)
+        measure.write_down(sample)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ Needs NumPy and the runtime alone. cases.py says what is read and written.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -18,7 +19,8 @@ import numpy as np
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cases
 
-SECONDS = 60  # for one model
+SECONDS = 300  # of the processor for one model, in each process that runs for it
+WAIT = 1800  # for one that does nothing
 
 Run = Callable[[str, dict[str, np.ndarray]], Sequence[np.ndarray]]
 
@@ -152,13 +154,15 @@ def main() -> None:
     for name in names or cases.names_in(folder):
         child = os.fork()
         if child == 0:
-            signal.alarm(SECONDS)
+            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
+            signal.alarm(WAIT)
             attempt(run, folder, name)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if status:
+            late = os.WTERMSIG(status) in (signal.SIGALRM, signal.SIGXCPU)
             with open(os.path.join(folder, name + ".error"), "w", encoding="utf-8") as file:
-                file.write("timed out" if os.WTERMSIG(status) == signal.SIGALRM else f"crashed, signal {status}")
+                file.write("timed out" if late else f"crashed, signal {status}")
 
 
 if __name__ == "__main__":

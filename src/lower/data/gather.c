@@ -117,21 +117,12 @@ static bool gather_along_axis(Lowering *l, const Access *access, Value *operand,
   return true;
 }
 
-/* How many leading dimensions the operand and the batch have in common, when those are all that are batched. */
-static uint32_t shared_leading(const Access *access) {
-  uint32_t shared = 0, batched = 0;
-  while (shared < access->operand.rank && access->batch_of[shared] == (int32_t)shared) shared++;
-  for (uint32_t d = 0; d < access->operand.rank; d++) batched += access->batch_of[d] >= 0;
-  return batched == shared ? shared : 0;
-}
-
-/* GatherND on the operand with the addressed dimensions in front. */
+/* GatherND on the operand with the addressed dimensions in front. Those that are batched are addressed by numbers as
+ * well: symbolic_shape_infer, and with it quant_pre_process, does not know batch_dims, which would save a Concat. */
 typedef struct PointGather {
-  uint32_t shared;          /* leading axes that operand and tuples have in common */
   uint32_t rank;            /* axes that number points: the batch's, then those of windows taken apart */
   Dim dims[3 * MAX_RANK];   /* of the result: those, then the operand's that are whole */
-  int64_t order[MAX_RANK];  /* of the operand's axes: shared, addressed, whole */
-  uint32_t front;           /* how many of them are shared or addressed */
+  int64_t order[MAX_RANK];  /* of the operand's axes: addressed, whole */
   Value *columns[MAX_RANK]; /* a number per point for each that is addressed */
   uint32_t column_count;
 } PointGather;
@@ -155,11 +146,10 @@ static void address(Lowering *l, const Access *access, PointGather *points) {
   uint32_t window_axis = access->batch_rank;
   int64_t axes[MAX_RANK];
   for (uint32_t b = 0; b < access->batch_rank; b++) axes[b] = b;
-  for (uint32_t d = 0; d < points->shared; d++) points->order[points->front++] = d;
-  for (uint32_t d = points->shared; d < access->operand.rank; d++) {
+  for (uint32_t d = 0; d < access->operand.rank; d++) {
     int32_t c = access_column_of(access, d), b = access->batch_of[d];
     if (c < 0 && b < 0) continue;
-    points->order[points->front++] = d;
+    points->order[points->column_count] = d;
     points->columns[points->column_count++] =
         c < 0 ? axis_numbers(l, dim_of(0), access->operand.dims[d], (uint32_t)b, points->rank)
               : window_numbers(l, access, &access->columns[c], axes, window_axis, points->rank, points->dims);
@@ -175,20 +165,19 @@ static Value *point_tuples(Lowering *l, const Access *access, const PointGather 
 
 /* Points, or windows taken apart into points. */
 static void gather_points(Lowering *l, const Access *access, Value *operand, Gathered *gathered) {
-  PointGather points = {.shared = shared_leading(access)};
+  PointGather points = {0};
   number_points(access, &points, gathered);
   address(l, access, &points);
   Value *tuples = point_tuples(l, access, &points);
-  uint32_t last = points.front, rank = points.rank;
+  uint32_t last = points.column_count, rank = points.rank;
   for (uint32_t d = 0; d < access->operand.rank; d++) {
-    if (list_holds(points.order, points.front, d)) continue;
+    if (list_holds(points.order, points.column_count, d)) continue;
     gathered->axes[rank] = d;
     points.dims[rank++] = operand->type.dims[d];
     points.order[last++] = d;
   }
   Type type = type_make(l->context, operand->type.dtype, points.dims, rank);
   gathered->value = EMIT(l, OP_GatherND, type, transpose_by(l, operand, points.order), tuples);
-  if (points.shared) node_set_int(gathered->value->producer, "batch_dims", points.shared);
 }
 
 /* Nothing is addressed at run time: the windows are the same for all, or the batch's own. */
