@@ -96,6 +96,28 @@ static bool casts_bytes(const Node *node) {
   return dtype_of(node) == DTYPE_UINT8 || (node->output_count && node->outputs[0]->type.dtype == DTYPE_UINT8);
 }
 
+static bool is_least(const Value *value) {
+  const Tensor *tensor = is_one_number(value) ? value->tensor : NULL;
+  return tensor && tensor->dtype == DTYPE_INT32 && tensor->data &&
+         number_decode_int(DTYPE_INT32, tensor->data) == INT32_MIN;
+}
+
+/* Is what it compares moved by half of the range, as unsigned numbers are to be ordered? */
+static bool compares_moved(const Node *node) {
+  if (!node_has(node, COMPARES)) return false;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Node *sum = node_input(node, i) ? node_input(node, i)->producer : NULL;
+    if (sum && node_is(sum, OP_Add) && (is_least(node_input(sum, 0)) || is_least(node_input(sum, 1)))) return true;
+  }
+  return false;
+}
+
+/* Is what it changes a copy of read by others? */
+static bool shares_data(const Node *node) {
+  const Value *data = node_input(node, 0);
+  return data && data->uses && data->uses->next;
+}
+
 static bool combines(const Node *node) {
   const Attribute *reduction = node_attribute(node, "reduction");
   return reduction && reduction->kind == ATTRIBUTE_STRING && strcmp(reduction->string, "none") != 0;

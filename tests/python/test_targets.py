@@ -118,6 +118,8 @@ def told(fn, inputs, target):
             "tract",
             "tract: Mul of integers by a constant is refused in most bodies of Scan",
         ),
+        (lambda x: (x.at[1].set(0), x[0]), [X], "tinygrad", "tinygrad: ScatterND changes its data in place"),
+        (lambda x: x.astype(jnp.uint32) < 9, [X.astype(np.int32)], "tinygrad", "tinygrad: Less of int32 takes sums"),
         (lambda x: x[::-1, 1::2], [X], "iree", "IREE: Slice is refused when it turns around"),
     ],
 )
@@ -133,6 +135,7 @@ def test_what_fails_is_told(fn, inputs, target, words):
         (lambda x: x * x.shape[0], [("B", 6)], "mnn"),
         (lambda x: x / 4, [("B", 6)], "mnn"),
         (lambda x: jax.lax.scan(lambda c, b: ((c + b) * 3, None), 5.0, x)[0], [X[0]], "tract"),
+        (lambda x: x.at[1].set(0), [X], "tinygrad"),
         (lambda x: x[::-1], [X], "iree"),
         (lambda x: x[:, 1::2], [X], "iree"),
     ],
