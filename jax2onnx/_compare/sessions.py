@@ -38,7 +38,8 @@ def allclose(
         dtype = np.float64 if enable_double_precision else np.float32
         args = [_concrete(value, index, dtype) for index, value in enumerate(inputs)]
         kwargs = {name: _concrete(value, 0, dtype) for name, value in (input_params or {}).items()}
-        expected = [_as_model_has_it(leaf) for leaf in jax.tree.leaves(fn(*args, **kwargs))]
+        given_args, given_kwargs = jax.tree.map(_as_traced, (args, kwargs))
+        expected = [_as_model_has_it(leaf) for leaf in jax.tree.leaves(fn(*given_args, **given_kwargs))]
         flat = [_as_model_has_it(leaf) for leaf in jax.tree.leaves((args, kwargs))]
     for index in inputs_as_nchw or ():
         flat[index] = flat[index].transpose(_NHWC_TO_NCHW)
@@ -51,6 +52,11 @@ def allclose(
     for index in outputs_as_nchw or ():
         actual[index] = actual[index].transpose(_NCHW_TO_NHWC)
     return compare_outputs(expected, actual, [value.name for value in session.get_outputs()], rtol, atol)
+
+
+def _as_traced(leaf: Any) -> Any:
+    """What a function is traced with is JAX's: it may ask for ``x.at``."""
+    return jax.numpy.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf
 
 
 def open_session(model: Any) -> Any:
