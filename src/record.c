@@ -38,6 +38,7 @@ static const OptionRow rows[] = {
     {"sequential_bits", OPTION_FLAG, offsetof(Record, options.lower.sequential_bits)},
     {"drop_checks", OPTION_FLAG, offsetof(Record, options.lower.drop_checks)},
     {"drop_nan_guards", OPTION_FLAG, offsetof(Record, options.lower.drop_nan_guards)},
+    {"round_products", OPTION_FLAG, offsetof(Record, options.lower.round_products)},
     {"unroll_scans", OPTION_FLAG, offsetof(Record, options.lower.unroll_scans)},
     {"external_threshold", OPTION_SIZE, offsetof(Record, write.external_threshold)},
     {"data_alignment", OPTION_SIZE, offsetof(Record, write.data_alignment)},

@@ -203,6 +203,12 @@ def drop_nan_guards(argument: str | None, environment: Mapping[str, str] = os.en
     return _says(argument, "nan_guards", "JAX2ONNX_NAN_GUARDS", ("keep", "drop"), environment) == "drop"
 
 
+def round_products(argument: str | None, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the runtime may round what quantised weights are multiplied by."""
+    said = _says(argument, "quantized_products", "JAX2ONNX_QUANTIZED_PRODUCTS", ("exact", "rounded"), environment)
+    return said == "rounded"
+
+
 def target_name(argument: str | None, environment: Mapping[str, str] = os.environ) -> str:
     """The runtime that a model is made for."""
     name, said = "target", argument

@@ -356,6 +356,7 @@ Model *lower_program(Program *program, const LowerOptions *options, UnsupportedL
   const Jaxpr *jaxpr = program->main;
   Model *model = model_new(context, program->provenance, options->opset);
   model->target = options->target;
+  model->rounds_products = options->round_products;
   model->graph = graph_new(model, program->name);
   array_push(context, &model->opsets, ((OpsetImport){str_intern(context, ""), options->opset}));
   Scope scope = {.graph = model->graph};

@@ -76,6 +76,7 @@ typedef struct LowerOptions {
   const bool *input_nchw, *output_nchw; /* one per main input/output, or NULL: no input/output is */
   bool drop_checks;                     /* checks at run time are left out; else they give NaN */
   bool drop_nan_guards;                 /* what only makes a NaN come out as JAX has it is left out */
+  bool round_products;                  /* the runtime may round what quantised weights are multiplied by */
   bool list_traced;                     /* the ledger gets a list of all equations, for who checks it */
 } LowerOptions;
 

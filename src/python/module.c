@@ -381,6 +381,7 @@ static const KeywordRow keyword_rows[] = {
     ROW("sequential_bits", FLAG, options.lower.sequential_bits),
     ROW("drop_checks", FLAG, options.lower.drop_checks),
     ROW("drop_nan_guards", FLAG, options.lower.drop_nan_guards),
+    ROW("round_products", FLAG, options.lower.round_products),
     ROW("unroll_scans", FLAG, options.lower.unroll_scans),
     ROW("lowered", OBJECT, request.lowered),
     ROW("expand", OBJECT, request.expand),

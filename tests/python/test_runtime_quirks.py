@@ -231,6 +231,16 @@ def pow_takes_few_exponents():
 
 
 @shows
+def product_rounds_its_left_factor():
+    x = np.linspace(-1, 1, 64, dtype=np.float32).reshape(1, 64)
+    w = (np.arange(64 * 16) % 255 - 127).astype(np.int8).reshape(64, 16)
+    nodes = [node("DequantizeLinear", "w", "s", to="f"), node("MatMul", "x", "f")]
+    got = run(nodes, {"x": x}, constants={"w": w, "s": np.float32(1)})
+    want = x @ w.astype(np.float32)
+    return float(np.abs(got - want).max() / np.abs(want).max()) > 1e-4
+
+
+@shows
 def reduce_extreme_skips_nan():
     found = [run([node("ReduceMax", "x", keepdims=0)], {"x": with_nan(8, at)}) for at in range(8)]
     return not np.isnan(found).all()

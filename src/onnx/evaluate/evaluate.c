@@ -106,9 +106,8 @@ static bool plain(const Tensor *tensor) {
 /* Rules for these take an operand whose elements are not there yet. */
 static bool is_only_moved(const Node *node) { return node_has(node, RENAMES) || node_is(node, OP_Transpose); }
 
-const Tensor *evaluate_node(const Evaluation *evaluation) {
+static const Tensor *evaluate_plain(const Evaluation *evaluation) {
   const Node *node = evaluation->node;
-  if ((node->domain[0] && !node_is(node, OP_Narrow)) || node->output_count != 1) return NULL;
   for (size_t i = 0; i < evaluation->input_count; i++) {
     if (evaluation->inputs[i] && !plain(evaluation->inputs[i])) return NULL;
     if (evaluation->inputs[i] && !(i == 0 && is_only_moved(node))) tensor_ready(evaluation->inputs[i]);
@@ -119,4 +118,89 @@ const Tensor *evaluate_node(const Evaluation *evaluation) {
     if (function) return function(evaluation);
   }
   return NULL;
+}
+
+/* ---- two elements to a byte ---- */
+
+static bool is_packed(DType dtype) { return dtype == DTYPE_INT4 || dtype == DTYPE_UINT4; }
+
+static int64_t packed_count(const Tensor *tensor) {
+  int64_t count = 1;
+  if (tensor->rank > MAX_RANK || !tensor_is_readable(tensor)) return -1;
+  for (uint32_t i = 0; i < tensor->rank; i++) {
+    if (tensor->dims[i] < 0 || __builtin_mul_overflow(count, tensor->dims[i], &count)) return -1;
+  }
+  return tensor->size == dtype_bytes(tensor->dtype, (size_t)count) ? count : -1;
+}
+
+/* One element to a byte. */
+static const Tensor *unpacked(const Evaluation *evaluation, const Tensor *tensor, int64_t count) {
+  bool has_sign = tensor->dtype == DTYPE_INT4;
+  Evaluation wide = {.context = evaluation->context, .largest = (size_t)count};
+  Tensor *result = evaluate_result(&wide, has_sign ? DTYPE_INT8 : DTYPE_UINT8, tensor->dims, tensor->rank);
+  if (!result) return NULL;
+  tensor_ready(tensor);
+  for (size_t i = 0; i < result->size; i++) {
+    int half = ((const uint8_t *)tensor->data)[i / 2] >> i % 2 * 4 & 0xF;
+    result_data(result)[i] = (char)(has_sign && half > 7 ? half - 16 : half);
+  }
+  return result;
+}
+
+/* The lower halves of bytes. */
+static const Tensor *packed(const Evaluation *evaluation, const Tensor *bytes, DType dtype) {
+  Arena *arena = &evaluation->context->arena;
+  if (!bytes) return NULL;
+  tensor_ready(bytes);
+  Tensor *result = arena_new(arena, Tensor);
+  *result = (Tensor){.dtype = dtype, .rank = bytes->rank, .dims = bytes->dims, .size = dtype_bytes(dtype, bytes->size)};
+  result->data = arena_alloc(arena, result->size ? result->size : 1);
+  for (size_t i = 0; i < bytes->size; i++) {
+    result_data(result)[i / 2] |= (char)((((const uint8_t *)bytes->data)[i] & 0xF) << i % 2 * 4);
+  }
+  return result;
+}
+
+/* Another shape for the same data. */
+static const Tensor *rename_packed(const Evaluation *evaluation, const Tensor *x, int64_t count) {
+  Tensor bytes = {.dtype = DTYPE_INT8, .rank = x->rank, .dims = x->dims, .data = &bytes, .size = (size_t)count};
+  const Tensor *inputs[] = {&bytes, evaluate_input(evaluation, 1)};
+  Evaluation wide = *evaluation;
+  wide.inputs = inputs;
+  wide.input_count = evaluation->input_count > 1 ? 2 : 1;
+  wide.largest = (size_t)count;
+  const Tensor *shape = evaluate_plain(&wide);
+  if (!shape) return NULL;
+  Tensor *result = arena_copy(&evaluation->context->arena, x, sizeof *x);
+  result->rank = shape->rank;
+  result->dims = shape->dims;
+  result->name = NULL;
+  return result;
+}
+
+/* Moved, or cast to another type, they are so as bytes. */
+static const Tensor *evaluate_packed(const Evaluation *evaluation, const Tensor *x) {
+  const Node *node = evaluation->node;
+  int64_t count = packed_count(x);
+  if (count < 0 || (uint64_t)count > SIZE_MAX / 2) return NULL;
+  if (node_has(node, RENAMES)) return rename_packed(evaluation, x, count);
+  if (!node_is(node, OP_Transpose) && !node_is(node, OP_Cast)) return NULL;
+  const Tensor *bytes = unpacked(evaluation, x, count);
+  Evaluation wide = *evaluation;
+  wide.inputs = &bytes;
+  wide.input_count = 1;
+  if (node_is(node, OP_Cast)) return bytes ? evaluate_plain(&wide) : NULL;
+  wide.largest = (size_t)count;
+  return bytes ? packed(evaluation, evaluate_plain(&wide), x->dtype) : NULL;
+}
+
+const Tensor *evaluate_node(const Evaluation *evaluation) {
+  const Node *node = evaluation->node;
+  if ((node->domain[0] && !node_is(node, OP_Narrow)) || node->output_count != 1) return NULL;
+  const Tensor *first = evaluate_input(evaluation, 0);
+  DType to = node->outputs[0]->type.dtype;
+  bool bytes = first && (first->dtype == DTYPE_INT8 || first->dtype == DTYPE_UINT8) && plain(first);
+  if (first && is_packed(first->dtype)) return evaluate_packed(evaluation, first);
+  if (node_is(node, OP_Cast) && is_packed(to)) return bytes ? packed(evaluation, first, to) : NULL;
+  return evaluate_plain(evaluation);
 }

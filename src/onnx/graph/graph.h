@@ -146,6 +146,7 @@ struct Model {
   ARRAY(Function *) functions;
   MetadataList metadata;
   const struct Target *target; /* what it is made for (target/target.h); NULL: the newest ONNX Runtime */
+  bool rounds_products;        /* the runtime may round what quantised weights are multiplied by */
   Str no_domain;               /* "" */
   Str op_types[OP_COUNT];      /* names of operators once they were needed */
   bool made[OP_COUNT];         /* operators of which a node was ever made: without one no pattern matches */

@@ -5,6 +5,7 @@
  * stored in float32 where it is no large weight; a large one keeps its size in the file and has a Cast.
  */
 #include "onnx/evaluate/evaluate.h"
+#include "passes/analysis/quantized.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -45,6 +46,16 @@ static size_t share_of(const Value *value) {
 static bool is_widened_half(const Node *node) {
   return node_is(node, OP_Cast) && dtype_is_half(node_input(node, 0)->type.dtype) &&
          node->outputs[0]->type.dtype == DTYPE_FLOAT32;
+}
+
+/* Integers of few bits that weigh a product keep them: they are stored so, and have operators of their own. */
+static bool is_stored_weight(const Node *node) {
+  enum { FEWEST = 64 }; /* elements */
+  const Value *value = node_input(node, 0);
+  int64_t count;
+  if (!node_is(node, OP_Cast) || !is_small_integer(value->type.dtype) || value->type.rank < 2) return false;
+  bool widens = dtype_bits(node->outputs[0]->type.dtype) > 8;
+  return widens && type_count(value->type, &count) && count >= FEWEST && leads_to_product(node->outputs[0]);
 }
 
 static size_t largest_result(const Node *node) {
@@ -101,7 +112,7 @@ static const Tensor *fold_node(Rewriter *rewriter, const Node *node) {
                            .input_count = node->input_count,
                            .opset = rewriter->model->opset,
                            .largest = largest_result(node)};
-  if (is_too_large(node, evaluation.largest)) return NULL;
+  if (is_too_large(node, evaluation.largest) || is_stored_weight(node)) return NULL;
   const Tensor *result = evaluate_node(&evaluation);
   return result && result->size <= evaluation.largest ? result : NULL;
 }

@@ -1,0 +1,49 @@
+#include "passes/analysis/quantized.h"
+
+#include "passes/rewrite.h"
+
+enum { MOST_STEPS = 6, MOST_BEFORE = 3, MOST_INPUTS = 3 };
+
+bool is_small_integer(DType dtype) {
+  return dtype == DTYPE_INT8 || dtype == DTYPE_UINT8 || dtype == DTYPE_INT4 || dtype == DTYPE_UINT4;
+}
+
+static bool is_product(const Node *node) {
+  return node_is(node, OP_MatMul) || node_is(node, OP_Gemm) || node_is(node, OP_Einsum) || node_has(node, CONVOLVES);
+}
+
+/* Is it a constant, or will it be one when what makes it is folded? */
+static bool is_known(const Value *value, int steps) {
+  const Node *node = value->producer;
+  if (unread_constant_of(value)) return true;
+  if (!node || !steps || !node->input_count || node->input_count > MOST_INPUTS) return false;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    if (node_input(node, i) && !is_known(node_input(node, i), steps - 1)) return false;
+  }
+  return true;
+}
+
+/* Is it cast, moved, or scaled and shifted by a constant? */
+static bool passes_on(const Node *node, const Value *value) {
+  if (node_is(node, OP_Transpose) || node_is(node, OP_Cast) || node_is(node, OP_Narrow)) return true;
+  if ((node_has(node, RENAMES) || node_is(node, OP_Sub)) && node_input(node, 0) != value) return false;
+  if (node_has(node, RENAMES)) return true;
+  if (!node_is(node, OP_Mul) && !node_is(node, OP_Sub) && !node_is(node, OP_DequantizeLinear)) return false;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Value *other = node_input(node, i);
+    if (other && other != value && !is_known(other, MOST_BEFORE)) return false;
+  }
+  return true;
+}
+
+static bool leads_on(const Value *value, int steps) {
+  for (const Use *use = value->uses; use; use = use->next) {
+    const Node *node = use->node;
+    if (node && is_product(node)) continue;
+    if (!node || !steps || node->output_count != 1 || !passes_on(node, value)) return false;
+    if (!leads_on(node->outputs[0], steps - 1)) return false;
+  }
+  return value->uses != NULL;
+}
+
+bool leads_to_product(const Value *value) { return leads_on(value, MOST_STEPS); }

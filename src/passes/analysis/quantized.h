@@ -1,0 +1,13 @@
+/* Quantized: integers of 8 and 4 bits that stand for floats, and the products that they are stored for. */
+#ifndef J2O_PASSES_ANALYSIS_QUANTIZED_H
+#define J2O_PASSES_ANALYSIS_QUANTIZED_H
+
+#include "onnx/graph/graph.h"
+
+bool is_small_integer(DType dtype);
+
+/* Is a product of matrices or a convolution all that the value is made for, whatever casts, moves, or scales it by
+ * constants on the way? */
+bool leads_to_product(const Value *value);
+
+#endif

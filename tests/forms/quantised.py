@@ -1,0 +1,160 @@
+"""Quantised products: weights of 8 and 4 bits with their scales, and factors rounded to bytes, as people write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from forms import TYPES, Choices, Form
+from jax import lax
+
+Array = Any
+RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int4": (-8, 7), "uint4": (0, 15)}
+SHAPES = {(5,): (5,), (2, 5): (2, 5), ("B",): (3,), ("B", 5): (2, 5), ("B", "T"): (2, 3), (): ()}
+
+
+def make(choices: Choices) -> Form:
+    way = choices.take("factors", "weights alone", "weights alone", "both")
+    return {"weights alone": _weights_alone, "both": _both}[way](choices)
+
+
+def _form(choices: Choices, fn: Callable[..., Array], length: int, dtype: str, **parts: Any) -> Form:
+    shape = choices.take("shape", *SHAPES)
+    args = [choices.normal((*SHAPES[shape], length), dtype)]
+    specs = None
+    if any(isinstance(n, str) for n in shape):
+        specs = [jax.ShapeDtypeStruct((*shape, length), TYPES[dtype])]
+    return Form(fn, args, specs=specs, dtype=dtype, opset=21, **parts)
+
+
+# ---- products ----
+
+_PRODUCTS: dict[str, Callable[..., Array]] = {
+    "matmul": lambda x, w, **options: jnp.matmul(x, w, **options),
+    "dot": lambda x, w, **options: jnp.dot(x, w, **options),
+    "einsum": lambda x, w, **options: jnp.einsum("...k,kn->...n", x, w, **options),
+    "dot_general": lambda x, w, **options: lax.dot_general(x, w, (((x.ndim - 1,), (0,)), ((), ())), **options),
+    "right transposed": lambda x, w, **options: lax.dot_general(x, w.T, (((x.ndim - 1,), (1,)), ((), ())), **options),
+    "einsum transposed": lambda x, w, **options: jnp.einsum("...k,nk->...n", x, w.T, **options),
+    "vmap": lambda x, w, **options: jax.vmap(lambda v: jnp.dot(x, v, **options), 1, -1)(w),
+}
+
+
+# ---- weights alone ----
+
+
+class Weights:
+    """Integers, their scales and their zero points, and the ways to make floats of them."""
+
+    def __init__(self, choices: Choices, dtype: str, kinds: tuple[str, ...] = tuple(RANGES)) -> None:
+        self.choices, self.dtype = choices, dtype
+        self.kind = choices.take("weights", *kinds)
+        self.rows, self.columns = choices.take("sizes", (64, 48), (96, 64), (256, 32))
+        self.grain = choices.take("scale by", "tensor", "column", "row", "block")
+        self.after = (
+            self.grain in ("tensor", "column") and choices.take("scaled", "before", "before", "after") == "after"
+        )
+        self.block = choices.take("block", 16, 32) if self.grain == "block" else 0
+        self.zero = "none" if self.after else choices.take("zero point", "none", "none", "number", "as the scale")
+        self.early = self.zero != "none" and choices.take("subtracted", "in floats", "in int32") == "in int32"
+        self.transposed = not self.block and choices.take("stored", "as used", "transposed") == "transposed"
+        self.integers = self._stored(self._integers((self.rows, self.columns)))
+        self.scales = jnp.asarray(choices.numbers.uniform(5e-4, 1.5e-3, self._shape()), TYPES[dtype])
+        self.points = self._stored(self._integers(() if self.zero == "number" else self._shape()))
+        if self.grain == "tensor" and choices.take("scale is", "an array", "a number") == "a number":
+            self.scales = self.scales.reshape(())
+        if self.transposed:
+            self.integers = self.integers.T.copy()
+
+    def _integers(self, shape: tuple[int, ...]) -> np.ndarray:
+        least, most = RANGES[self.kind]
+        return self.choices.numbers.integers(least, most + 1, shape)
+
+    def _stored(self, integers: np.ndarray) -> Array:
+        return jnp.asarray(integers.astype(np.int32)).astype(self.kind)
+
+    def _shape(self) -> tuple[int, ...]:
+        if self.block:
+            return self.rows // self.block, 1, self.columns
+        return {"tensor": (1, 1), "column": (1, self.columns), "row": (self.rows, 1)}[self.grain]
+
+    def floats(self) -> Array:
+        weights = self.integers.T if self.transposed else self.integers
+        if self.block:
+            weights = weights.reshape(self.rows // self.block, self.block, self.columns)
+        if self.early:
+            weights = weights.astype(jnp.int32) - self.points.astype(jnp.int32)
+        weights = weights.astype(self.dtype)
+        if self.zero != "none" and not self.early:
+            weights = weights - self.points.astype(self.dtype)
+        return weights if self.after else (weights * self.scales).reshape(self.rows, self.columns)
+
+    def finish(self, y: Array) -> Array:
+        return y * self.scales.reshape(-1 if self.grain == "column" else ()) if self.after else y
+
+
+def _weights_alone(choices: Choices) -> Form:
+    dtype = choices.take("type", "float32", "float32", "float16", "bfloat16")
+    weights = Weights(choices, dtype)
+    multiply = _PRODUCTS[choices.take("product", *_PRODUCTS)]
+    bias = choices.take("bias", False, True)
+
+    def fn(x: Array) -> Array:
+        y = weights.finish(multiply(x, weights.floats()))
+        return y + jnp.arange(weights.columns, dtype=dtype) / 8 if bias else y
+
+    return _form(choices, fn, weights.rows, dtype, expected={"DequantizeLinear": 1}, absent=("Mul", "Sub", "Einsum"))
+
+
+# ---- both factors ----
+
+
+def _scale_of(x: Array, way: str, most: int) -> Array:
+    if way == "known":
+        return jnp.float32(2.0**-5)
+    return jnp.maximum(jnp.max(jnp.abs(x), axis=-1 if way == "by row" else None, keepdims=way == "by row") / most, 1e-6)
+
+
+def _rounded(choices: Choices) -> tuple[Callable[[Array], tuple[Array, Array]], str]:
+    """x as whole numbers, still in floats, and what they are to be multiplied by."""
+    kind = choices.take("rounded to", "int8", "uint8", "int4")
+    way = choices.take("its scale", "known", "by array", "by row")
+    narrow = choices.take("range", "whole", "narrow") == "narrow"
+    order = choices.take("order", "round, clip", "clip, round")
+    least, most = RANGES[kind]
+    least += narrow and least < 0
+
+    def rounded(x: Array) -> tuple[Array, Array]:
+        scale = _scale_of(x, way, most)
+        q = x / scale
+        q = jnp.clip(jnp.round(q), least, most) if order == "round, clip" else jnp.round(jnp.clip(q, least, most))
+        return q, scale
+
+    return rounded, kind
+
+
+def _both(choices: Choices) -> Form:
+    rounded, kind = _rounded(choices)
+    weights = Weights(choices, "float32", ("int8", "uint8", "int4"))
+    weights.grain = weights.grain if weights.grain == "column" else "tensor"
+    multiply = _PRODUCTS[choices.take("product", *_PRODUCTS)]
+    scale = jnp.asarray(choices.numbers.uniform(0.01, 0.03, (weights.columns,)), np.float32)
+    before = choices.take("scales", "one after the other", "together")
+
+    def fn(x: Array) -> Array:
+        q, step = rounded(x)
+        matrix = weights.integers.T if weights.transposed else weights.integers
+        y = multiply(
+            q.astype(kind).astype(_byte(kind)), matrix.astype(_byte(weights.kind)), preferred_element_type=jnp.int32
+        )
+        y = y.astype(jnp.float32)
+        return y * step * scale if before == "one after the other" else y * (step * scale)
+
+    return _form(choices, fn, weights.rows, "float32", expected={"MatMulInteger": 1}, absent=("MatMul", "Einsum"))
+
+
+def _byte(kind: str) -> str:
+    return {"int4": "int8", "uint4": "uint8"}.get(kind, kind)
