@@ -61,7 +61,7 @@ def _most(kind: str, dtype: str, last: bool, unknown: int) -> int:
     half = 2 * (dtype != "float32")
     if kind == "batch":
         return 3 + half + (dtype == "bfloat16")
-    shapes = unknown + 2 if unknown else 0
+    shapes = unknown + 3 if unknown else 0
     return 1 + 2 * last + half + shapes + (4 if kind == "group" else 2)
 
 
