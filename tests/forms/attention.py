@@ -1,119 +1,153 @@
-"""Attention as people write it."""
+"""Attention as people write it.
+
+Axes are named by letters: b and c are the batch, t the queries' positions, s the keys', h heads, g heads of keys, r
+heads within a group, d features of queries and keys, e features of values.
+"""
 
 from __future__ import annotations
 
-import functools
-import math
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from attention_layers import function_of_jax, library_layer, step_with_cache
+from attention_masks import Given, Rule, make_rules, placed
 from forms import Choices, Form
 
 Array = Any
-SYMBOLS = {"b": "B", "t": "T"}
+SYMBOLS = {"b": "B", "t": "T", "s": "S"}
 FEATURES = 8
 
 
 def make(choices: Choices) -> Form:
-    kind = choices.take("written", *["by hand"] * 7, "library layer", "jax.nn", "cache")
+    kind = choices.take(
+        "written", *["by hand"] * 14, "library layer", "library layer", "jax.nn", "jax.nn", "cache", "cache"
+    )
     if kind == "library layer":
-        return _library_layer(choices)
+        return library_layer(choices)
     if kind == "jax.nn":
-        return _function_of_jax(choices)
+        return function_of_jax(choices)
     if kind == "cache":
-        return _step_with_cache(choices)
+        return step_with_cache(choices)
     return _by_hand(choices)
-
-
-# ---- sizes ----
-
-
-def _type_of(choices: Choices) -> str:
-    return choices.take("type", "float32", "float32", "float32", "float16", "bfloat16")
-
-
-def _sizes(choices: Choices) -> tuple[dict[str, int], set[str], bool]:
-    """Sizes of the axes b and t, which of them are symbols, and whether there is a batch axis."""
-    batch = choices.take("batch", None, 1, 2, "symbol")
-    length = choices.take("length", *[10, 128, "symbol"] * 8, 2048)
-    sizes = {"b": batch if isinstance(batch, int) else 2, "t": length if isinstance(length, int) else 6}
-    if length == 2048:
-        sizes["b"] = 1 if batch is None or batch == "symbol" else batch
-    symbols = {axis for axis, size in (("b", batch), ("t", length)) if size == "symbol"}
-    return sizes, symbols, batch is not None
-
-
-def _spec(axes: str, sizes: dict[str, int], symbols: set[str], dtype: str) -> Any:
-    shape = tuple(SYMBOLS[axis] if axis in symbols else sizes[axis] for axis in axes)
-    return jax.ShapeDtypeStruct(shape, dtype)
-
-
-def _form(fn: Any, args: list[Any], specs: list[Any] | None, dtype: str, apart: str | None = None) -> Form:
-    tolerance = {"float16": 2e-2, "bfloat16": 1e-1}.get(dtype)
-    return Form(fn, args, {"Attention": 1}, specs, absent=("Softmax",), apart=apart, dtype=dtype, tolerance=tolerance)
 
 
 # ---- by hand ----
 
 
+@dataclasses.dataclass
+class Plan:
+    """What was chosen, and the sizes of the axes."""
+
+    dtype: str
+    sizes: dict[str, int]
+    symbols: set[str]
+    lead: str  # the batch axes
+    heads: Any
+    order: str  # "td", "thd" or "htd"
+    crossed: bool  # keys of other positions than the queries
+    tolerance: float | None = None  # of float32, where it is not the usual one
+    given: list[Given] = dataclasses.field(default_factory=list)
+
+    @property
+    def queries(self) -> str:
+        return self.lead + self.order
+
+    @property
+    def keys(self) -> str:
+        names = self.queries.replace("t", "s") if self.crossed else self.queries
+        if self.heads == "multi-query":
+            return names.replace("h", "")
+        return names.replace("h", "g") if self.heads == "grouped" else names
+
+    @property
+    def key(self) -> str:
+        return "s" if self.crossed else "t"
+
+    def shape(self, names: str) -> tuple[int, ...]:
+        return tuple(self.sizes[name] for name in names)
+
+
+def _plan(choices: Choices) -> Plan:
+    dtype = choices.take("type", "float32", "float32", "float32", "float16", "bfloat16")
+    batch = choices.take("batch", None, 1, 2, 2, "symbol", "two axes")
+    length = choices.take("length", *[10, 10, 10, 128, "symbol", "symbol"] * 3, 2048)
+    crossed = choices.take("keys from", "the queries' positions", "the queries' positions", "others") == "others"
+    heads = choices.take("heads", "no axis", 1, 2, 4, 4, "grouped", "multi-query")
+    order = "td" if heads == "no axis" else choices.take("order", "thd", "htd")
+    lead = {None: "", "two axes": "bc"}.get(batch, "b")
+    sizes = {"b": batch if isinstance(batch, int) else 2, "c": 3, "t": length if isinstance(length, int) else 6}
+    sizes |= {"s": 7, "h": heads if isinstance(heads, int) else 4, "g": 2, "r": 2, "d": FEATURES, "f": 12}
+    sizes["e"] = choices.take("features of values", FEATURES, FEATURES, 6) if crossed else FEATURES
+    if length == 2048:
+        sizes |= {"b": 1, "c": 1, "h": min(sizes["h"], 4)}
+    symbols = {"b"} if batch == "symbol" else set()
+    if length == "symbol":
+        symbols |= {"t", "s"} if crossed else {"t"}
+    return Plan(dtype, sizes, symbols, lead, heads, order, crossed)
+
+
 def _by_hand(choices: Choices) -> Form:
-    dtype = _type_of(choices)
-    sizes, symbols, batched = _sizes(choices)
-    heads = choices.take("heads", "no axis", 1, 2, 4, "grouped")
-    sizes |= {"h": heads if isinstance(heads, int) else 4, "d": FEATURES, "g": 2}
-    lead = "b" if batched else ""
-    axes = lead + ("td" if heads == "no axis" else choices.take("order", "thd", "htd"))
-    inputs, split = _projected(choices, axes, lead, sizes, heads, dtype)
-    keep = _mask(choices, sizes, lead, dtype)
-    scores = _scores(choices, axes, sizes, heads, keep, dtype)
-    finish = choices.take("result", "as it is", "merged") if "h" in axes else "as it is"
+    plan = _plan(choices)
+    inputs, split = _projected(choices, plan)
+    rules = make_rules(choices, plan)
+    attend, count = _attend(choices, plan, rules)
+    finish = choices.take("result", "as it is", "merged", "merged and projected") if "h" in plan.order else "as it is"
+    weight = choices.normal((plan.sizes["h"] * plan.sizes["e"], 5), plan.dtype, 0.3)
 
     def fn(*args: Array) -> Array:
         q, k, v = split(*args[: len(inputs)])
-        mixed = scores(q, k, v, *args[len(inputs) :])
+        mixed = attend(q, k, v, *args[len(inputs) :])
         if finish == "as it is":
             return mixed
-        if "htd" in axes:
+        if plan.order == "htd":
             mixed = jnp.swapaxes(mixed, -2, -3)
-        return mixed.reshape(*mixed.shape[:-2], -1)
+        mixed = mixed.reshape(*mixed.shape[:-2], -1)
+        return mixed @ jnp.asarray(weight) if finish == "merged and projected" else mixed
 
-    args = [array for _, array in inputs] + [array for _, array in keep.inputs]
-    specs = [_spec(names, sizes, symbols, str(array.dtype)) for names, array in inputs + keep.inputs]
-    form = _form(fn, args, specs if symbols else None, dtype, keep.apart)
-    if keep.nothing_kept is not None:
-        form.more_args = [[*args[:-1], keep.nothing_kept]]
+    everything = inputs + plan.given
+    args = [one.array for one in everything]
+    specs = [_spec(one, plan) for one in everything] if plan.symbols else None
+    form = Form(fn, args, {"Attention": count}, specs, absent=("Softmax",), dtype=plan.dtype, apart=rules.apart)
+    form.tolerance = {"float16": 2e-2, "bfloat16": 1e-1}.get(plan.dtype, plan.tolerance)
+    if any(one.nothing_kept is not None for one in plan.given):
+        form.more_args = [[one.array if one.nothing_kept is None else one.nothing_kept for one in everything]]
     return form
 
 
-def _projected(
-    choices: Choices, axes: str, lead: str, sizes: dict[str, int], heads: Any, dtype: str
-) -> tuple[list[tuple[str, np.ndarray]], Callable[..., tuple[Array, Array, Array]]]:
-    """The arguments, by their axes, and what makes queries, keys and values of them."""
-    sizes["f"] = 12
-    ways = ["given"] if heads == "grouped" else ["given", "apart", "joined 3hd", "joined h3d", "joined hd3"]
-    way = choices.take("projections", *ways)
-    shape = lambda names: tuple(sizes[name] for name in names)  # noqa: E731
-    if way == "given":
-        keys = axes.replace("h", "g") if heads == "grouped" else axes
-        return [(name, choices.normal(shape(name), dtype)) for name in (axes, keys, keys)], lambda q, k, v: (q, k, v)
-    count = sizes["h"] if "h" in axes else 1
-    turned = (lambda a: jnp.swapaxes(a, -2, -3)) if "htd" in axes else (lambda a: a)
+def _spec(given: Given, plan: Plan) -> Any:
+    shape = tuple(SYMBOLS[name] if name in plan.symbols else plan.sizes[name] for name in given.names)
+    return jax.ShapeDtypeStruct(shape, given.array.dtype)
+
+
+# ---- queries, keys and values ----
+
+
+def _projected(choices: Choices, plan: Plan) -> tuple[list[Given], Callable[..., tuple[Array, Array, Array]]]:
+    """The arguments, and what makes queries, keys and values of them."""
+    same = plan.keys == plan.queries and plan.sizes["e"] == FEATURES
+    way = choices.take("projections", "given", "given", "apart", "joined 3hd", "joined h3d", "joined hd3")
+    if way == "given" or not same:
+        names = (plan.queries, plan.keys, plan.keys.replace("d", "e"))
+        return [Given(one, choices.normal(plan.shape(one), plan.dtype)) for one in names], lambda q, k, v: (q, k, v)
+    lead, axes = plan.lead, plan.queries
+    count = plan.sizes["h"] if "h" in axes else 1
+    turned = (lambda a: jnp.swapaxes(a, -2, -3)) if plan.order == "htd" else (lambda a: a)
     apart = (lambda a: a.reshape(*a.shape[:-1], count, FEATURES)) if "h" in axes else (lambda a: a)
-    given = [(lead + "tf", choices.normal(shape(lead + "tf"), dtype))]
+    given = [Given(lead + "tf", choices.normal(plan.shape(lead + "tf"), plan.dtype))]
     if way == "apart":
         by = choices.take("projected by", "matmul", "einsum")
-        weights = [jnp.asarray(choices.normal((12, count * FEATURES), dtype, 0.3)) for _ in range(3)]
+        weights = [jnp.asarray(choices.normal((12, count * FEATURES), plan.dtype, 0.3)) for _ in range(3)]
         if by == "einsum" and "h" in axes:
-            result = axes
             return given, lambda x: tuple(
-                jnp.einsum(f"{lead}tf,fhd->{result}", x, weight.reshape(12, count, FEATURES)) for weight in weights
+                jnp.einsum(f"{lead}tf,fhd->{axes}", x, weight.reshape(12, count, FEATURES)) for weight in weights
             )
         return given, lambda x: tuple(turned(apart(x @ weight)) for weight in weights)
-    weight = jnp.asarray(choices.normal((12, 3 * count * FEATURES), dtype, 0.3))
-    bias = jnp.asarray(choices.normal((3 * count * FEATURES,), dtype, 0.3))
+    weight = jnp.asarray(choices.normal((12, 3 * count * FEATURES), plan.dtype, 0.3))
+    bias = jnp.asarray(choices.normal((3 * count * FEATURES,), plan.dtype, 0.3))
     order = {"joined 3hd": (3, count, FEATURES), "joined h3d": (count, 3, FEATURES), "joined hd3": (count, FEATURES, 3)}
     at = {"joined 3hd": -3, "joined h3d": -2, "joined hd3": -1}[way]
     by = choices.take("taken apart by", "split", "index", "moveaxis")
@@ -135,109 +169,15 @@ def _projected(
     return given, split
 
 
-class Mask:
-    """What is added to the inputs for masks, and how scores are masked."""
-
-    def __init__(self) -> None:
-        self.inputs: list[tuple[str, np.ndarray]] = []
-        self.nothing_kept: np.ndarray | None = None  # the same input, with all scores of a row put out
-        self.apart: str | None = None
-        self.apply: Callable[[Array, Array], Array] = lambda scores, *given: scores
-
-
-def _mask(choices: Choices, sizes: dict[str, int], lead: str, dtype: str) -> Mask:
-    kind = choices.take("mask", "none", "causal", "causal", "padding", "both", "window")
-    made = Mask()
-    if kind == "none":
-        return made
-    causal = choices.take("causal by", "tril", "tri", "positions", "constant", "iota") if kind != "padding" else None
-    number = choices.take("put out by", "-1e9", "-inf", "least")
-    fill = {"-1e9": -1e9, "-inf": -math.inf, "least": float(jnp.finfo(dtype).min)}[number]
-    if dtype == "float16" and number == "-1e9":
-        fill = -math.inf  # that is what becomes of it
-    how = choices.take("applied by", "where", "where not", "addition", "product")
-    if kind in ("padding", "both"):
-        by = choices.take("padding by", "mask", "lengths")
-        if by == "mask":
-            mask = choices.numbers.random((sizes["b"], sizes["t"]) if lead else (sizes["t"],)) > 0.3
-            mask[..., 0] = True
-            made.inputs = [(lead + "t", mask)]
-        else:
-            count = choices.numbers.integers(1, sizes["t"] + 1, (sizes["b"],) if lead else ())
-            count = np.asarray(count, np.int32)
-            made.inputs = [(lead, count)]
-        if math.isinf(fill):
-            made.apart = "a row may be masked altogether, which is NaN in JAX"
-        elif dtype == "float32":  # of halves it is not known how much of a score is left, XLA may add in float32
-            made.nothing_kept = np.zeros_like(made.inputs[0][1])
-    if how == "product" and math.isinf(fill):
-        how = "addition"  # 0 times infinity
-    if how == "product" and dtype != "float32" and number == "least":
-        how = "addition"
-
-    def keep(scores: Array, *given: Array) -> Array:
-        queries, keys = scores.shape[-2:]
-        mask = None
-        if causal:
-            mask = _causal(causal, queries, keys)
-        if kind == "window":
-            near = jnp.arange(queries)[:, None] - jnp.arange(keys)[None, :] < 4
-            mask = mask & near
-        if made.inputs:
-            seen = given[0] if made.inputs[0][0].endswith("t") else jnp.arange(keys) < given[0][..., None]
-            seen = seen.reshape(*seen.shape[:-1], *[1] * (scores.ndim - seen.ndim), keys)
-            mask = seen if mask is None else mask & seen
-        return mask
-
-    def apply(scores: Array, *given: Array) -> Array:
-        mask = keep(scores, *given)
-        if how == "where":
-            return jnp.where(mask, scores, jnp.asarray(fill, scores.dtype))
-        if how == "where not":
-            return jnp.where(~mask, fill, scores)
-        if how == "addition":
-            return scores + jnp.where(mask, 0.0, fill).astype(scores.dtype)
-        return scores + (1.0 - mask.astype(scores.dtype)) * fill
-
-    made.apply = apply
-    return made
-
-
-def _causal(by: str, queries: int, keys: int) -> Array:
-    if by == "tril":
-        return jnp.tril(jnp.ones((queries, keys), bool))
-    if by == "tri":
-        return jnp.tri(queries, keys) > 0
-    if by == "positions":
-        return jnp.arange(queries)[:, None] >= jnp.arange(keys)[None, :]
-    if by == "constant" and isinstance(queries, int):
-        return jnp.asarray(np.tril(np.ones((queries, keys), bool)))
-    rows = jax.lax.broadcasted_iota(jnp.int32, (queries, keys), 0)
-    return jax.lax.broadcasted_iota(jnp.int32, (queries, keys), 1) <= rows
-
-
-def _softmax(choices: Choices, dtype: str) -> Callable[[Array], Array]:
-    by = choices.take("softmax by", "library", "hand", "hand, no shift held", "float32")
-    if by == "library":
-        return lambda scores: jax.nn.softmax(scores, axis=-1)
-    if by == "float32":
-        return lambda scores: jax.nn.softmax(scores.astype(jnp.float32), axis=-1).astype(dtype)
-
-    def softmax(scores: Array) -> Array:
-        largest = scores.max(axis=-1, keepdims=True)
-        if by == "hand":
-            largest = jax.lax.stop_gradient(largest)
-        weights = jnp.exp(scores - largest)
-        return weights / weights.sum(axis=-1, keepdims=True)
-
-    return softmax
+# ---- scales and weights ----
 
 
 def _scaled(choices: Choices) -> tuple[Callable[..., tuple[Array, Array]], Callable[[Array], Array]]:
     """What scales queries and keys, and what scales scores."""
-    place = choices.take("scale on", "queries", "keys", "scores", "both", "nothing")
-    form = choices.take("scale as", "product", "quotient", "root of array", "power")
+    place = choices.take("scale on", "queries", "keys", "scores", "scores", "both", "nothing")
+    form = choices.take("scale as", "product", "quotient", "root of array", "power", "parameter")
     root = FEATURES**0.5
+    learned = choices.numbers.random(1).astype(np.float32) + 0.5
 
     def scale(array: Array, number: float) -> Array:
         if form == "product":
@@ -246,6 +186,8 @@ def _scaled(choices: Choices) -> tuple[Callable[..., tuple[Array, Array]], Calla
             return array / number
         if form == "power":
             return array * FEATURES**-0.5 if number == root else array * FEATURES**-0.25
+        if form == "parameter":
+            return array * jnp.asarray(learned).astype(array.dtype)
         rooted = jnp.sqrt(jnp.asarray(FEATURES, array.dtype))
         return array / (rooted if number == root else jnp.sqrt(rooted))
 
@@ -259,209 +201,316 @@ def _scaled(choices: Choices) -> tuple[Callable[..., tuple[Array, Array]], Calla
     return on_inputs, (lambda scores: scale(scores, root)) if place == "scores" else (lambda scores: scores)
 
 
-def _scores(
-    choices: Choices, axes: str, sizes: dict[str, int], heads: Any, mask: Mask, dtype: str
-) -> Callable[..., Array]:
-    on_inputs, on_scores = _scaled(choices)
-    softmax = _softmax(choices, dtype)
-    if heads == "grouped":
-        way = choices.take("products by", "repeat", "broadcast")
-    else:
-        way = choices.take("products by", "einsum", "matmul", "dot_general", "vmap")
+def _softmax(
+    choices: Choices, plan: Plan, rules: Rule
+) -> Callable[[Array, int, Array | None], tuple[Array, Array | None]]:
+    """Weights of scores along an axis and, where they are still to be divided by it, their sum."""
+    ways = ["library", "library", "hand", "hand, shift held", "hand, no axis kept", "logsumexp", "divided after"]
+    if rules.softmax_where:
+        ways = ["library where"]
+    by = choices.take("softmax by", *ways)
+    if by == "logsumexp" and not rules.fills_with_infinity:
+        for one in plan.given:  # the logarithm of a sum is lost beside so large a number
+            one.nothing_kept = None
+    wide = choices.take("softmax in", "the type", "float32") == "float32"
+    after = choices.take("weights", *["as they are"] * 6, "put out again") if rules.can_put_out_again else "as they are"
 
-    def weights(scores: Array, *given: Array) -> Array:
-        return softmax(mask.apply(on_scores(scores), *given)).astype(dtype)
+    if by == "divided after" and after == "put out again" and rules.fills_with_infinity:
+        rules.apart = "0 is divided by the sum of a row of -inf, which is NaN"
 
-    def by_einsum(q: Array, k: Array, v: Array, *given: Array) -> Array:
-        rows, columns = axes.replace("t", "q"), axes.replace("t", "k")
-        lead = axes.replace("t", "").replace("d", "")
-        scores = jnp.einsum(f"{rows},{columns}->{lead}qk", q, k)
-        return jnp.einsum(f"{lead}qk,{columns}->{rows}", weights(scores, *given), v)
-
-    def heads_first(array: Array) -> Array:
-        return jnp.swapaxes(array, -2, -3) if "thd" in axes else array
-
-    def by_matmul(q: Array, k: Array, v: Array, *given: Array) -> Array:
-        q, k, v = map(heads_first, (q, k, v))
-        return heads_first(weights(q @ jnp.swapaxes(k, -1, -2), *given) @ v)
-
-    def by_dot_general(q: Array, k: Array, v: Array, *given: Array) -> Array:
-        q, k, v = map(heads_first, (q, k, v))
-        lead = tuple(range(q.ndim - 2))
-        last = q.ndim - 1
-        scores = jax.lax.dot_general(q, k, (((last,), (last,)), (lead, lead)))
-        scores = weights(scores, *given)
-        return heads_first(jax.lax.dot_general(scores, v, (((last,), (last - 1,)), (lead, lead))))
-
-    def by_vmap(q: Array, k: Array, v: Array, *given: Array) -> Array:
-        def one(q: Array, k: Array, v: Array, *given: Array) -> Array:
-            return weights(q @ k.T, *given) @ v
-
-        mapped = one
-        if "h" in axes:
-            at = (axes.index("h") - ("b" in axes),) * 3
-            mapped = jax.vmap(mapped, (*at, *[None] * len(given)), at[0])
-        return jax.vmap(mapped)(q, k, v, *given) if "b" in axes else mapped(q, k, v, *given)
-
-    def by_groups(q: Array, k: Array, v: Array, *given: Array) -> Array:
-        at = axes.index("h") - len(axes)
-        times = sizes["h"] // sizes["g"]
-        if way == "repeat":
-            k, v = jnp.repeat(k, times, at), jnp.repeat(v, times, at)
+    def softmax(scores: Array, axis: int, mask: Array | None) -> tuple[Array, Array | None]:
+        if wide:
+            scores = scores.astype(jnp.float32)
+        total = None
+        if by == "library":
+            weights = jax.nn.softmax(scores, axis=axis)
+        elif by == "library where":
+            weights = jax.nn.softmax(scores, axis=axis, where=mask)
+        elif by == "logsumexp":
+            weights = jnp.exp(scores - jax.nn.logsumexp(scores, axis=axis, keepdims=True))
+        elif by == "hand, no axis kept":
+            weights = jnp.exp(scores - jnp.expand_dims(scores.max(axis), axis))
+            weights = weights / jnp.expand_dims(weights.sum(axis), axis)
         else:
-            k, v = (_spread(array, at, times) for array in (k, v))
-        return by_einsum(q, k, v, *given)
+            largest = scores.max(axis=axis, keepdims=True)
+            if by == "hand, shift held":
+                largest = jax.lax.stop_gradient(largest)
+            weights = jnp.exp(scores - largest)
+            total = weights.sum(axis=axis, keepdims=True)
+            if by != "divided after":
+                weights, total = weights / total, None
+        if after == "put out again" and mask is not None:
+            weights = jnp.where(mask, weights, 0)
+        return weights.astype(plan.dtype), total
 
-    ways = {"einsum": by_einsum, "matmul": by_matmul, "dot_general": by_dot_general, "vmap": by_vmap}
-    product = ways.get(way, by_groups)
+    return softmax
+
+
+# ---- products ----
+
+
+def _attend(choices: Choices, plan: Plan, rules: Rule) -> tuple[Callable[..., Array], int]:
+    """Attention of queries, keys, values and what is given for masks; and how many operators it becomes."""
+    on_inputs, on_scores = _scaled(choices)
+    softmax = _softmax(choices, plan, rules)
+    wide = choices.take("products in", "the type", "the type", "float32") == "float32" and plan.dtype != "float32"
+    later = choices.take("scale goes", *["first"] * 7, "last") == "last"
+    later = later and choices.made["scale as"] != "parameter"  # what was masked is scaled by what is not known
+
+    def weights(scores: Array, names: str, *given: Array) -> tuple[Array, Array | None]:
+        named = [(one.names, array) for one, array in zip(plan.given, given, strict=True)]
+        scores = scores if later else on_scores(scores)
+        scores, mask = rules.apply(scores, names, named)
+        scores = on_scores(scores) if later else scores
+        return softmax(scores, names.index("k"), mask)
+
+    product, count = _product(choices, plan, weights)
 
     def fn(q: Array, k: Array, v: Array, *given: Array) -> Array:
-        return product(*on_inputs(q, k), v, *given)
+        if wide:
+            q, k, v = (array.astype(jnp.float32) for array in (q, k, v))
+        return product(*on_inputs(q, k), v, *given).astype(plan.dtype)
 
-    return fn
+    return fn, count
+
+
+def _product(choices: Choices, plan: Plan, weights: Callable[..., Any]) -> tuple[Callable[..., Array], int]:
+    if plan.heads == "grouped":
+        way = choices.take(
+            "products by", "repeat", "broadcast", "tile", "five axes", "five axes", "five axes by matmul"
+        )
+        return _of_groups(choices, plan, weights, way), 1
+    if plan.heads == "multi-query":
+        way = choices.take("products by", "einsum", "matmul", "vmap", "broadcast")
+    else:
+        loops = ["loop"] if "h" in plan.order else []
+        way = choices.take("products by", "einsum", "einsum", "matmul", "dot_general", "vmap", "turned", *loops)
+    if way == "loop":
+        return _by_loop(choices, plan, weights), plan.sizes["h"]
+    if way == "einsum":
+        return _by_einsum(choices, plan, weights, plan.queries, plan.keys), 1
+    if way == "broadcast":
+        return _spread_over_heads(choices, plan, weights), 1
+    ways = {"matmul": _by_matmul, "dot_general": _by_dot_general, "vmap": _by_vmap, "turned": _turned}
+    return ways[way](choices, plan, weights), 1
+
+
+def _keyed(names: str) -> str:
+    """The keys' position is k, whatever it is called."""
+    return names.replace("s", "k").replace("t", "k")
+
+
+def _divided(mixed: Array, names: str, total: Array | None, total_names: str) -> Array:
+    """By the sum of the weights, if it is left, whose axes are those of the scores."""
+    if total is None:
+        return mixed
+    return (mixed / placed(total, total_names.replace("k", "e"), names)).astype(mixed.dtype)
+
+
+def _by_einsum(
+    choices: Choices, plan: Plan, weights: Callable[..., Any], queries: str, keys: str
+) -> Callable[..., Array]:
+    lead = queries.replace("t", "").replace("d", "")
+    turned = choices.take("axes of scores", *["heads, queries, keys"] * 4, "any")
+    scores_names = list(lead + "tk")
+    if turned == "any":
+        choices.random.shuffle(scores_names)
+        choices.made["axes of scores"] = "".join(scores_names)
+    names = "".join(scores_names)
+    order = choices.take("operands", "in order", "in order", "weights last")
+    result = queries.replace("d", "e")
+
+    def product(q: Array, k: Array, v: Array, *given: Array) -> Array:
+        columns, values = _keyed(keys), _keyed(keys).replace("d", "e")
+        if order == "in order":
+            scores = jnp.einsum(f"{queries},{columns}->{names}", q, k)
+        else:
+            scores = jnp.einsum(f"{columns},{queries}->{names}", k, q)
+        shares, total = weights(scores, names, *given)
+        if order == "in order":
+            mixed = jnp.einsum(f"{names},{values}->{result}", shares, v)
+        else:
+            mixed = jnp.einsum(f"{values},{names}->{result}", v, shares)
+        return _divided(mixed, result, total, names)
+
+    return product
+
+
+def _heads_first(plan: Plan) -> Callable[[Array], Array]:
+    return (lambda array: jnp.swapaxes(array, -2, -3)) if plan.order == "thd" else (lambda array: array)
+
+
+def _by_matmul(choices: Choices, plan: Plan, weights: Callable[..., Any]) -> Callable[..., Array]:
+    first = _heads_first(plan)
+    single = plan.heads == "multi-query"
+    names = plan.lead + ("htk" if "h" in plan.order else "tk")
+    result = names.replace("k", "e")
+
+    def product(q: Array, k: Array, v: Array, *given: Array) -> Array:
+        q, k, v = (first(q), *(jnp.expand_dims(a, -3) if single else first(a) for a in (k, v)))
+        shares, total = weights(q @ jnp.swapaxes(k, -1, -2), names, *given)
+        return first(_divided(shares @ v, result, total, names))
+
+    return product
+
+
+def _by_dot_general(choices: Choices, plan: Plan, weights: Callable[..., Any]) -> Callable[..., Array]:
+    """Contracted where the axes stand: batch axes come out first, whatever their order was."""
+    swapped = choices.take("operands", "in order", "keys first")
+    lead = [name for name in plan.queries if name in "bch"]
+    at = lambda names: tuple(names.index(name) for name in lead)  # noqa: E731
+    keys, queries = _keyed(plan.keys), plan.queries
+    values = keys.replace("d", "e")
+
+    def contract(a: Array, of_a: str, b: Array, of_b: str, over: str) -> tuple[Array, str]:
+        dims = (((of_a.index(over),), (of_b.index(over),)), (at(of_a), at(of_b)))
+        rest = [name for name in of_a + of_b if name not in lead and name != over]
+        return jax.lax.dot_general(a, b, dims), "".join(lead + rest)
+
+    def product(q: Array, k: Array, v: Array, *given: Array) -> Array:
+        pair = (q, queries, k, keys) if swapped == "in order" else (k, keys, q, queries)
+        scores, names = contract(*pair, "d")
+        shares, total = weights(scores, names, *given)
+        mixed, made = contract(shares, names, v, values, "k")
+        mixed = _divided(mixed, made, total, names)
+        return jnp.transpose(mixed, [made.index(name) for name in queries.replace("d", "e")])
+
+    return product
+
+
+def _turned(choices: Choices, plan: Plan, weights: Callable[..., Any]) -> Callable[..., Array]:
+    """Keys times queries, the softmax over the rows: everything the other way round."""
+    first = _heads_first(plan)
+    names = plan.lead + ("hkt" if "h" in plan.order else "kt")
+    result = plan.lead + ("hte" if "h" in plan.order else "te")
+
+    def product(q: Array, k: Array, v: Array, *given: Array) -> Array:
+        q, k, v = map(first, (q, k, v))
+        shares, total = weights(k @ jnp.swapaxes(q, -1, -2), names, *given)
+        mixed = jnp.swapaxes(jnp.swapaxes(v, -1, -2) @ shares, -1, -2)
+        return first(_divided(mixed, result, total, names))
+
+    return product
+
+
+def _by_vmap(choices: Choices, plan: Plan, weights: Callable[..., Any]) -> Callable[..., Array]:
+    outer = choices.take("mapped", "batch outside", "heads outside") if plan.lead and "h" in plan.order else ""
+    letters = [*plan.lead, *(["h"] if "h" in plan.order else [])]
+    if outer == "heads outside":
+        letters.insert(0, letters.pop())
+    given_names = [one.names for one in plan.given]
+
+    def product(q: Array, k: Array, v: Array, *given: Array) -> Array:
+        def one(q: Array, k: Array, v: Array, *given: Array) -> Array:
+            shares, total = weights(q @ k.T, "tk", *given)
+            return _divided(shares @ v, "te", total, "tk")
+
+        mapped, names = one, ["td", "kd", "ke", *(strip(n, letters) for n in given_names)]
+        full = [plan.queries, _keyed(plan.keys), _keyed(plan.keys).replace("d", "e"), *given_names]
+        result = "te"
+        for letter in reversed(letters):
+            outside = letters[: letters.index(letter)]
+            here = [strip(n, outside) for n in full]
+            result_here = strip(plan.queries.replace("d", "e"), outside)
+            at = [n.index(letter) if letter in n else None for n in here]
+            mapped, result = jax.vmap(mapped, tuple(at), result_here.index(letter)), result_here
+            names = here
+        del names, result
+        return mapped(q, k, v, *given)
+
+    def strip(names: str, letters: list[str]) -> str:
+        return "".join(name for name in names if name not in letters)
+
+    return product
+
+
+def _by_loop(choices: Choices, plan: Plan, weights: Callable[..., Any]) -> Callable[..., Array]:
+    """One head after the other."""
+    joined = choices.take("heads joined by", "stack", "concatenate")
+    axis = plan.queries.index("h")
+
+    def product(q: Array, k: Array, v: Array, *given: Array) -> Array:
+        heads = []
+        for head in range(plan.sizes["h"]):
+            one, other, third = (jnp.take(a, head, axis=axis) for a in (q, k, v))
+            # what differs from head to head has its head apart
+            own = [
+                jnp.take(a, jnp.asarray([head]), axis=g.names.index("h")) if "h" in g.names else a
+                for g, a in zip(plan.given, given, strict=True)
+            ]
+            scores = jnp.expand_dims(one @ jnp.swapaxes(other, -1, -2), len(plan.lead))
+            plan.sizes["head"] = head
+            shares, total = weights(scores, plan.lead + "htk", *own)
+            del plan.sizes["head"]
+            mixed = _divided(
+                shares @ jnp.expand_dims(third, len(plan.lead)), plan.lead + "hte", total, plan.lead + "htk"
+            )
+            heads.append(jnp.squeeze(mixed, len(plan.lead)))
+        if joined == "stack":
+            return jnp.stack(heads, axis)
+        return jnp.concatenate([jnp.expand_dims(head, axis) for head in heads], axis)
+
+    return product
+
+
+def _spread_over_heads(choices: Choices, plan: Plan, weights: Callable[..., Any]) -> Callable[..., Array]:
+    """One head of keys and values, spread over all."""
+    at = plan.queries.index("h")
+    keys = plan.queries.replace("t", plan.key)
+    plain = _by_einsum(choices, plan, weights, plan.queries, keys)
+
+    def product(q: Array, k: Array, v: Array, *given: Array) -> Array:
+        def spread(a: Array) -> Array:
+            a = jnp.expand_dims(a, at)
+            return jnp.broadcast_to(a, (*a.shape[:at], plan.sizes["h"], *a.shape[at + 1 :]))
+
+        return plain(q, spread(k), spread(v), *given)
+
+    return product
+
+
+def _of_groups(choices: Choices, plan: Plan, weights: Callable[..., Any], way: str) -> Callable[..., Array]:
+    at = plan.queries.index("h") - len(plan.queries)
+    times = plan.sizes["r"]
+    if way in ("repeat", "broadcast", "tile"):
+        spread = {"repeat": _repeated, "broadcast": _spread, "tile": _tiled}[way]
+        plain = _by_einsum(choices, plan, weights, plan.queries, plan.queries.replace("t", plan.key))
+        return lambda q, k, v, *given: plain(q, spread(k, at, times), spread(v, at, times), *given)
+    apart = plan.queries.replace("h", "gr")
+
+    def five(inner: Callable[..., Array]) -> Callable[..., Array]:
+        def product(q: Array, k: Array, v: Array, *given: Array) -> Array:
+            where = q.ndim + at
+            q = q.reshape(*q.shape[:where], plan.sizes["g"], times, *q.shape[where + 1 :])
+            mixed = inner(q, k, v, *given)
+            return mixed.reshape(*mixed.shape[:where], -1, *mixed.shape[where + 2 :])
+
+        return product
+
+    if way == "five axes":
+        return five(_by_einsum(choices, plan, weights, apart, plan.keys))
+    names = plan.lead + "grtk"
+
+    def by_matmul(q: Array, k: Array, v: Array, *given: Array) -> Array:
+        if plan.order == "thd":
+            q, k, v = jnp.moveaxis(q, -4, -2), jnp.swapaxes(k, -2, -3), jnp.swapaxes(v, -2, -3)
+        k, v = jnp.expand_dims(k, -3), jnp.expand_dims(v, -3)
+        shares, total = weights(q @ jnp.swapaxes(k, -1, -2), names, *given)
+        mixed = _divided(shares @ v, plan.lead + "grte", total, names)
+        return jnp.moveaxis(mixed, -2, -4) if plan.order == "thd" else mixed
+
+    return five(by_matmul)
+
+
+def _repeated(array: Array, at: int, times: int) -> Array:
+    return jnp.repeat(array, times, at)
+
+
+def _tiled(array: Array, at: int, times: int) -> Array:
+    return jnp.concatenate([array] * times, at)
 
 
 def _spread(array: Array, at: int, times: int) -> Array:
     at += array.ndim
     spread = jnp.broadcast_to(jnp.expand_dims(array, at + 1), (*array.shape[: at + 1], times, *array.shape[at + 1 :]))
     return spread.reshape(*array.shape[:at], array.shape[at] * times, *array.shape[at + 1 :])
-
-
-# ---- functions and layers of libraries ----
-
-
-def _function_of_jax(choices: Choices) -> Form:
-    dtype = choices.take("type", "float32", "float32", "bfloat16")  # JAX has no float16 for it on processors
-    sizes, symbols, batched = _sizes(choices)
-    sizes |= {"h": 4, "d": FEATURES, "g": choices.take("heads of keys", 4, 2, 1)}
-    lead = "b" if batched else ""
-    causal = choices.take("causal", True, False)
-    padded = choices.take("padding", "none", "mask", "bias") if batched else "none"
-    scale = choices.take("scale", None, 0.5)
-    inputs = [(names, choices.normal(tuple(sizes[n] for n in names), dtype)) for names in (lead + "thd", lead + "tgd")]
-    inputs.append((lead + "tgd", choices.normal(inputs[1][1].shape, dtype)))
-    if padded == "mask":
-        mask = choices.numbers.random((sizes["b"], sizes["t"])) > 0.3
-        inputs.append(("bt", mask))
-    if padded == "bias":
-        inputs.append(("bt", np.where(choices.numbers.random((sizes["b"], sizes["t"])) > 0.3, 0, -1).astype(np.int32)))
-
-    def fn(q: Array, k: Array, v: Array, *given: Array) -> Array:
-        options = {}
-        if padded == "mask":
-            options["mask"] = given[0][:, None, None, :]
-        if padded == "bias":
-            options["bias"] = (given[0][:, None, None, :] * 100).astype(dtype)
-        return jax.nn.dot_product_attention(q, k, v, is_causal=causal, scale=scale, **options)
-
-    specs = [_spec(names, sizes, symbols, str(array.dtype)) for names, array in inputs]
-    args = [array for _, array in inputs]
-    return _form(fn, args, specs if symbols else None, dtype)
-
-
-def _step_with_cache(choices: Choices) -> Form:
-    """One position at a time; keys and values of those before are given, and given back with the new one."""
-    dtype = _type_of(choices)
-    batch, length = choices.take("batch", 1, 2, "symbol"), choices.take("length", 10, 128)
-    heads, order = choices.take("heads", 1, 4), choices.take("order", "thd", "htd")
-    number = choices.take("put out by", "-1e9", "least")
-    fill = {"-1e9": -1e9, "least": float(jnp.finfo(dtype).min)}[number]
-    if dtype == "float16":
-        fill = float(jnp.finfo(dtype).min)
-    size = 2 if batch == "symbol" else batch
-    cache = (size, length, heads, FEATURES) if order == "thd" else (size, heads, length, FEATURES)
-    x = choices.normal((size, 1, 3 * heads * FEATURES), dtype)
-    args = [x, np.asarray(length // 2, np.int32), choices.normal(cache, dtype), choices.normal(cache, dtype)]
-
-    def fn(x: Array, position: Array, keys: Array, values: Array) -> tuple[Array, Array, Array]:
-        q, k, v = (part.reshape(-1, 1, heads, FEATURES) for part in jnp.split(x, 3, axis=-1))
-        at = (0, position, 0, 0)
-        if order == "htd":
-            q, k, v = (part.transpose(0, 2, 1, 3) for part in (q, k, v))
-            at = (0, 0, position, 0)
-        keys = jax.lax.dynamic_update_slice(keys, k, at)
-        values = jax.lax.dynamic_update_slice(values, v, at)
-        names = "bqhd,bkhd->bhqk" if order == "thd" else "bhqd,bhkd->bhqk"
-        scores = jnp.einsum(names, q, keys) / math.sqrt(FEATURES)
-        scores = jnp.where(jnp.arange(length) <= position, scores, jnp.asarray(fill, scores.dtype))
-        weights = jax.nn.softmax(scores, axis=-1)
-        mixed = jnp.einsum("bhqk,bkhd->bqhd" if order == "thd" else "bhqk,bhkd->bqhd", weights, values)
-        return mixed.reshape(-1, 1, heads * FEATURES), keys, values
-
-    specs = None
-    if batch == "symbol":
-        specs = [jax.ShapeDtypeStruct(("B", *arg.shape[1:]), arg.dtype) if arg.ndim else arg for arg in args]
-    return Form(
-        fn,
-        args,
-        {"Attention": 1},
-        specs,
-        absent=("Softmax",),
-        dtype=dtype,
-        tolerance={"float16": 2e-2, "bfloat16": 1e-1}.get(dtype),
-    )
-
-
-def _library_layer(choices: Choices) -> Form:
-    library = choices.take("library", "flax.nnx", "flax.linen", "equinox", "keras")
-    batch = choices.take("batch", 1, 2, "symbol") if library != "equinox" else None
-    length = choices.take("length", 10, 128, "symbol")
-    heads = choices.take("heads", 1, 4)
-    causal = choices.take("causal", True, False)
-    size, positions = (2 if batch == "symbol" else batch), (6 if length == "symbol" else length)
-    shape = (positions, 16) if batch is None else (size, positions, 16)
-    names = ("T" if length == "symbol" else positions, 16)
-    names = names if batch is None else ("B" if batch == "symbol" else size, *names)
-    specs = [names] if names != shape else None
-    layer = _LAYERS[library](heads, causal)
-    return Form(layer, [choices.normal(shape)], {"Attention": 1}, specs, absent=("Softmax",), tolerance=1e-4)
-
-
-@functools.cache
-def _flax_nnx(heads: int, causal: bool) -> Callable[[Array], Array]:
-    from flax import nnx
-
-    layer = nnx.MultiHeadAttention(heads, 16, 32, decode=False, rngs=nnx.Rngs(0))
-    if not causal:
-        return layer
-    return lambda x: layer(x, mask=nnx.make_causal_mask(x[..., 0]))
-
-
-@functools.cache
-def _flax_linen(heads: int, causal: bool) -> Callable[[Array], Array]:
-    from flax import linen
-
-    layer = linen.MultiHeadDotProductAttention(heads, qkv_features=32)
-    weights = layer.init(jax.random.key(0), jnp.zeros((1, 2, 16)))
-
-    def fn(x: Array) -> Array:
-        return layer.apply(weights, x, mask=linen.make_causal_mask(x[..., 0]) if causal else None)
-
-    return fn
-
-
-@functools.cache
-def _equinox(heads: int, causal: bool) -> Callable[[Array], Array]:
-    import equinox
-
-    layer = equinox.nn.MultiheadAttention(heads, 16, key=jax.random.key(0))
-
-    def fn(x: Array) -> Array:
-        return layer(x, x, x, mask=jnp.tril(jnp.ones((x.shape[0],) * 2, bool)) if causal else None)
-
-    return fn
-
-
-@functools.cache
-def _keras(heads: int, causal: bool) -> Callable[[Array], Array]:
-    import os
-
-    os.environ.setdefault("KERAS_BACKEND", "jax")
-    import keras
-
-    layer = keras.layers.MultiHeadAttention(heads, 8)
-    layer.build((None, 4, 16), (None, 4, 16))
-    return lambda x: layer(x, x, use_causal_mask=causal)
-
-
-_LAYERS = {"flax.nnx": _flax_nnx, "flax.linen": _flax_linen, "equinox": _equinox, "keras": _keras}

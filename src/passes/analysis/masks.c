@@ -315,7 +315,7 @@ bool read_two_numbers(const Value *value, TwoNumbers *numbers) {
     return same_from_end(first->type, value->type) && spread_number(node_input(node, 1), &numbers->kept) &&
            spread_number(node_input(node, 2), &numbers->put_out);
   }
-  if (node_is(node, OP_Cast)) {
+  if (node_is(node, OP_Cast) || node_is(node, OP_Narrow)) {
     *numbers = (TwoNumbers){first, 1, 0};
     if (first->type.dtype == DTYPE_BOOL) return true;
     return dtype_is_float(value->type.dtype) && dtype_is_float(first->type.dtype) && read_two_numbers(first, numbers);

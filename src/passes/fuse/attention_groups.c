@@ -1,6 +1,6 @@
 /* Grouped queries: several heads of queries to one of keys and values. Where the keys and values are repeated for it,
  * Attention does that itself. */
-#include "passes/fuse/attention.h"
+#include "passes/fuse/attention_parts.h"
 
 /* What is repeated: batch, heads, positions, features, or positions before heads. */
 typedef struct Repeated {

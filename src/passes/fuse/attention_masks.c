@@ -2,30 +2,26 @@
  *
  * QUIRK_ATTENTION_OF_MASKED_ROW_IS_ZERO: a row whose scores are all masked, by false or by the lowest number or -inf
  * added, gives 0, where JAX gives NaN or the mean of the values; with any other number added it gives the mean as well.
- * So a mask becomes a boolean input only where it is known that every row keeps something; else, where JAX would put a
- * large number in place of a score, a number is added that the score vanishes in. A mask must have the last two axes of
- * the scores; it is broadcast over the others. */
+ * So a mask becomes a boolean input where it is known that every row keeps something, or where such a row is 0 in JAX
+ * too. Else numbers are added: one that the score vanishes in where JAX puts a large number in place of it, and NaN in
+ * all of a row where JAX puts -inf in all of it. A mask must have the last two axes of the scores; it is broadcast over
+ * the others. */
 #include <float.h>
 #include <math.h>
 
+#include "onnx/facts/schema.h"
 #include "passes/analysis/bounds.h"
 #include "passes/analysis/masks.h"
-#include "passes/fuse/attention.h"
+#include "passes/fuse/attention_parts.h"
+#include "target/target.h"
 #include "types/moved.h"
 #include "types/numbers.h"
 
+static const double weak = -9.9e3;        /* what is this low, as -1e4 in bfloat16, leaves no weight */
 static const double lowest_kept = -9.9e8; /* what is this low, as -1e9 in bfloat16, leaves nothing of a score */
 static const double swallows = -1e30;     /* what a score vanishes in that is added to it */
 static const double not_quite_lowest = -0.7 * FLT_MAX;
 static const double least_added = -0.9 * FLT_MAX;
-
-static Dim rows_of(const Scores *scores) { return scores->type.dims[scores->type.rank - 2]; }
-static Dim columns_of(const Scores *scores) { return scores->type.dims[scores->type.rank - 1]; }
-
-/* Halves go less low. */
-static bool is_masking(const Scores *scores, double number) {
-  return number <= (scores->type.dtype == DTYPE_FLOAT16 ? -3e4 : lowest_kept);
-}
 
 /* ---- constants ---- */
 
@@ -42,10 +38,10 @@ static bool is_masked(const Tensor *mask, bool inverted, int64_t index, bool *is
 
 /* A known mask over the last two axes of the scores with something left in every row. */
 static MaskUse use_of_constant(const Tensor *mask, bool inverted, const Scores *scores) {
-  bool causal = dim_equal(rows_of(scores), columns_of(scores));
-  if (mask->rank < 2 || mask->rank > 4 || mask->size == 0) return MASK_ADDED;
+  bool causal = dim_equal(scores->rows, scores->columns);
+  if (mask->rank < 2 || mask->size == 0) return MASK_ADDED;
   int64_t columns = mask->dims[mask->rank - 1], rows = mask->dims[mask->rank - 2];
-  if (!dim_is(rows_of(scores), rows) || !dim_is(columns_of(scores), columns)) return MASK_ADDED;
+  if (!dim_is(scores->rows, rows) || !dim_is(scores->columns, columns)) return MASK_ADDED;
   int64_t count = (int64_t)(mask->size / dtype_bytes(mask->dtype, 1));
   tensor_ready(mask);
   for (int64_t row = 0; row < count / columns; row++) {
@@ -60,239 +56,617 @@ static MaskUse use_of_constant(const Tensor *mask, bool inverted, const Scores *
   return causal ? MASK_CAUSAL : MASK_KEPT;
 }
 
-/* ---- choosing ---- */
+/* ---- conditions ---- */
 
-/* Is it finite? Of what is lower than Attention takes for a number, so much is left. */
-static bool is_finite(const Value *value, bool *is_too_low) {
-  Bounds bounds;
-  if (!value_bounds(value, &bounds) || bounds.least < -FLT_MAX || bounds.greatest >= FLT_MAX) return false;
-  *is_too_low = bounds.least <= least_added;
+/* Back to before it was moved or spread. */
+static void undo_moves(Atoms *atoms, Condition *condition) {
+  for (const Node *node; (node = condition->value->producer);) {
+    Axes axes = condition->axes;
+    bool is_moved = moves_axes(node) || node_is(node, OP_Expand);
+    if (!is_moved || !follow_axes_back(atoms, node, &axes)) return;
+    condition->axes = axes;
+    condition->value = node_input(node, 0);
+  }
+}
+
+/* All that must hold where this does, each by itself. */
+static bool collect(Scores *scores, Condition condition, Term *term, int depth) {
+  bool is_kept = false;
+  undo_moves(&scores->atoms, &condition);
+  const Node *node = condition.value->producer;
+  if (is_boolean(condition.value, !condition.inverted)) return true;
+  if (node && depth > 0 && node_is(node, OP_Not)) {
+    condition.value = node_input(node, 0);
+    condition.inverted = !condition.inverted;
+    return collect(scores, condition, term, depth - 1);
+  }
+  if (node && depth > 0 && node_is(node, condition.inverted ? OP_Or : OP_And)) {
+    is_kept = true;
+    for (size_t i = 0; i < 2 && is_kept; i++) {
+      Condition part = {.value = node_input(node, i), .inverted = condition.inverted};
+      is_kept = broadcast_axes(&condition.axes, part.value->type, &part.axes) && collect(scores, part, term, depth - 1);
+    }
+    return is_kept;
+  }
+  if (term->part_count == MOST_CONDITIONS) return false;
+  term->parts[term->part_count++] = condition;
   return true;
 }
 
-/* A bias that is nothing but a mask: 0 where it keeps, and a number that leaves nothing of a score. */
-static bool masks_by_adding(const Scores *scores, TwoNumbers *numbers, bool *inverted) {
-  if (!scores->bias || !read_two_numbers(scores->bias, numbers)) return false;
-  *inverted = numbers->put_out == 0;
-  double fill = *inverted ? numbers->kept : numbers->put_out;
-  return (*inverted ? numbers->put_out : numbers->kept) == 0 && is_masking(scores, fill);
+/* The same axes, but for leading ones of size 1. */
+static bool same_axes(const Scores *scores, Axes a, Axes b) {
+  if (!axes_refine(&scores->atoms, &a) || !axes_refine(&scores->atoms, &b)) return false;
+  for (uint32_t i = 1; i <= a.rank || i <= b.rank; i++) {
+    const Axis none = {0}, *one = i <= a.rank ? &a.axis[a.rank - i] : &none;
+    if (!same_axis(one, i <= b.rank ? &b.axis[b.rank - i] : &none)) return false;
+  }
+  return true;
 }
 
-/* Axes that the mask has beyond leading ones of size 1. */
-static uint32_t own_rank(Type type) {
-  uint32_t rank = type.rank;
-  while (rank > 2 && dim_is(type.dims[type.rank - rank], 1)) rank--;
-  return rank;
+static bool same_condition(const Scores *scores, const Condition *a, const Condition *b) {
+  return a->value == b->value && a->inverted == b->inverted && same_axes(scores, a->axes, b->axes);
 }
 
-static bool is_of_scores(const Scores *scores, const Value *mask) {
-  Type type = mask->type;
-  return type.rank >= 2 && own_rank(type) <= scores->type.rank &&
-         dim_equal(type.dims[type.rank - 2], rows_of(scores)) &&
-         dim_equal(type.dims[type.rank - 1], columns_of(scores));
+static bool is_among(Scores *scores, const Condition *condition, const Term *term) {
+  for (size_t i = 0; i < term->part_count; i++) {
+    if (same_condition(scores, condition, &term->parts[i])) return true;
+  }
+  return false;
 }
 
-/* Masks that compare positions say by themselves what every row keeps. */
-static MaskUse use_of_bands(const Scores *scores) {
-  Band all = {INT64_MIN, INT64_MAX}, band;
+/* Is whatever the first puts out put out by the second, both of them constants over the same axes? */
+static bool is_covered(const Scores *scores, const Condition *condition, const Condition *other) {
+  const Tensor *one = constant_of(condition->value), *two = constant_of(other->value);
+  if (!one || !two || !same_axes(scores, condition->axes, other->axes)) return false;
+  int64_t count = (int64_t)(one->size / dtype_bytes(one->dtype, 1));
+  if (count != (int64_t)(two->size / dtype_bytes(two->dtype, 1))) return false;
+  tensor_ready(one);
+  tensor_ready(two);
+  for (int64_t i = 0; i < count; i++) {
+    bool is_zero;
+    if (is_masked(one, condition->inverted, i, &is_zero) && !is_masked(two, other->inverted, i, &is_zero)) return false;
+  }
+  return true;
+}
+
+/* Does a constant bias put nothing out? */
+static bool masks_nothing(const Term *term) {
+  const Tensor *constant = constant_of(term->condition.value);
+  if (term->is_mask || !constant) return false;
+  tensor_ready(constant);
+  for (int64_t i = 0; i < (int64_t)(constant->size / dtype_bytes(constant->dtype, 1)); i++) {
+    bool is_zero;
+    if (is_masked(constant, false, i, &is_zero)) return false;
+  }
+  return true;
+}
+
+/* Weights that are put out once more were put out before, and a row of which nothing is left is 0. */
+typedef enum Zeroing { ZEROES_NOTHING, ZEROES_MASKED, ZEROES_SOME_MASKED, ZEROES_OTHERS } Zeroing;
+
+static Zeroing read_zeroing(Scores *scores) {
+  const Term *zeroed = &scores->zeroed;
+  if (!zeroed->value) return ZEROES_NOTHING;
+  bool all = true;
+  for (size_t i = 0; i < zeroed->part_count; i++) {
+    bool found = false;
+    for (size_t k = 0; k < scores->term_count && !found; k++) {
+      const Term *term = &scores->terms[k];
+      found = (term->is_mask && is_among(scores, &zeroed->parts[i], term)) ||
+              is_covered(scores, &zeroed->parts[i], &term->condition);
+    }
+    if (!found) return ZEROES_OTHERS;
+  }
+  for (size_t k = 0; k < scores->term_count; k++) {
+    const Term *term = &scores->terms[k];
+    if (zeroed->part_count == 1 && is_covered(scores, &term->condition, &zeroed->parts[0])) continue;
+    if (!term->is_mask && constant_of(term->condition.value)) all = all && masks_nothing(term);
+    for (size_t i = 0; term->is_mask && i < term->part_count; i++)
+      all = all && is_among(scores, &term->parts[i], zeroed);
+  }
+  return all ? ZEROES_MASKED : ZEROES_SOME_MASKED;
+}
+
+/* ---- what every row keeps ---- */
+
+static bool is_masking(const Term *term) { return term->fill <= weak; }
+
+/* Is something left of what is added to the number? Halves go less low. */
+static bool is_weak(const Term *term) { return term->fill > (term->dtype == DTYPE_FLOAT16 ? -3e4 : lowest_kept); }
+
+/* A bias that is nothing but a mask: 0 where it keeps, and a number at least this low elsewhere. */
+static bool masks_by_adding(const Term *term, double low, Condition *mask, double *fill) {
   TwoNumbers numbers;
-  bool inverted;
-  if (scores->mask) {
-    if (!is_masking(scores, scores->fill) || !is_of_scores(scores, scores->mask)) return MASK_ADDED;
-    if (!read_band(scores->mask, scores->inverted, &all)) return MASK_ADDED;
-  }
-  if (scores->bias) {
-    if (!masks_by_adding(scores, &numbers, &inverted) || !is_of_scores(scores, numbers.mask)) return MASK_ADDED;
-    if (!read_band(numbers.mask, inverted, &band)) return MASK_ADDED;
-    all = band_intersect(all, band);
-  }
-  if (band_is_causal(all, rows_of(scores), columns_of(scores))) return MASK_CAUSAL;
-  return band_keeps_rows(all, rows_of(scores), columns_of(scores)) ? MASK_KEPT : MASK_ADDED;
+  const Condition *bias = &term->condition;
+  if (term->is_mask || !(term->factor > 0) || !read_two_numbers(bias->value, &numbers)) return false;
+  *mask = (Condition){.value = numbers.mask, .inverted = numbers.put_out == 0};
+  *fill = (mask->inverted ? numbers.kept : numbers.put_out) * term->factor;
+  if ((mask->inverted ? numbers.put_out : numbers.kept) != 0 || *fill > low) return false;
+  return broadcast_axes(&bias->axes, numbers.mask->type, &mask->axes);
 }
 
-bool can_add_mask(const Scores *scores) {
-  bool is_too_low;
-  if (scores->mask && !(is_masking(scores, scores->fill) && isfinite(scores->fill))) return false;
-  return !scores->bias || is_finite(scores->bias, &is_too_low);
+/* The same, put where Attention wants it. */
+static bool places_as_mask(const Scores *scores, const Term *term, Condition *mask) {
+  double fill;
+  return masks_by_adding(term, lowest_kept, mask, &fill) &&
+         plan_arrangement(&scores->atoms, mask->value, &mask->axes, &scores->wanted, &mask->placed);
 }
 
-MaskUse mask_use(const Scores *scores) {
-  const Value *mask = scores->mask, *bias = scores->bias;
-  MaskUse use = MASK_ADDED;
-  if (!mask && !bias) return MASK_NONE;
-  if (mask && mask->type.dtype != DTYPE_BOOL) return MASK_UNFIT;
-  if (mask && !bias && is_masking(scores, scores->fill) && constant_of(mask))
-    use = use_of_constant(constant_of(mask), scores->inverted, scores);
-  else if (!mask && constant_of(bias)) use = use_of_constant(constant_of(bias), false, scores);
-  if (use == MASK_ADDED) use = use_of_bands(scores);
-  return use != MASK_ADDED || can_add_mask(scores) ? use : MASK_UNFIT;
+/* Rows and columns of the scores are the last axes, and the only ones; `turned`: columns before rows. */
+static bool is_of_scores(const Scores *scores, const Condition *condition, bool *turned) {
+  Axes axes = condition->axes;
+  uint32_t rank = axes.rank;
+  if (rank < 2 || !axes_refine(&scores->atoms, &axes)) return false;
+  const Axis *last = &axes.axis[rank - 1], *before = &axes.axis[rank - 2];
+  *turned = same_axis(last, &scores->row);
+  if (!same_axis(last, *turned ? &scores->row : &scores->key) ||
+      !same_axis(before, *turned ? &scores->key : &scores->row))
+    return false;
+  for (uint32_t i = 0; i + 2 < rank; i++) {
+    if (axes.axis[i].count) return false;
+  }
+  return true;
+}
+
+static bool band_of(const Scores *scores, const Condition *condition, Band *band) {
+  bool turned;
+  if (!is_of_scores(scores, condition, &turned) || !read_band(condition->value, condition->inverted, band))
+    return false;
+  if (turned) {
+    *band = (Band){band->greatest == INT64_MAX ? INT64_MIN : -band->greatest,
+                   band->least == INT64_MIN ? INT64_MAX : -band->least};
+  }
+  return true;
+}
+
+/* The band that a mask keeps, as a whole or of all that must hold. */
+static bool band_of_term(const Scores *scores, const Term *term, Band *band) {
+  Condition condition = term->condition;
+  Band other;
+  if (!term->is_mask) return places_as_mask(scores, term, &condition) && band_of(scores, &condition, band);
+  if (!is_masking(term)) return false;
+  if (band_of(scores, &condition, band)) return true;
+  *band = (Band){INT64_MIN, INT64_MAX};
+  for (size_t i = 0; i < term->part_count; i++) {
+    if (!band_of(scores, &term->parts[i], &other)) return false;
+    *band = band_intersect(*band, other);
+  }
+  return term->part_count > 0;
+}
+
+/* What all masks together keep, where they compare positions; biases may be added to it. */
+typedef struct Kept {
+  bool is_known; /* of each mask it is known */
+  bool is_all;   /* and there is nothing but masks */
+  Band band;
+} Kept;
+
+static Kept kept_by_bands(const Scores *scores) {
+  Kept kept = {true, true, {INT64_MIN, INT64_MAX}};
+  for (size_t i = 0; i < scores->term_count; i++) {
+    Band band;
+    bool is_band = band_of_term(scores, &scores->terms[i], &band);
+    if (is_band) kept.band = band_intersect(kept.band, band);
+    else if (scores->terms[i].is_mask) kept.is_known = false;
+    else kept.is_all = false;
+  }
+  return kept;
+}
+
+/* Its last axes are rows and columns, whatever it has before them. */
+static bool ends_in_scores(const Scores *scores, const Condition *condition) {
+  Condition end = *condition;
+  bool turned;
+  if (end.axes.rank < 2) return false;
+  for (uint32_t i = 0; i + 2 < end.axes.rank; i++) end.axes.axis[i].count = 0;
+  return is_of_scores(scores, &end, &turned) && !turned;
+}
+
+static MaskUse use_of_only_term(const Scores *scores) {
+  const Term *term = &scores->terms[0];
+  const Tensor *constant = constant_of(term->condition.value);
+  if (scores->term_count != 1 || !constant || !ends_in_scores(scores, &term->condition)) return MASK_ADDED;
+  if (term->is_mask ? !is_masking(term) : term->factor != 1) return MASK_ADDED;
+  return use_of_constant(constant, term->inverted, scores);
+}
+
+/* ---- what can be added ---- */
+
+/* What is known of the numbers that a bias adds. */
+typedef enum Range { RANGE_SMALL, RANGE_LOW /* lower than Attention takes for a number */, RANGE_ANY } Range;
+
+static bool bounds_of_constant(const Tensor *constant, Bounds *bounds) {
+  size_t width = dtype_bytes(constant->dtype, 1);
+  *bounds = (Bounds){INFINITY, -INFINITY};
+  for (size_t at = 0; at + width <= constant->size; at += width) {
+    double number = number_decode(constant->dtype, (const char *)constant->data + at);
+    if (isnan(number)) return false;
+    bounds->least = fmin(bounds->least, number);
+    bounds->greatest = fmax(bounds->greatest, number);
+  }
+  return constant->size > 0;
+}
+
+static Range range_of(const Term *term) {
+  Bounds bounds;
+  const Tensor *constant = constant_of(term->condition.value);
+  if (constant ? !bounds_of_constant(constant, &bounds) : !value_bounds(term->condition.value, &bounds))
+    return RANGE_ANY;
+  double one = bounds.least * term->factor, other = bounds.greatest * term->factor;
+  if (!(fmin(one, other) >= -FLT_MAX && fmax(one, other) < FLT_MAX)) return RANGE_ANY;
+  return fmin(one, other) <= least_added ? RANGE_LOW : RANGE_SMALL;
+}
+
+/* Can numbers be added that do the same, whatever the masks hold? Of several numbers that take the place of scores the
+ * lowest would win in a row that keeps nothing; and what is added to a low number is seen there, if that is not so low
+ * that it vanishes. */
+static bool can_add(const Scores *scores) {
+  const Term *first = NULL;
+  for (size_t i = 0; i < scores->term_count; i++) {
+    const Term *term = &scores->terms[i];
+    if (!term->is_mask) continue;
+    if (!is_masking(term)) return false;
+    if (scores->is_masked_row_zero || scores->has_kept_rows) continue;
+    if (i > 0 && !first && is_weak(term)) return false;
+    if (first && first->fill != term->fill) return false;
+    first = term;
+  }
+  return true;
+}
+
+AtomSet term_atoms(const Term *term) {
+  AtomSet set = 0;
+  for (size_t i = 0; i < term->part_count; i++) set |= axes_set(&term->parts[i].axes);
+  return term->part_count ? set : axes_set(&term->condition.axes);
+}
+
+static AtomSet masked_atoms(const Scores *scores) {
+  AtomSet set = 0;
+  for (size_t i = 0; i < scores->term_count; i++) set |= term_atoms(&scores->terms[i]);
+  return set;
+}
+
+static bool place_term(Scores *scores, Term *term, const Axes *layout) {
+  Atoms *atoms = &scores->atoms;
+  Condition *whole = &term->condition;
+  bool fits = plan_arrangement(atoms, whole->value, &whole->axes, layout, &whole->placed);
+  bool is_bare = (axes_set(&whole->axes) & ~term_atoms(term)) == 0; /* not spread over what no part of it varies with */
+  if (!term->is_mask || (fits && is_bare && arrangement_cost(&whole->placed) < 2)) {
+    term->part_count = 0;
+    return fits;
+  }
+  for (size_t i = 0; i < term->part_count; i++) {
+    Condition *part = &term->parts[i];
+    if (plan_arrangement(atoms, part->value, &part->axes, layout, &part->placed)) continue;
+    term->part_count = 0;
+    return fits;
+  }
+  return term->part_count > 0 || fits;
+}
+
+/* Has some mask the rows, and some the columns? */
+static bool has_rows(const Scores *scores) {
+  return scores->row.count == 0 || (masked_atoms(scores) & axis_set(&scores->row));
+}
+static bool has_columns(const Scores *scores) { return (masked_atoms(scores) & axis_set(&scores->key)) != 0; }
+
+static bool are_all_masks(const Scores *scores) {
+  for (size_t i = 0; i < scores->term_count; i++) {
+    if (!scores->terms[i].is_mask || !is_masking(&scores->terms[i])) return false;
+  }
+  return true;
+}
+
+/* Of leading axes that no mask has, nothing is left. */
+static Axes without_leading(const Scores *scores, Axes layout) {
+  Axes made = {.rank = layout.rank};
+  AtomSet set = masked_atoms(scores);
+  uint32_t gone = 0;
+  /* Zeros that take the place of scores bring in the axis of a single row, or of rows that no mask has. */
+  uint32_t least = !has_rows(scores) || (scores->row.count == 0 && are_all_masks(scores)) ? 1 : 2;
+  while (gone + least < layout.rank && (axis_set(&layout.axis[gone]) & set) == 0) gone++;
+  made.rank = layout.rank - gone;
+  for (uint32_t i = 0; i < made.rank; i++) made.axis[i] = layout.axis[gone + i];
+  return made;
+}
+
+static bool read_term(Scores *scores, Term *term) {
+  term->condition = (Condition){.value = term->value, .axes = term->axes, .inverted = term->inverted};
+  bool is_read = !term->is_mask || collect(scores, term->condition, term, MOST_CONDITIONS);
+  if (!is_read) term->part_count = 0;
+  undo_moves(&scores->atoms, &term->condition);
+  bool is_refined = axes_refine(&scores->atoms, &term->condition.axes);
+  for (size_t i = 0; i < term->part_count; i++)
+    is_refined = is_refined && axes_refine(&scores->atoms, &term->parts[i].axes);
+  return is_refined;
+}
+
+bool read_masks(Scores *scores) {
+  if (scores->zeroed.value && !read_term(scores, &scores->zeroed)) return false;
+  scores->triangle.condition = (Condition){.value = scores->triangle.value, .axes = scores->triangle.axes};
+  for (size_t i = 0; i < scores->term_count; i++) {
+    Term *term = &scores->terms[i];
+    DType dtype = term->value->type.dtype;
+    if (term->is_mask ? dtype != DTYPE_BOOL : !dtype_fits_float32(dtype)) return false;
+    if (!read_term(scores, term)) return false;
+  }
+  return true;
+}
+
+/* With weights that are put out once more, a bias that masks is a mask: how low it goes is no matter. */
+static void read_biases_as_masks(Scores *scores) {
+  for (size_t i = 0; i < scores->term_count; i++) {
+    Condition mask;
+    double fill;
+    Term *term = &scores->terms[i];
+    if (!masks_by_adding(term, weak, &mask, &fill)) continue;
+    *term = (Term){.value = mask.value, .axes = mask.axes, .is_mask = true, .inverted = mask.inverted, .fill = fill};
+    read_term(scores, term);
+  }
+}
+
+/* Triangles of weights that are left over by a band: all that it keeps. */
+static bool is_within_triangle(const Scores *scores, const Kept *kept) {
+  const Condition *triangle = &scores->triangle.condition;
+  if (!scores->triangle.value) return true;
+  return kept->is_known && ends_in_scores(scores, triangle) && kept->band.greatest <= scores->diagonal;
+}
+
+/* Atoms may have been split since the masks were read. */
+static bool refine_masks(Scores *scores) {
+  const Atoms *atoms = &scores->atoms;
+  Axes ends = {2, {scores->row, scores->key}};
+  bool is_refined = axes_refine(atoms, &ends);
+  scores->row = ends.axis[0], scores->key = ends.axis[1];
+  for (size_t i = 0; i < scores->term_count; i++) {
+    Term *term = &scores->terms[i];
+    is_refined = is_refined && axes_refine(atoms, &term->condition.axes);
+    for (size_t k = 0; k < term->part_count; k++) is_refined = is_refined && axes_refine(atoms, &term->parts[k].axes);
+  }
+  return is_refined;
+}
+
+static bool can_be_boolean(const Scores *scores) {
+  return are_all_masks(scores) && has_rows(scores) && has_columns(scores) && scores->wanted.rank >= 2;
+}
+
+static MaskUse choose_use(Scores *scores) {
+  if (scores->zeroed.value) read_biases_as_masks(scores);
+  MaskUse use = use_of_only_term(scores);
+  Kept kept = kept_by_bands(scores);
+  Zeroing zeroing = read_zeroing(scores);
+  bool has_kept_rows =
+      use != MASK_ADDED || (kept.is_known && band_keeps_rows(kept.band, scores->rows, scores->columns));
+  if (use == MASK_CAUSAL) kept = (Kept){true, true, {INT64_MIN, 0}};
+  if (zeroing == ZEROES_OTHERS || !is_within_triangle(scores, &kept)) return MASK_UNFIT;
+  if (zeroing == ZEROES_SOME_MASKED && !has_kept_rows) return MASK_UNFIT;
+  if (use != MASK_ADDED) return use;
+  if (has_kept_rows && kept.is_all)
+    return band_is_causal(kept.band, scores->rows, scores->columns) ? MASK_CAUSAL : MASK_KEPT;
+  bool is_quirk = target_has(scores->match->rewriter->model->target, QUIRK_ATTENTION_OF_MASKED_ROW_IS_ZERO);
+  scores->has_kept_rows = has_kept_rows;
+  scores->is_masked_row_zero = zeroing == ZEROES_MASKED && !has_kept_rows;
+  if (scores->is_masked_row_zero && !is_quirk) return MASK_UNFIT;
+  if (scores->is_masked_row_zero && can_be_boolean(scores)) return MASK_KEPT;
+  return can_add(scores) ? MASK_ADDED : MASK_UNFIT;
+}
+
+MaskUse plan_masks(Scores *scores, const Axes *layout) {
+  if (scores->term_count == 0) return scores->zeroed.value || scores->triangle.value ? MASK_UNFIT : MASK_NONE;
+  Axes refined = *layout;
+  if (!refine_masks(scores) || !axes_refine(&scores->atoms, &refined)) return MASK_UNFIT;
+  scores->wanted = without_leading(scores, refined);
+  MaskUse use = choose_use(scores);
+  if (use == MASK_UNFIT || use == MASK_CAUSAL) return use;
+  for (size_t i = 0; i < scores->term_count; i++) {
+    if (!place_term(scores, &scores->terms[i], &scores->wanted)) return MASK_UNFIT;
+  }
+  return use;
 }
 
 /* ---- a mask that is kept ---- */
 
-static Value *turned(Match *match, Value *mask, bool inverted) {
-  return inverted ? EMIT_BEFORE(match, OP_Not, mask->type, mask)->outputs[0] : mask;
-}
-
 /* Of masks that fit the same scores: where sizes differ, one is 1. */
-static Type broadcast_type(Context *context, Type a, Type b) {
+static Type broadcast_type(Context *context, Type a, Type b, DType dtype) {
   Type longer = a.rank >= b.rank ? a : b, shorter = a.rank >= b.rank ? b : a;
-  Dim dims[MAX_RANK];
+  Dim dims[MOST_AXES];
   for (uint32_t i = 0; i < longer.rank; i++) dims[i] = longer.dims[i];
   for (uint32_t i = 0; i < shorter.rank; i++) {
     Dim *dim = &dims[i + longer.rank - shorter.rank];
     if (dim_is(*dim, 1)) *dim = shorter.dims[i];
   }
-  return type_make(context, a.dtype, dims, longer.rank);
+  return type_make(context, dtype, dims, longer.rank);
 }
 
-static Value *kept_mask(Match *match, const Scores *scores) {
-  TwoNumbers numbers;
-  bool inverted;
-  if (!scores->mask && constant_of(scores->bias)) return scores->bias;
-  Value *mask = scores->mask ? turned(match, scores->mask, scores->inverted) : NULL;
-  if (!masks_by_adding(scores, &numbers, &inverted)) return mask;
-  Value *other = turned(match, numbers.mask, inverted);
+/* What must hold, and as which: inverted or not. */
+static Value *placed_condition(Match *match, const Condition *condition, bool as_it_is) {
+  Value *mask = arrange(match, &condition->placed);
+  return condition->inverted && !as_it_is ? EMIT_BEFORE(match, OP_Not, mask->type, mask)->outputs[0] : mask;
+}
+
+static Value *both(Match *match, Value *mask, Value *other) {
   if (!mask) return other;
-  Type type = broadcast_type(match->rewriter->context, mask->type, other->type);
+  Type type = broadcast_type(match->rewriter->context, mask->type, other->type, DTYPE_BOOL);
   return EMIT_BEFORE(match, OP_And, type, mask, other)->outputs[0];
+}
+
+/* Where a mask keeps scores; a single condition may stay inverted. */
+static Value *placed_mask(Match *match, const Term *term, bool *inverted) {
+  if (term->part_count == 0) {
+    bool as_it_is = inverted != NULL;
+    if (inverted) *inverted = term->inverted;
+    return placed_condition(match, &term->condition, as_it_is);
+  }
+  Value *mask = NULL;
+  if (inverted) *inverted = false;
+  for (size_t i = 0; i < term->part_count; i++)
+    mask = both(match, mask, placed_condition(match, &term->parts[i], false));
+  return mask;
+}
+
+static Value *kept_mask(Scores *scores) {
+  Match *match = scores->match;
+  Value *mask = NULL;
+  for (size_t i = 0; i < scores->term_count; i++) {
+    const Term *term = &scores->terms[i];
+    Condition added;
+    if (term->is_mask) mask = both(match, mask, placed_mask(match, term, NULL));
+    else if (places_as_mask(scores, term, &added)) mask = both(match, mask, placed_condition(match, &added, false));
+    else return arrange(match, &term->condition.placed); /* a constant, alone */
+  }
+  return mask;
 }
 
 /* ---- a mask that is added ---- */
 
-static Value *number_like(Match *match, double number, int64_t rows) {
+static Value *number_like(Match *match, double number) {
   Arena *arena = &match->rewriter->context->arena;
   float element = (float)number;
-  int64_t dims[] = {rows, 1};
   Tensor *tensor = arena_new(arena, Tensor);
-  *tensor = (Tensor){.dtype = DTYPE_FLOAT32, .rank = rows ? 2 : 0, .size = (size_t)(rows ? rows : 1) * sizeof element};
-  tensor->dims = arena_copy(arena, dims, sizeof dims);
-  float *data = arena_new_array(arena, tensor->size / sizeof element, float);
-  for (int64_t i = 0; i < rows || i == 0; i++) data[i] = element;
-  tensor->data = data;
+  *tensor =
+      (Tensor){.dtype = DTYPE_FLOAT32, .size = sizeof element, .data = arena_copy(arena, &element, sizeof element)};
   return match_constant(match, tensor);
 }
 
-/* Every size is 1 or that of the scores, and the columns are there. */
-static bool has_shape_of_scores(const Scores *scores) {
-  const Value *parts[] = {scores->mask, scores->bias};
-  bool has_columns = dim_is(columns_of(scores), 1);
-  for (size_t p = 0; p < 2; p++) {
-    if (!parts[p]) continue;
-    Type type = parts[p]->type;
-    if (own_rank(type) > scores->type.rank) return false;
-    for (uint32_t i = 1; i <= type.rank && i <= scores->type.rank; i++) {
-      Dim size = type.dims[type.rank - i];
-      if (dim_is(size, 1)) continue;
-      if (!dim_equal(size, scores->type.dims[scores->type.rank - i])) return false;
-      has_columns = has_columns || i == 1;
-    }
-  }
-  return has_columns;
+static Value *zeros_of(Match *match, int64_t rows, int64_t columns) {
+  const Dim dims[] = {dim_of(rows), dim_of(columns)};
+  Type type = type_make(match->rewriter->context, DTYPE_FLOAT32, dims, 2);
+  return match_constant(match, match_tensor(match, DTYPE_FLOAT32, type));
 }
 
-/* The shape of what is computed from both. */
-static uint32_t mask_shape(const Scores *scores, Dim dims[4]) {
-  uint32_t rank = 2;
-  for (int i = 0; i < 4; i++) dims[i] = dim_of(1);
-  const Value *parts[] = {scores->mask, scores->bias};
-  for (size_t p = 0; p < 2; p++) {
-    if (!parts[p]) continue;
-    Type type = parts[p]->type;
-    if (type.rank > rank) rank = type.rank;
-    for (uint32_t i = 1; i <= type.rank; i++) {
-      if (!dim_is(type.dims[type.rank - i], 1)) dims[4 - i] = type.dims[type.rank - i];
-    }
-  }
-  return rank;
+static Value *sum(Match *match, Value *a, Value *b) {
+  if (!a || !b) return a ? a : b;
+  return EMIT_BEFORE(match, OP_Add, broadcast_type(match->rewriter->context, a->type, b->type, DTYPE_FLOAT32), a, b)
+      ->outputs[0];
 }
 
-/* A column of zeros, one for each query, whose number is known only at run time. */
-static Value *zero_rows(Match *match, const Scores *scores) {
+/* A column of zeros, one for each query, or a row of them, one for each key, whose number is known only at run time. */
+static Value *zeros_at_run_time(const Scores *scores, Value *operand, bool is_row) {
+  Match *match = scores->match;
   Context *context = match->rewriter->context;
-  Type query = scores->query->type;
+  uint32_t axis = operand->type.rank - 2;
   const int64_t one[] = {1};
-  const Dim dims[] = {rows_of(scores), dim_of(1)};
-  Value *count =
-      EMIT_BEFORE(match, OP_Shape, type_make(context, DTYPE_INT64, (Dim[]){dim_of(1)}, 1), scores->query)->outputs[0];
-  uint32_t axis = query.rank - 2; /* or where else the positions are */
-  for (uint32_t i = 0; i < query.rank; i++) axis = dim_equal(query.dims[i], rows_of(scores)) ? i : axis;
+  Type single = type_make(context, DTYPE_INT64, (Dim[]){dim_of(1)}, 1);
+  Value *count = EMIT_BEFORE(match, OP_Shape, single, operand)->outputs[0];
   node_set_int(count->producer, "start", axis);
   node_set_int(count->producer, "end", axis + 1);
-  Value *last = rewrite_constant_ints(match->rewriter, match->root, one, 1, match->root->origin);
-  Node *shape = EMIT_BEFORE(match, OP_Concat, type_make(context, DTYPE_INT64, (Dim[]){dim_of(2)}, 1), count, last);
-  node_set_int(shape, "axis", 0);
-  Type type = type_make(context, DTYPE_FLOAT32, dims, 2);
-  return EMIT_BEFORE(match, OP_Expand, type, number_like(match, 0, 0), shape->outputs[0])->outputs[0];
+  Value *shape = count;
+  Type type =
+      type_make(context, DTYPE_FLOAT32, (Dim[]){is_row ? scores->columns : scores->rows, dim_of(1)}, is_row ? 1 : 2);
+  if (!is_row) {
+    Value *last = rewrite_constant_ints(match->rewriter, match->root, one, 1, match->root->origin);
+    Node *node = EMIT_BEFORE(match, OP_Concat, type_make(context, DTYPE_INT64, (Dim[]){dim_of(2)}, 1), count, last);
+    node_set_int(node, "axis", 0);
+    shape = node->outputs[0];
+  }
+  return EMIT_BEFORE(match, OP_Expand, type, number_like(match, 0), shape)->outputs[0];
 }
 
+/* A constant, unless it would be large. */
+static bool can_be_stored(Dim size) { return dim_is_constant(size) && size.constant <= 1 << 16; }
+
+/* Zeros for rows and columns that no mask has; NULL when all are there. */
+static Value *missing_zeros(const Scores *scores) {
+  Match *match = scores->match;
+  Value *rows = NULL, *columns = NULL;
+  if (!has_rows(scores))
+    rows = can_be_stored(scores->rows) ? zeros_of(match, scores->rows.constant, 1)
+                                       : zeros_at_run_time(scores, scores->query, false);
+  if (!has_columns(scores))
+    columns = can_be_stored(scores->columns) ? zeros_of(match, 1, scores->columns.constant)
+                                             : zeros_at_run_time(scores, scores->keys, true);
+  return sum(match, rows, columns);
+}
+
+static Value *at_least(Match *match, Value *value, double least) {
+  return EMIT_BEFORE(match, OP_Max, value->type, value, number_like(match, least))->outputs[0];
+}
+
+/* Rounded to halves where it was: that may be -inf. */
 static Value *in_float32(Match *match, Value *value) {
   if (value->type.dtype == DTYPE_FLOAT32) return value;
-  Type type = {.dtype = DTYPE_FLOAT32, .rank = value->type.rank, .dims = value->type.dims};
-  Node *cast = EMIT_BEFORE(match, OP_Cast, type, value);
-  node_set_int(cast, "to", 1);
+  Node *cast = EMIT_BEFORE(match, OP_Cast, type_with(value->type, DTYPE_FLOAT32), value);
+  node_set_int(cast, "to", onnx_dtype(DTYPE_FLOAT32));
   return cast->outputs[0];
 }
 
-/* The bias, but for numbers that Attention takes for a mask. */
-static Value *added_bias(Match *match, const Scores *scores) {
-  TwoNumbers numbers;
-  bool inverted, is_too_low = false;
-  if (!scores->bias) return NULL;
-  is_finite(scores->bias, &is_too_low);
-  if (!is_too_low) return in_float32(match, scores->bias);
-  Value *least = number_like(match, not_quite_lowest, 0), *zero = number_like(match, 0, 0);
-  if (!masks_by_adding(scores, &numbers, &inverted) || numbers.mask->type.rank != scores->bias->type.rank) {
-    Value *bias = in_float32(match, scores->bias);
-    return EMIT_BEFORE(match, OP_Max, bias->type, bias, least)->outputs[0];
+/* A bias that is nothing but a mask with the lowest number is made anew with another. */
+static Value *added_bias(const Scores *scores, const Term *term, bool *is_clamped) {
+  Match *match = scores->match;
+  Condition added;
+  if (scores->term_count == 1 && range_of(term) == RANGE_LOW && places_as_mask(scores, term, &added)) {
+    Value *mask = arrange(match, &added.placed), *least = number_like(match, not_quite_lowest);
+    Value *zero = number_like(match, 0);
+    Type type = type_with(mask->type, DTYPE_FLOAT32);
+    bool inverted = added.inverted;
+    *is_clamped = true;
+    return EMIT_BEFORE(match, OP_Where, type, mask, inverted ? least : zero, inverted ? zero : least)->outputs[0];
   }
-  Type type = type_with(numbers.mask->type, DTYPE_FLOAT32);
-  return EMIT_BEFORE(match, OP_Where, type, numbers.mask, inverted ? least : zero, inverted ? zero : least)->outputs[0];
+  Value *bias = in_float32(match, arrange(match, &term->condition.placed));
+  if (term->factor == 1) return bias;
+  if (term->factor == -1) return EMIT_BEFORE(match, OP_Neg, bias->type, bias)->outputs[0];
+  return EMIT_BEFORE(match, OP_Mul, bias->type, bias, number_like(match, term->factor))->outputs[0];
 }
 
-/* The bias, with the fill where the mask puts scores out. */
-static Value *added_mask(Match *match, const Scores *scores) {
-  Dim dims[4];
-  uint32_t rank = mask_shape(scores, dims);
-  uint32_t given = scores->mask ? scores->mask->type.rank : 0;
-  if (scores->bias && scores->bias->type.rank > given) given = scores->bias->type.rank;
-  bool has_rows = dim_equal(dims[2], rows_of(scores)) && given >= 2;
-  Dim rows = rows_of(scores);
-  dims[2] = rows;
-  Value *zeros = has_rows                ? number_like(match, 0, 0)
-                 : dim_is_constant(rows) ? number_like(match, 0, rows.constant)
-                                         : zero_rows(match, scores);
-  Type type = type_make(match->rewriter->context, DTYPE_FLOAT32, dims + 4 - rank, rank);
-  Value *bias = added_bias(match, scores);
-  if (bias && !has_rows) bias = EMIT_BEFORE(match, OP_Add, type, bias, zeros)->outputs[0];
-  if (!scores->mask) return bias;
-  double number = scores->fill < least_added ? not_quite_lowest : fmin(scores->fill, swallows);
-  Value *fill = number_like(match, number, 0), *kept = bias ? bias : zeros;
-  if (scores->inverted) return EMIT_BEFORE(match, OP_Where, type, scores->mask, fill, kept)->outputs[0];
-  return EMIT_BEFORE(match, OP_Where, type, scores->mask, kept, fill)->outputs[0];
+/* The number that is added where a mask puts a score out. */
+static double added_number(const Scores *scores, const Term *term) {
+  if (scores->is_masked_row_zero) return -INFINITY;
+  if (isinf(term->fill)) return term->fill;
+  if (term->fill < least_added) return not_quite_lowest;
+  return scores->term_count == 1 || is_weak(term) ? fmin(term->fill, swallows) : term->fill;
 }
 
-/* Leading axes of size 1 beyond those of the scores are left out. */
-static Value *of_rank_of_scores(Match *match, const Scores *scores, Value *mask) {
-  int64_t axes[MAX_RANK];
-  if (!mask || mask->type.rank <= scores->type.rank || mask->type.rank > MAX_RANK) return mask;
-  uint32_t more = mask->type.rank - scores->type.rank;
-  for (uint32_t i = 0; i < more; i++) axes[i] = i;
-  Type type = {.dtype = mask->type.dtype, .rank = scores->type.rank, .dims = mask->type.dims + more};
-  Value *left_out = rewrite_constant_ints(match->rewriter, match->root, axes, more, match->root->origin);
-  return EMIT_BEFORE(match, OP_Squeeze, type, mask, left_out)->outputs[0];
+/* A row of nothing but -inf, or with a +inf, is NaN altogether. */
+static Value *with_nan_rows(Scores *scores, Value *mask, bool is_known, bool is_low) {
+  Match *match = scores->match;
+  Context *context = match->rewriter->context;
+  Type type = mask->type;
+  Dim dims[MOST_AXES];
+  int64_t last = (int64_t)type.rank - 1;
+  for (uint32_t i = 0; i < type.rank; i++) dims[i] = i == (uint32_t)last ? dim_of(1) : type.dims[i];
+  Value *axes = rewrite_constant_ints(match->rewriter, match->root, &last, 1, match->root->origin);
+  Node *node = EMIT_BEFORE(match, OP_ReduceMax, type_make(context, DTYPE_FLOAT32, dims, type.rank), mask, axes);
+  node_set_int(node, "keepdims", 1);
+  Value *most = node->outputs[0];
+  if (is_known && !is_low) return EMIT_BEFORE(match, OP_Sub, type, mask, most)->outputs[0];
+  Value *nothing = EMIT_BEFORE(match, OP_Sub, most->type, most, most)->outputs[0]; /* 0 or NaN */
+  return sum(match, at_least(match, mask, not_quite_lowest), nothing);
 }
 
-bool attention_mask(Match *match, const Scores *scores, MaskUse use, Value **mask) {
-  *mask = NULL;
-  if (use == MASK_KEPT) *mask = of_rank_of_scores(match, scores, kept_mask(match, scores));
-  if (use == MASK_ADDED && has_shape_of_scores(scores)) {
-    Scores own = *scores;
-    own.mask = of_rank_of_scores(match, scores, scores->mask);
-    own.bias = of_rank_of_scores(match, scores, scores->bias);
-    *mask = added_mask(match, &own);
+/* The sum of biases, with the fill where masks put scores out, in the order in which they are applied. */
+static Value *added_mask(Scores *scores) {
+  Match *match = scores->match;
+  Context *context = match->rewriter->context;
+  Value *zeros = missing_zeros(scores), *mask = NULL;
+  bool is_known = true, is_infinite = false, is_clamped = false;
+  size_t low = 0;
+  for (size_t i = scores->term_count; i-- > 0;) {
+    const Term *term = &scores->terms[i];
+    if (!term->is_mask) {
+      Range range = range_of(term);
+      is_known = is_known && range != RANGE_ANY;
+      low += range == RANGE_LOW;
+      mask = sum(match, mask, added_bias(scores, term, &is_clamped));
+      continue;
+    }
+    bool inverted;
+    double number = added_number(scores, term);
+    is_infinite = is_infinite || isinf(number);
+    Value *kept = placed_mask(match, term, &inverted), *fill = number_like(match, number);
+    if (!mask) mask = zeros ? zeros : kept->type.rank < 2 ? zeros_of(match, 1, 1) : number_like(match, 0), zeros = NULL;
+    Type type = broadcast_type(context, kept->type, mask->type, DTYPE_FLOAT32);
+    mask = EMIT_BEFORE(match, OP_Where, type, kept, inverted ? fill : mask, inverted ? mask : fill)->outputs[0];
   }
-  return use != MASK_UNFIT && (*mask || (use != MASK_ADDED && use != MASK_KEPT));
+  if (zeros) mask = sum(match, mask, zeros);
+  if (scores->is_masked_row_zero) return mask;
+  is_infinite = is_infinite && !scores->has_kept_rows;
+  if (!is_known || is_infinite || low > 1) return with_nan_rows(scores, mask, is_known, low > 0);
+  return low && !is_clamped ? at_least(match, mask, not_quite_lowest) : mask;
+}
+
+Value *attention_mask(Scores *scores, MaskUse use) {
+  if (use == MASK_KEPT) return kept_mask(scores);
+  return use == MASK_ADDED ? added_mask(scores) : NULL;
 }
 
 /* A mask that turns out to be causal once it is simplified. */
@@ -301,12 +675,18 @@ bool fuse_causal_mask(Match *match) {
   Value *mask = node_input(old, 3);
   Type query = node_input(old, 0)->type, keys = node_input(old, 1)->type;
   if (!mask || node_int_or(old, "is_causal", 0) || query.rank < 3 || query.rank != keys.rank) return false;
-  const Dim dims[] = {dim_of(1), dim_of(1), query.dims[query.rank - 2], keys.dims[keys.rank - 2]};
-  Scores scores = {.type = {.dtype = DTYPE_FLOAT32, .rank = 4, .dims = dims}, .fill = -INFINITY};
-  bool is_mask = mask->type.dtype == DTYPE_BOOL;
-  *(is_mask ? &scores.mask : &scores.bias) = mask;
+  Scores scores = {.match = match, .atoms = {.context = match->rewriter->context}, .term_count = 1};
+  scores.rows = query.dims[query.rank - 2], scores.columns = keys.dims[keys.rank - 2];
+  scores.row = axis_begin(&scores.atoms, scores.rows), scores.key = axis_begin(&scores.atoms, scores.columns);
+  Axes axes = {.rank = 4, .axis = {{0}, {0}, scores.row, scores.key}};
+  Term *term = &scores.terms[0];
+  *term = (Term){.value = mask, .is_mask = mask->type.dtype == DTYPE_BOOL, .fill = -INFINITY, .factor = 1};
+  for (uint32_t i = 0; i + 2 < mask->type.rank; i++) {
+    if (!dim_is(mask->type.dims[i], 1)) return false;
+  }
+  if (!broadcast_axes(&axes, mask->type, &term->axes)) return false;
   match_take(match, mask, OP_Where); /* unless others need it */
-  if (mask_use(&scores) != MASK_CAUSAL) return false;
+  if (!read_masks(&scores) || plan_masks(&scores, &axes) != MASK_CAUSAL) return false;
   Value *inputs[] = {node_input(old, 0), node_input(old, 1), node_input(old, 2)};
   node_set_int(match_emit_like(match, inputs, 3), "is_causal", 1);
   return true;

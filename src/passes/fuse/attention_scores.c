@@ -1,270 +1,713 @@
 /* softmax(scale * Q Kᵀ + bias, masked) V as one operator.
  *
- * Scores have two to four axes. With a batch and heads they are the operator's own; the first of three is a batch of
- * single heads, or the heads where positions stand before them; two are a single head. Halves are computed in float32
- * where ONNX Runtime has no kernel for them, and where a mask is added, which they are not precise enough for. */
-#include <float.h>
+ * It is read backwards, from the last operator that only moves axes of the result, through the second product, the
+ * softmax, and what is done to the scores, to the first product. Then the axes are followed forwards, so that it is
+ * known what each stands for, and whatever their order was, they are put where Attention wants them. */
+#include <limits.h>
 #include <math.h>
 
 #include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/analysis/masks.h"
-#include "passes/fuse/attention.h"
+#include "passes/fuse/attention_parts.h"
 
-/* ---- reading ---- */
+typedef struct Chain {
+  Node *nodes[LONGEST_CHAIN]; /* the last operator first */
+  Term *terms[LONGEST_CHAIN]; /* what is applied there, or NULL */
+  size_t count;
+  Value *source; /* what the first of them reads */
+} Chain;
 
-/* Nor are leading axes of size 1. */
-static bool is_no_matter(const Node *node) {
-  const Value *source = node_input(node, 0), *value = node->outputs[0];
-  if (!source || !value) return false; /* an If, or one whose first output nobody reads */
-  if (node_has(node, RENAMES)) return same_from_end(source->type, value->type);
-  return is_cast_of_half(node);
+typedef struct Reading {
+  Match *match;
+  Scores scores;
+  Chain of_result, of_weights, of_scores;
+  Node *first, *second; /* the products */
+  size_t query_side, weights_side;
+  int64_t softmax_axis;
+  Axes score_axes, weight_axes, result_axes;
+  Axis query_features, value_features;
+  Term factor; /* of the queries, not known before run time; no value: there is none */
+  bool is_quotient;
+  size_t followed; /* operators after the second product whose axes are followed; the others are left as they are */
+} Reading;
+
+/* ---- reading backwards ---- */
+
+static bool keeps_numbers(const Node *node) {
+  return (moves_axes(node) && node->outputs[0]->type.dtype != DTYPE_NONE) || is_cast_of_half(node);
 }
 
-static Value *without_cast(Match *match, Value *value) {
-  for (Node *node; (node = value->producer) && is_no_matter(node);) {
-    if (!match_take(match, value, node->op)) return value;
-    value = node_input(node, 0);
-  }
-  return value;
-}
-
-/* A factor that is the same everywhere leaves the value and goes into the scale. */
-static Value *without_scale(Match *match, Value *value, double *scale) {
-  for (;;) {
-    value = without_cast(match, value);
-    Node *node = value->producer;
-    double number;
-    if (!node || (!node_is(node, OP_Mul) && !node_is(node, OP_Div))) return value;
-    bool swapped = node_is(node, OP_Mul) && uniform_number(node_input(node, 0), &number);
-    Value *source = node_input(node, swapped);
-    if (!uniform_number(node_input(node, !swapped), &number) || !type_equal(source->type, value->type)) return value;
-    if (!match_take(match, value, node->op)) return value;
-    *scale = node_is(node, OP_Div) ? *scale / number : *scale * number;
-    value = source;
-  }
-}
-
-/* The same for an operand: as far as it keeps its rank. */
-static Value *of_rank(Match *match, Value *value, uint32_t rank, double *scale) {
-  size_t before = match->node_count;
-  double saved = *scale;
-  Value *bare = without_scale(match, value, scale);
-  if (bare->type.rank == rank) return bare;
-  match->node_count = before;
-  *scale = saved;
-  return value;
-}
-
-static bool read_product(Match *match, Value *value, Scores *scores) {
-  value = without_scale(match, value, &scores->scale);
-  Node *product = match_take(match, value, OP_MatMul);
-  if (!product) return false;
-  uint32_t rank = value->type.rank;
-  scores->query = of_rank(match, node_input(product, 0), rank, &scores->scale);
-  scores->keys = of_rank(match, node_input(product, 1), rank, &scores->scale);
-  scores->type = value->type;
+static bool extend(Reading *reading, Chain *chain, Node *node, Value *source, Term *term) {
+  Match *match = reading->match;
+  if (chain->count == LONGEST_CHAIN || !source) return false;
+  if (node != match->root && !match_take(match, node->outputs[0], node->op)) return false;
+  chain->terms[chain->count] = term;
+  chain->nodes[chain->count++] = node;
+  chain->source = source;
   return true;
 }
 
-static bool read_biased(Match *match, Value *value, Scores *scores) {
-  size_t before = match->node_count;
-  Scores saved = *scores;
-  if (read_product(match, value, scores)) return true;
-  match->node_count = before;
-  *scores = saved;
-  value = without_cast(match, value);
-  Node *sum = match_take(match, value, OP_Add);
-  for (size_t side = 0; sum && side < 2; side++) {
-    before = match->node_count;
-    *scores = saved;
-    scores->bias = node_input(sum, 1 - side);
-    if (read_product(match, node_input(sum, side), scores)) return true;
-    match->node_count = before;
+static bool walk_moves(Reading *reading, Chain *chain) {
+  for (Node *node; (node = chain->source->producer) && keeps_numbers(node);) {
+    if (!extend(reading, chain, node, node_input(node, 0), NULL)) return false;
+  }
+  return true;
+}
+
+static bool is_scaled(const Node *node) { return node_is(node, OP_Mul) || node_is(node, OP_Div); }
+
+/* The side that is not the number, which a quotient has on the right. */
+static bool read_factor(const Node *node, size_t *side, double *factor) {
+  double number;
+  *side = node_is(node, OP_Mul) && uniform_number(node_input(node, 0), &number);
+  if (!uniform_number(node_input(node, 1 - *side), &number)) return false;
+  *factor = node_is(node, OP_Div) ? 1 / number : number;
+  return true;
+}
+
+/* Does it come from a product, through what is done to scores? */
+static bool comes_from_product(const Value *value, int depth) {
+  const Node *node = value->producer;
+  double number;
+  if (!node || depth == 0) return false;
+  if (node_is(node, OP_MatMul)) return true;
+  if (keeps_numbers(node) || node_is(node, OP_Tanh)) return comes_from_product(node_input(node, 0), depth - 1);
+  if (node_is(node, OP_Where))
+    return comes_from_product(node_input(node, spread_number(node_input(node, 1), &number) ? 2 : 1), depth - 1);
+  if (!is_scaled(node) && !node_is(node, OP_Add) && !node_is(node, OP_Sub)) return false;
+  for (size_t i = 0; i < 2; i++) {
+    const Value *input = node_input(node, i);
+    if (same_from_end(input->type, value->type) && comes_from_product(input, depth - 1)) return true;
   }
   return false;
 }
 
-static bool read_scores(Match *match, Value *value, Scores *scores) {
-  value = without_cast(match, value);
-  Node *choice = match_take(match, value, OP_Where);
-  *scores = (Scores){.scale = 1};
-  if (!choice) return read_biased(match, value, scores);
+static Term *new_term(Scores *scores, Term term) {
+  if (scores->term_count == MOST_TERMS) return NULL;
+  scores->terms[scores->term_count] = term;
+  return &scores->terms[scores->term_count++];
+}
+
+/* What takes the place of a score is scaled with it. */
+static bool step_over_mask(Reading *reading, Chain *chain, Node *node, double factor) {
+  double fill;
   for (size_t kept = 1; kept <= 2; kept++) {
-    if (!spread_number(node_input(choice, 3 - kept), &scores->fill)) continue;
-    scores->mask = node_input(choice, 0);
-    scores->inverted = kept == 2;
-    return read_biased(match, node_input(choice, kept), scores);
+    if (!spread_number(node_input(node, 3 - kept), &fill)) continue;
+    Term *term = new_term(&reading->scores, (Term){.value = node_input(node, 0),
+                                                   .is_mask = true,
+                                                   .inverted = kept == 2,
+                                                   .fill = fill * factor,
+                                                   .dtype = node->outputs[0]->type.dtype});
+    return term && extend(reading, chain, node, node_input(node, kept), term);
   }
   return false;
+}
+
+static bool step_over_bias(Reading *reading, Chain *chain, Node *node, double factor) {
+  enum { DEEP = 10 };
+  bool is_sum = node_is(node, OP_Add);
+  Type type = node->outputs[0]->type;
+  for (size_t side = 0; side < (is_sum ? 2 : 1); side++) {
+    Value *source = node_input(node, side);
+    if (!same_from_end(source->type, type) || !comes_from_product(source, DEEP)) continue;
+    Term *term =
+        new_term(&reading->scores, (Term){.value = node_input(node, 1 - side), .factor = is_sum ? factor : -factor});
+    return term && extend(reading, chain, node, source, term);
+  }
+  return false;
+}
+
+/* A factor that is the same for all keys, as one that is learned for each head: it goes to the queries, if nothing was
+ * masked or added before. */
+static bool step_over_factor(Reading *reading, Chain *chain, Node *node) {
+  enum { DEEP = 10 };
+  Term *term = &reading->factor;
+  if (term->value) return false;
+  for (size_t side = 0; side < (node_is(node, OP_Mul) ? 2 : 1); side++) {
+    Value *source = node_input(node, side);
+    if (!same_from_end(source->type, node->outputs[0]->type) || !comes_from_product(source, DEEP)) continue;
+    *term = (Term){.value = node_input(node, 1 - side)};
+    reading->is_quotient = node_is(node, OP_Div);
+    return extend(reading, chain, node, source, term);
+  }
+  return false;
+}
+
+/* cap * tanh(scores / cap), before which nothing can be masked or added. */
+static bool step_over_cap(Reading *reading, Chain *chain, Node *node, double *factor) {
+  Scores *scores = &reading->scores;
+  if (scores->cap != 0 || !(*factor > 0) || !isfinite(*factor)) return false;
+  scores->cap = *factor;
+  *factor = 1;
+  return extend(reading, chain, node, node_input(node, 0), NULL);
+}
+
+/* Back from the softmax to the product. */
+static bool walk_scores(Reading *reading) {
+  Chain *chain = &reading->of_scores;
+  Scores *scores = &reading->scores;
+  double factor = 1, number;
+  size_t side;
+  for (Node *node; (node = chain->source->producer) && !node_is(node, OP_MatMul);) {
+    bool is_passed = false;
+    if (keeps_numbers(node)) {
+      is_passed = extend(reading, chain, node, node_input(node, 0), NULL);
+    } else if (is_scaled(node) && read_factor(node, &side, &number)) {
+      is_passed = extend(reading, chain, node, node_input(node, side), NULL);
+      factor *= number;
+    } else if (is_scaled(node)) {
+      is_passed = step_over_factor(reading, chain, node);
+    } else if (reading->factor.value) {
+      is_passed = false;
+    } else if (node_is(node, OP_Where) && scores->cap == 0) {
+      is_passed = step_over_mask(reading, chain, node, factor);
+    } else if ((node_is(node, OP_Add) || node_is(node, OP_Sub)) && scores->cap == 0) {
+      is_passed = step_over_bias(reading, chain, node, factor);
+    } else if (node_is(node, OP_Tanh)) {
+      is_passed = step_over_cap(reading, chain, node, &factor);
+    }
+    if (!is_passed) return false;
+  }
+  scores->scale = factor;
+  reading->first = match_take(reading->match, chain->source, OP_MatMul);
+  return reading->first != NULL;
+}
+
+/* Weights that are put out once more, by 0 in place of them. */
+static bool step_over_zeros(Reading *reading, Chain *chain, Node *node) {
+  double number;
+  Term *term = &reading->scores.zeroed;
+  if (term->value) return false;
+  for (size_t kept = 1; kept <= 2; kept++) {
+    if (!spread_number(node_input(node, 3 - kept), &number) || number != 0) continue;
+    *term = (Term){.value = node_input(node, 0), .is_mask = true, .inverted = kept == 2};
+    return extend(reading, chain, node, node_input(node, kept), term);
+  }
+  return false;
+}
+
+static bool step_over_triangle(Reading *reading, Chain *chain, Node *node) {
+  Scores *scores = &reading->scores;
+  if (scores->triangle.value || node_int_or(node, "upper", 1)) return false;
+  scores->diagonal = 0;
+  if (node_input(node, 1) && !only_integer(node_input(node, 1), &scores->diagonal)) return false;
+  scores->triangle = (Term){.value = node->outputs[0]};
+  return extend(reading, chain, node, node_input(node, 0), &scores->triangle);
+}
+
+/* exp(x - logsumexp(x)), which is the same in a product: where it is 0 beside a NaN, that is NaN altogether. */
+static Value *softmax_by_logarithm(Reading *reading, Node *node) {
+  Match *match = reading->match;
+  bool axes[MAX_RANK];
+  if (!match_take(match, node->outputs[0], OP_Exp)) return NULL;
+  Node *difference = match_take(match, node_input(node, 0), OP_Sub);
+  if (!difference) return NULL;
+  Value *x = node_input(difference, 0), *total = node_input(difference, 1);
+  while (total->producer && (node_has(total->producer, RENAMES) || is_cast_of_half(total->producer)) &&
+         match_take(match, total, total->producer->op))
+    total = node_input(total->producer, 0);
+  Node *sum = match_take(match, total, OP_ReduceLogSumExp);
+  if (!sum || !reduced_axes(sum, axes)) return NULL;
+  Value *summed = node_input(sum, 0); /* halves are added up in float32 */
+  if (summed != x && summed->producer && is_cast_of_half(summed->producer) && match_take(match, summed, OP_Cast))
+    summed = node_input(summed->producer, 0);
+  if (summed != x) return NULL;
+  if (!is_reduced_shape(node_input(difference, 1)->type, x->type, axes)) return NULL;
+  reading->softmax_axis = -1;
+  for (uint32_t i = 0; i < x->type.rank; i++) {
+    if (!axes[i]) continue;
+    if (reading->softmax_axis >= 0) return NULL;
+    reading->softmax_axis = i;
+  }
+  return reading->softmax_axis < 0 ? NULL : x;
+}
+
+/* What the softmax is of, that the value is made by. */
+static Value *read_softmax(Reading *reading, Value *value) {
+  Node *node = value->producer;
+  if (node && node_is(node, OP_Exp)) return softmax_by_logarithm(reading, node);
+  Node *softmax = match_take(reading->match, value, OP_Softmax);
+  if (!softmax) return NULL;
+  Value *source = node_input(softmax, 0);
+  reading->softmax_axis = node_int_or(softmax, "axis", -1);
+  if (reading->softmax_axis < 0) reading->softmax_axis += source->type.rank;
+  return source;
+}
+
+static bool walk_weights(Reading *reading) {
+  Chain *chain = &reading->of_weights;
+  for (;;) {
+    if (!walk_moves(reading, chain)) return false;
+    Node *node = chain->source->producer;
+    if (!node || (!node_is(node, OP_Where) && !node_is(node, OP_Trilu))) break;
+    if (node_is(node, OP_Where) ? !step_over_zeros(reading, chain, node) : !step_over_triangle(reading, chain, node))
+      return false;
+  }
+  Value *source = read_softmax(reading, chain->source);
+  reading->of_scores = (Chain){.source = source};
+  return source != NULL;
+}
+
+static bool find_products(Reading *reading) {
+  Match *match = reading->match;
+  size_t before = match->node_count;
+  for (size_t side = 0; side < 2; side++) {
+    match->node_count = before;
+    reading->scores = (Scores){.match = match};
+    reading->factor = (Term){0};
+    reading->of_weights = (Chain){.source = node_input(reading->second, side)};
+    reading->weights_side = side;
+    if (walk_weights(reading) && walk_scores(reading)) return true;
+  }
+  return false;
+}
+
+/* ---- following forwards ---- */
+
+/* Leading axes of size 1 that a mask brought in. */
+static bool widen(Axes *axes, Type from, Type to) {
+  if (to.rank > MOST_AXES || !same_from_end(from, to)) return false;
+  Axes wide = {.rank = to.rank};
+  for (uint32_t i = 1; i <= axes->rank && i <= to.rank; i++) wide.axis[to.rank - i] = axes->axis[axes->rank - i];
+  *axes = wide;
+  return true;
+}
+
+static bool follow_node(Reading *reading, const Chain *chain, size_t i, Axes *axes) {
+  Atoms *atoms = &reading->scores.atoms;
+  const Node *node = chain->nodes[i];
+  if (moves_axes(node)) return follow_axes(atoms, node, axes);
+  Type from = i + 1 < chain->count ? chain->nodes[i + 1]->outputs[0]->type : chain->source->type;
+  Term *term = chain->terms[i];
+  if (!widen(axes, from, node->outputs[0]->type)) return false;
+  return !term || broadcast_axes(axes, term->value->type, &term->axes);
+}
+
+static bool follow_chain(Reading *reading, const Chain *chain, Axes *axes) {
+  for (size_t i = chain->count; i-- > 0;) {
+    if (!follow_node(reading, chain, i, axes)) return false;
+  }
+  return true;
+}
+
+static Axes product_axes(const Axes *lead, Axis first, Axis second) {
+  Axes axes = *lead;
+  axes.axis[axes.rank - 2] = first;
+  axes.axis[axes.rank - 1] = second;
+  return axes;
+}
+
+/* The softmax must be over the keys and nothing else: all columns of the first product, or all its rows. */
+static bool find_keys(Reading *reading, Axes axes) {
+  Atoms *atoms = &reading->scores.atoms;
+  Axes *made = &reading->score_axes;
+  if (reading->softmax_axis < 0 || reading->softmax_axis >= (int64_t)axes.rank) return false;
+  if (!axes_refine(atoms, &axes) || !axes_refine(atoms, made)) return false;
+  const Axis *keys = &axes.axis[reading->softmax_axis];
+  if (keys->count == 0) return false;
+  reading->query_side = same_axis(keys, &made->axis[made->rank - 1]) ? 0 : 1;
+  reading->scores.key = *keys;
+  return same_axis(keys, &made->axis[made->rank - 1 - reading->query_side]);
+}
+
+/* What the axes of the values stand for; the weights must have all that they have. */
+static bool read_values(Reading *reading, Axes *axes) {
+  const Axes *weights = &reading->weight_axes;
+  Type type = node_input(reading->second, 1 - reading->weights_side)->type;
+  size_t key = reading->weights_side == 0 ? 2 : 1; /* from the last */
+  Axis features = reading->value_features;
+  Axes lead =
+      product_axes(weights, key == 2 ? reading->scores.key : features, key == 2 ? features : reading->scores.key);
+  if (type.rank < 2 || !broadcast_axes(&lead, type, axes)) return false;
+  for (uint32_t i = 0; i + 2 < type.rank; i++) {
+    if (!dim_is(type.dims[i], 1) && !axes->axis[i].count) return false;
+  }
+  return true;
+}
+
+static bool follow_result(Reading *reading) {
+  Axes axes = reading->result_axes;
+  for (size_t i = reading->of_result.count; i-- > 0;) {
+    if (!follow_node(reading, &reading->of_result, i, &axes)) break;
+    reading->result_axes = axes;
+    reading->followed++;
+  }
+  return axes_refine(&reading->scores.atoms, &reading->result_axes);
+}
+
+static bool follow_all(Reading *reading) {
+  Scores *scores = &reading->scores;
+  Atoms *atoms = &scores->atoms;
+  Type products = reading->first->outputs[0]->type;
+  if (products.rank < 2 || !axes_begin(atoms, products, &reading->score_axes)) return false;
+  Axes axes = reading->score_axes;
+  if (!follow_chain(reading, &reading->of_scores, &axes) || !find_keys(reading, axes)) return false;
+  if (!follow_chain(reading, &reading->of_weights, &axes) || !axes_refine(atoms, &axes)) return false;
+  size_t side = reading->weights_side;
+  Type values = node_input(reading->second, 1 - side)->type;
+  if (values.dtype == DTYPE_NONE || values.rank < 2 || values.rank > axes.rank || axes.rank < 2) return false;
+  if (!same_axis(&axes.axis[axes.rank - 1 - side], &scores->key)) return false;
+  reading->weight_axes = axes;
+  reading->value_features = axis_begin(atoms, values.dims[values.rank - 1 - side]);
+  Axis rows = axes.axis[axes.rank - 2 + side];
+  reading->result_axes = side == 0 ? product_axes(&axes, rows, reading->value_features)
+                                   : product_axes(&axes, reading->value_features, rows);
+  return follow_result(reading);
+}
+
+/* ---- operands ---- */
+
+/* An operand, what its axes stand for, and how it gets those that are wanted. */
+typedef struct Operand {
+  Value *value;
+  Axes axes;
+  double scale;     /* that goes out of it */
+  bool keeps_scale; /* it does not */
+  Arrangement placed;
+} Operand;
+
+/* Of axes as the result's; features where the other operand has them. */
+static bool read_operand(Reading *reading, size_t side, Operand *operand) {
+  Value *value = node_input(reading->first, side);
+  Axes lead = reading->score_axes;
+  Axis own = lead.axis[lead.rank - 2 + side];
+  lead =
+      side == 0 ? product_axes(&lead, own, reading->query_features) : product_axes(&lead, reading->query_features, own);
+  *operand = (Operand){.value = value, .scale = 1};
+  return value->type.rank >= 2 && broadcast_axes(&lead, value->type, &operand->axes);
+}
+
+/* From as far back as saves the most operators: moved axes and scales on the way are left out. */
+static bool place_operand(Reading *reading, Operand *operand, const Axes *want) {
+  Match *match = reading->match;
+  Atoms *atoms = &reading->scores.atoms;
+  Operand here = *operand;
+  size_t taken = match->node_count;
+  int best = INT_MAX, passed = 0;
+  double number;
+  for (size_t steps = 0; steps < LONGEST_CHAIN; steps++) {
+    if (!axes_refine(atoms, &here.axes)) break;
+    if (plan_arrangement(atoms, here.value, &here.axes, want, &here.placed)) {
+      int cost = (int)arrangement_cost(&here.placed) - passed;
+      if (cost < best) *operand = here, best = cost, taken = match->node_count;
+    }
+    Node *node = here.value->producer;
+    size_t side = 0;
+    if (!node || node->graph != match->root->graph) break;
+    if (is_scaled(node) && !operand->keeps_scale) {
+      if (!read_factor(node, &side, &number) || !type_equal(node_input(node, side)->type, here.value->type)) break;
+      here.scale *= number;
+    } else if (!keeps_numbers(node) || !follow_axes_back(atoms, node, &here.axes)) {
+      break;
+    }
+    passed += match_take(match, here.value, node->op) != NULL;
+    here.value = node_input(node, side);
+  }
+  match->node_count = taken;
+  return best < INT_MAX;
+}
+
+/* ---- the layout ---- */
+
+/* How many masks have an axis only in part, when the first `count` atoms of keys and values are the batch? */
+static size_t split_axes(const Scores *scores, const Axis *shared, uint32_t count) {
+  Axis batch = *shared, heads = {.count = shared->count - count};
+  batch.count = count;
+  copy_bytes(heads.atoms, shared->atoms + count, heads.count);
+  size_t found = 0;
+  for (size_t i = 0; i < scores->term_count; i++) {
+    AtomSet set = term_atoms(&scores->terms[i]);
+    for (size_t part = 0; part < 2; part++) {
+      AtomSet all = axis_set(part ? &heads : &batch);
+      found += (set & all) && (set & all) != all;
+    }
+  }
+  return found;
+}
+
+/* Of what only queries have, the rows: what masks vary with, the nearest to the keys; else the last. */
+static uint8_t choose_row(const Reading *reading, const Axis *own) {
+  const Scores *scores = &reading->scores;
+  uint8_t row = own->atoms[own->count - 1];
+  for (uint32_t i = 0; i < own->count; i++) {
+    if (!dim_is_constant(scores->atoms.sizes[own->atoms[i]])) row = own->atoms[i];
+  }
+  size_t most = 0;
+  for (uint32_t i = 0; i < own->count; i++) {
+    size_t count = 0;
+    for (size_t k = 0; k < scores->term_count; k++) count += term_atoms(&scores->terms[k]) >> own->atoms[i] & 1;
+    if (count > most || (count && count == most)) most = count, row = own->atoms[i];
+  }
+  return row;
+}
+
+static Axes axes_of(const Axis *const *axis, uint32_t rank) {
+  Axes axes = {.rank = rank};
+  for (uint32_t i = 0; i < rank; i++) axes.axis[i] = *axis[i];
+  return axes;
+}
+
+/* Do positions stand before heads, and heads before features, in the value? */
+static bool is_in_rows(const Atoms *atoms, Operand operand, Axes wanted) {
+  Arrangement plan;
+  return plan_arrangement(atoms, operand.value, &operand.axes, &wanted, &plan) && !is_transposed(&plan);
+}
+
+static bool are_in_rows(Reading *reading, const Operand operands[3], const Axis *head) {
+  const Scores *scores = &reading->scores;
+  const Axis *positions[] = {&scores->row, &scores->key, &scores->key};
+  const Axis *features[] = {&reading->query_features, &reading->query_features, &reading->value_features};
+  Match *match = reading->match;
+  size_t taken = match->node_count;
+  bool all = true;
+  for (size_t i = 0; i < 3; i++) {
+    Operand operand = operands[i];
+    const Axis *order[] = {positions[i], head, features[i]};
+    Axes want = axes_of(order, 3);
+    all = all && place_operand(reading, &operand, &want) && is_in_rows(&scores->atoms, operand, want);
+  }
+  match->node_count = taken;
+  return all;
+}
+
+/* What the axes of Attention are made of. */
+typedef struct Roles {
+  Axis batch, heads, group; /* of keys and values the first two, of queries all */
+} Roles;
+
+/* Batch and heads are what keys and values have; of the rest one atom is the rows, the others are heads of a group. */
+static bool read_roles(Reading *reading, const Operand operands[3], Roles *roles) {
+  Scores *scores = &reading->scores;
+  const Axes *made = &reading->score_axes;
+  AtomSet all = axes_set(made) & ~axis_set(&scores->key), others = all & axes_set(&operands[1].axes);
+  if (others != (all & axes_set(&operands[2].axes)) || (all & ~axes_set(&operands[0].axes))) return false;
+  Axis shared = axis_of_set(made, others), own = axis_of_set(made, all & ~others);
+  *roles = (Roles){.batch = shared};
+  scores->row = (Axis){0};
+  if (own.count) {
+    scores->row = (Axis){1, {choose_row(reading, &own)}};
+    roles->group = axis_of_set(made, axis_set(&own) & ~axis_set(&scores->row));
+  }
+  if (shared.count < 2) return true;
+  uint32_t count = shared.count - 1;
+  for (uint32_t i = 1; i < shared.count; i++) {
+    if (split_axes(scores, &shared, i) < split_axes(scores, &shared, count)) count = i;
+  }
+  roles->batch.count = count;
+  roles->heads.count = shared.count - count;
+  copy_bytes(roles->heads.atoms, shared.atoms + count, roles->heads.count);
+  return true;
+}
+
+#define AXES(...) axes_of((const Axis *[]){__VA_ARGS__}, sizeof((const Axis *[]){__VA_ARGS__}) / sizeof(Axis *))
+
+/* Without a batch: heads and features in one axis, positions before them. */
+static Layout layout_in_rows(const Reading *reading, const Axis *heads, int64_t count) {
+  const Scores *scores = &reading->scores;
+  Axis none = {0}, of_keys = *heads, of_values = *heads;
+  axis_append(&of_keys, &reading->query_features);
+  axis_append(&of_values, &reading->value_features);
+  return (Layout){.query = AXES(&none, &scores->row, &of_keys),
+                  .keys = AXES(&none, &scores->key, &of_keys),
+                  .values = AXES(&none, &scores->key, &of_values),
+                  .result = AXES(&none, &scores->row, &of_values),
+                  .mask = AXES(&none, heads, &scores->row, &scores->key),
+                  .heads = count};
+}
+
+/* A batch of single heads has three axes; so has what has no batch, where heads stand after positions. */
+static bool choose_layout(Reading *reading, const Operand operands[3], Layout *layout) {
+  const Scores *scores = &reading->scores;
+  Roles roles;
+  if (!read_roles(reading, operands, &roles)) return false;
+  const Axis *batch = &roles.batch, *row = &scores->row, *key = &scores->key;
+  const Axis *features = &reading->query_features, *others = &reading->value_features;
+  Axis heads = roles.heads;
+  axis_append(&heads, &roles.group);
+  Dim first = batch->count ? scores->atoms.sizes[batch->atoms[0]] : dim_of(1);
+  if (batch->count == 1 && !heads.count && dim_is_constant(first) && are_in_rows(reading, operands, batch)) {
+    *layout = layout_in_rows(reading, batch, first.constant);
+  } else if (!heads.count) {
+    *layout = (Layout){.query = AXES(batch, row, features),
+                       .keys = AXES(batch, key, features),
+                       .values = AXES(batch, key, others),
+                       .result = AXES(batch, row, others),
+                       .mask = AXES(batch, &heads, row, key),
+                       .heads = 1};
+  } else {
+    *layout = (Layout){.query = AXES(batch, &heads, row, features),
+                       .keys = AXES(batch, &roles.heads, key, features),
+                       .values = AXES(batch, &roles.heads, key, others),
+                       .result = AXES(batch, &heads, row, others),
+                       .mask = AXES(batch, &heads, row, key)};
+  }
+  return true;
 }
 
 /* ---- the operator ---- */
 
-/* Leading axes the same, features and positions where they belong. */
-static bool fits_together(const Match *match, const Scores *scores, const Value *values) {
-  Type query = scores->query->type, keys = scores->keys->type, type = values->type;
-  uint32_t rank = scores->type.rank;
-  if (rank < 2 || rank > 4 || query.rank != rank || keys.rank != rank || type.rank != rank) return false;
-  return match_type(match).rank == rank && same_dims(query, keys, 0, rank - 2) && same_dims(query, type, 0, rank - 2) &&
-         dim_equal(keys.dims[rank - 1], type.dims[rank - 2]);
+/* The type that it is computed in; DTYPE_NONE when there is none. Halves are computed in float32 where ONNX Runtime has
+ * no kernel for them, and where a mask is added, which they are not precise enough for. */
+static DType computed_in(const Match *match, DType dtype, MaskUse use) {
+  if (!schema_runs(OP_Attention, NULL, match_opset(match), DTYPE_FLOAT32) || !dtype_fits_float32(dtype))
+    return DTYPE_NONE;
+  bool is_native = dtype == DTYPE_FLOAT32 || schema_runs(OP_Attention, NULL, match_opset(match), dtype);
+  return is_native && use != MASK_ADDED ? dtype : DTYPE_FLOAT32;
 }
 
 /* 1 / sqrt of the number of features is what the operator does by itself. */
-static bool is_default_scale(const Scores *scores) {
-  Dim features = scores->query->type.dims[scores->query->type.rank - 1];
-  return dim_is_constant(features) && near_number(DTYPE_FLOAT32, scores->scale, 1 / sqrt((double)features.constant));
+static bool is_default_scale(const Scores *scores, const Axis *features) {
+  Dim size = features->count ? scores->atoms.sizes[features->atoms[0]] : dim_of(1);
+  return features->count <= 1 && dim_is_constant(size) &&
+         near_number(DTYPE_FLOAT32, scores->scale, 1 / sqrt((double)size.constant));
 }
 
-Value *features_last(Match *match, Value *value) {
-  uint32_t rank = value->type.rank;
-  int64_t order[4] = {0, 1, 2, 3};
-  Node *transpose = value->producer;
-  const Attribute *given = transpose && node_is(transpose, OP_Transpose) ? node_attribute(transpose, "perm") : NULL;
-  bool is_same = true;
-  if (given && given->count == rank) {
-    copy_bytes(order, given->integers, rank * sizeof *order);
-    match_take(match, value, OP_Transpose);
-    value = node_input(transpose, 0);
-  } else {
-    given = NULL;
-  }
-  int64_t last = order[rank - 1];
-  order[rank - 1] = order[rank - 2];
-  order[rank - 2] = last;
-  for (uint32_t i = 0; i < rank; i++) is_same = is_same && order[i] == (int64_t)i;
-  if (is_same) return value;
-  Dim dims[4];
-  for (uint32_t i = 0; i < rank; i++) dims[i] = value->type.dims[order[i]];
-  Type type = type_make(match->rewriter->context, value->type.dtype, dims, rank);
-  Node *node = EMIT_BEFORE(match, OP_Transpose, type, value);
-  if (given) rewrite_hand_over(match->rewriter, node, transpose);
-  node_set_ints(node, "perm", order, rank);
-  return node->outputs[0];
-}
-
-void set_attention(Node *node, const Scores *scores, bool causal) {
+static Node *emit_operator(Reading *reading, const Layout *layout, Value *const inputs[4], Type type, bool causal) {
+  Match *match = reading->match;
+  const Scores *scores = &reading->scores;
+  Emitter emitter = REWRITE_EMITTER(match->rewriter);
+  Node *node = match_node_before(match, OP_Attention, type, inputs, inputs[3] ? 4 : 3, emitter);
   if (causal) node_set_int(node, "is_causal", 1);
-  if (!is_default_scale(scores)) node_set_float(node, "scale", (float)scores->scale);
-}
-
-static Value *reshaped(Match *match, Value *value, Type type) {
-  int64_t numbers[4];
-  size_t unknown = 0;
-  for (uint32_t i = 0; i < type.rank; i++) {
-    numbers[i] = dim_is_constant(type.dims[i]) ? type.dims[i].constant : -1;
-    unknown += numbers[i] < 0;
+  if (layout->heads) {
+    node_set_int(node, "kv_num_heads", layout->heads);
+    node_set_int(node, "q_num_heads", layout->heads);
   }
-  for (uint32_t i = 0; i < type.rank && unknown > 1; i++) { /* at most one is left for the operator to find */
-    bool is_kept = i < value->type.rank && dim_equal(value->type.dims[i], type.dims[i]);
-    if (numbers[i] < 0 && is_kept) numbers[i] = 0, unknown--;
-  }
-  Value *shape = rewrite_constant_ints(match->rewriter, match->root, numbers, type.rank, match->root->origin);
-  return EMIT_BEFORE(match, OP_Reshape, type, value, shape)->outputs[0];
-}
-
-/* Where the value was positions, heads, features: 1, positions, heads times features. */
-static Value *heads_in_rows(Match *match, Value *value) {
-  const Node *node = value->producer;
-  const Attribute *order = node && node_is(node, OP_Transpose) ? node_attribute(node, "perm") : NULL;
-  if (!order || order->count != 3 || order->integers[0] != 1 || order->integers[1] != 0) return NULL;
-  Type type = node_input(node, 0)->type;
-  if (!dim_is_constant(type.dims[1]) || !dim_is_constant(type.dims[2])) return NULL;
-  const Dim dims[] = {dim_of(1), type.dims[0], dim_of(type.dims[1].constant * type.dims[2].constant)};
-  match_take(match, value, OP_Transpose);
-  return reshaped(match, node_input(node, 0), type_make(match->rewriter->context, type.dtype, dims, 3));
-}
-
-/* Three axes of which the first is the heads, and positions stood before them. */
-static bool emit_heads_in_rows(Match *match, const Scores *scores, Value *const inputs[4], bool causal, DType dtype) {
-  Context *context = match->rewriter->context;
-  Value *given[4] = {NULL, NULL, NULL, inputs[3]};
-  Type type = match_type(match);
-  if (!dim_is_constant(type.dims[0]) || !dim_is_constant(type.dims[2])) return false;
-  for (int i = 0; i < 3; i++) {
-    const Node *node = inputs[i]->producer;
-    const Attribute *order = node && node_is(node, OP_Transpose) ? node_attribute(node, "perm") : NULL;
-    if (!order || order->count != 3 || order->integers[0] != 1 || order->integers[1] != 0) return false;
-  }
-  for (int i = 0; i < 3; i++) {
-    if (!(given[i] = heads_in_rows(match, inputs[i]))) return false;
-    given[i] = match_in_type(match, given[i], dtype);
-  }
-  int64_t heads = type.dims[0].constant;
-  const Dim rows[] = {dim_of(1), type.dims[1], dim_of(heads * type.dims[2].constant)};
-  const Dim apart[] = {type.dims[1], type.dims[0], type.dims[2]};
-  Type flat = type_make(context, dtype, rows, 3);
-  Node *node = match_node_before(match, OP_Attention, flat, given, given[3] ? 4 : 3, REWRITE_EMITTER(match->rewriter));
-  set_attention(node, scores, causal);
-  node_set_int(node, "q_num_heads", heads);
-  node_set_int(node, "kv_num_heads", heads);
+  if (!is_default_scale(scores, &reading->query_features)) node_set_float(node, "scale", (float)scores->scale);
+  if (scores->cap != 0) node_set_float(node, "softcap", (float)scores->cap);
   for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
-  Value *result = match_in_type(match, node->outputs[0], type.dtype);
-  result = reshaped(match, result, type_make(context, type.dtype, apart, 3));
-  node_set_ints(EMIT_MATCH(match, OP_Transpose, result), "perm", (const int64_t[]){1, 0, 2}, 3);
+  return node;
+}
+
+/* Operators at the end whose axes could not be followed are made once more. */
+static Value *emit_rest(Reading *reading, Value *value) {
+  const Chain *chain = &reading->of_result;
+  for (size_t i = chain->count - reading->followed; i-- > 0;) {
+    const Node *node = chain->nodes[i];
+    Type type = type_with(node->outputs[0]->type, value->type.dtype);
+    if (is_cast_of_half(node)) continue;
+    Value *inputs[] = {value, node_input(node, 1)};
+    Emitter emitter = REWRITE_EMITTER(reading->match->rewriter);
+    Node *copy = match_node_before(reading->match, node->op, type, inputs, inputs[1] ? 2 : 1, emitter);
+    node_copy_attributes(copy, node);
+    value = copy->outputs[0];
+  }
+  return value;
+}
+
+static bool emit(Reading *reading, const Layout *layout, Operand operands[3], MaskUse use) {
+  Match *match = reading->match;
+  Scores *scores = &reading->scores;
+  DType type = match_type(match).dtype, dtype = computed_in(match, type, use);
+  Arrangement back;
+  Value probe = {.type = axes_type(&scores->atoms, &layout->result, dtype)};
+  if (dtype == DTYPE_NONE || !plan_arrangement(&scores->atoms, &probe, &layout->result, &reading->result_axes, &back))
+    return false;
+  Value *inputs[4] = {0};
+  for (size_t i = 0; i < 3; i++) inputs[i] = match_in_type(match, arrange(match, &operands[i].placed), dtype);
+  if (reading->factor.value) {
+    Value *factor = match_in_type(match, arrange(match, &reading->factor.condition.placed), dtype);
+    Op op = reading->is_quotient ? OP_Div : OP_Mul;
+    inputs[0] = EMIT_BEFORE(match, op, inputs[0]->type, inputs[0], factor)->outputs[0];
+  }
+  scores->query = inputs[0], scores->keys = inputs[1];
+  inputs[3] = attention_mask(scores, use);
+  back.source = emit_operator(reading, layout, inputs, probe.type, use == MASK_CAUSAL)->outputs[0];
+  Value *value = emit_rest(reading, arrange(match, &back));
+  match_replace(match, match_in_type(match, value, type));
   return true;
 }
 
-/* One axis more: 1 before two, or after the batch of a mask. */
-static Value *with_axis(Match *match, Value *value, uint32_t at) {
-  Dim dims[4];
-  int64_t axis = at;
-  Type from = value->type;
-  for (uint32_t i = 0; i <= from.rank; i++) dims[i] = i == at ? dim_of(1) : from.dims[i - (i > at)];
-  Type type = type_make(match->rewriter->context, from.dtype, dims, from.rank + 1);
-  Value *axes = rewrite_constant_ints(match->rewriter, match->root, &axis, 1, match->root->origin);
-  return EMIT_BEFORE(match, OP_Unsqueeze, type, value, axes)->outputs[0];
+/* Another operator that moves axes, which alone reads this one, is a better end. */
+static bool is_last(const Node *node) {
+  const Use *use = node->outputs[0]->uses;
+  return !use || use->next || !use->node || use->node->graph != node->graph || !keeps_numbers(use->node) ||
+         use->node->output_count != 1;
 }
 
-static void emit(Match *match, const Scores *scores, Value *const inputs[4], bool causal, DType dtype) {
-  Type type = match_type(match);
-  Value *given[4] = {inputs[0], inputs[1], inputs[2], inputs[3]};
-  for (int i = 0; i < 3; i++) {
-    given[i] = match_in_type(match, given[i], dtype);
-    if (type.rank == 2) given[i] = with_axis(match, given[i], 0);
+/* A cheap look: weights, moved or put out, before a product. */
+static bool may_be_weights(const Value *value) {
+  for (int i = 0; i < LONGEST_CHAIN; i++) {
+    const Node *node = value->producer;
+    if (!node) return false;
+    if (node_is(node, OP_Softmax) || node_is(node, OP_Exp)) return true;
+    if (node_is(node, OP_Where)) value = node_input(node, node_input(node, 1)->producer ? 1 : 2);
+    else if (keeps_numbers(node) || node_is(node, OP_Trilu)) value = node_input(node, 0);
+    else return false;
   }
-  if (type.rank == 3 && given[3] && given[3]->type.rank == 3) given[3] = with_axis(match, given[3], 1);
-  Type made = type_with(type, dtype);
-  if (type.rank == 2)
-    made = type_make(match->rewriter->context, dtype, (Dim[]){dim_of(1), type.dims[0], type.dims[1]}, 3);
-  Node *node = match_node_before(match, OP_Attention, made, given, given[3] ? 4 : 3, REWRITE_EMITTER(match->rewriter));
-  set_attention(node, scores, causal);
-  if (type.rank < 4) {
-    node_set_int(node, "q_num_heads", 1);
-    node_set_int(node, "kv_num_heads", 1);
-  }
-  Value *result = node->outputs[0];
-  for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
-  if (type.rank == 2) result = reshaped(match, result, type_with(type, dtype));
-  match_replace(match, match_in_type(match, result, type.dtype));
+  return false;
 }
 
-/* The type that it is computed in; DTYPE_NONE when there is none. */
-static DType computed_in(const Match *match, DType dtype, MaskUse use) {
-  bool is_known = use == MASK_NONE || use == MASK_CAUSAL || use == MASK_KEPT;
-  if (!schema_runs(OP_Attention, NULL, match_opset(match), DTYPE_FLOAT32)) return DTYPE_NONE;
-  if (!dtype_fits_float32(dtype)) return DTYPE_NONE;
-  if (dtype == DTYPE_FLOAT32 || (is_known && schema_runs(OP_Attention, NULL, match_opset(match), dtype))) return dtype;
-  return DTYPE_FLOAT32;
+static bool may_be_attention(const Node *root) {
+  if (!is_last(root)) return false;
+  for (int i = 0; i < LONGEST_CHAIN && !node_is(root, OP_MatMul); i++) {
+    root = keeps_numbers(root) ? node_input(root, 0)->producer : NULL;
+    if (!root) return false;
+  }
+  return node_is(root, OP_MatMul) && (may_be_weights(node_input(root, 0)) || may_be_weights(node_input(root, 1)));
+}
+
+/* Queries, keys and values, and what their axes stand for. */
+static bool read_operands(Reading *reading, Operand operands[3]) {
+  Atoms *atoms = &reading->scores.atoms;
+  size_t side = reading->query_side;
+  Type keys = node_input(reading->first, 1 - side)->type;
+  if (keys.dtype == DTYPE_NONE || keys.rank < 2) return false;
+  reading->query_features = axis_begin(atoms, keys.dims[keys.rank - (side == 0 ? 2 : 1)]);
+  Value *values = node_input(reading->second, 1 - reading->weights_side);
+  operands[2] = (Operand){.value = values, .scale = 1, .keeps_scale = true};
+  if (!read_operand(reading, side, &operands[0]) || !read_operand(reading, 1 - side, &operands[1]) ||
+      !read_values(reading, &operands[2].axes))
+    return false;
+  if (!read_masks(&reading->scores) || !axes_refine(atoms, &reading->score_axes)) return false;
+  for (size_t i = 0; i < 3; i++) {
+    if (!axes_refine(atoms, &operands[i].axes)) return false;
+  }
+  return true;
+}
+
+static bool read_chains(Reading *reading) {
+  Match *match = reading->match;
+  if (match_type(match).rank > MOST_AXES || !walk_moves(reading, &reading->of_result)) return false;
+  Node *second = reading->of_result.source->producer;
+  if (!second || !node_is(second, OP_MatMul)) return false;
+  if (second != match->root && !match_take(match, reading->of_result.source, OP_MatMul)) return false;
+  reading->second = second;
+  if (!find_products(reading)) return false;
+  reading->scores.atoms.context = match->rewriter->context;
+  return follow_all(reading);
+}
+
+/* Where the queries are; a number needs no place. */
+static bool place_factor(Reading *reading, const Layout *layout) {
+  Term *factor = &reading->factor;
+  return dtype_fits_float32(factor->value->type.dtype) &&
+         plan_arrangement(&reading->scores.atoms, factor->value, &factor->axes, &layout->query,
+                          &factor->condition.placed);
+}
+
+static bool read_attention(Match *match) {
+  Reading reading = {.match = match, .of_result = {.source = match->root->outputs[0]}};
+  Scores *scores = &reading.scores;
+  Operand operands[3];
+  Layout layout;
+  if (!read_chains(&reading) || !read_operands(&reading, operands)) return false;
+  if (!choose_layout(&reading, operands, &layout)) return false;
+  const Axes *wanted[] = {&layout.query, &layout.keys, &layout.values};
+  for (size_t i = 0; i < 3; i++) {
+    if (!place_operand(&reading, &operands[i], wanted[i])) return false;
+    scores->scale *= operands[i].scale;
+  }
+  if (scores->cap != 0) scores->scale *= scores->cap;
+  if (!(scores->scale > 0) || !isfinite(scores->scale)) return false;
+  Type shape = axes_type(&scores->atoms, &layout.mask, DTYPE_BOOL);
+  scores->rows = shape.dims[2], scores->columns = shape.dims[3];
+  if (reading.factor.value && !place_factor(&reading, &layout)) return false;
+  MaskUse use = plan_masks(scores, &layout.mask);
+  return use != MASK_UNFIT && emit(&reading, &layout, operands, use);
 }
 
 bool fuse_attention_scores(Match *match) {
-  Scores scores;
-  Value *weights = without_cast(match, node_input(match->root, 0));
-  const Node *softmax = match_take(match, weights, OP_Softmax);
-  if (!softmax) return false;
-  Value *value = node_input(softmax, 0), *values = node_input(match->root, 1), *mask;
-  int64_t axis = node_int_or(softmax, "axis", -1);
-  if (axis != -1 && axis != (int64_t)value->type.rank - 1) return false;
-  if (!read_scores(match, value, &scores) || !fits_together(match, &scores, values)) return false;
-  if (!same_from_end(value->type, scores.type) || !(scores.scale > 0) || !isfinite(scores.scale)) return false;
-  MaskUse use = mask_use(&scores);
-  DType dtype = computed_in(match, match_type(match).dtype, use);
-  if (dtype == DTYPE_NONE || !attention_mask(match, &scores, use, &mask)) return false;
-  if (mask && mask->type.dtype != DTYPE_BOOL) mask = match_in_type(match, mask, dtype);
-  bool causal = use == MASK_CAUSAL;
-  Value *inputs[] = {scores.query, features_last(match, scores.keys), values, mask};
-  if (scores.type.rank != 3 || !emit_heads_in_rows(match, &scores, inputs, causal, dtype))
-    emit(match, &scores, inputs, causal, dtype);
-  return true;
+  return schema_runs(OP_Attention, NULL, match_opset(match), DTYPE_FLOAT32) && may_be_attention(match->root) &&
+         read_attention(match);
 }

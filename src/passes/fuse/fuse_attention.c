@@ -1,8 +1,8 @@
 /* Attention: found over four axes (attention_scores.c), then over three where the heads are only split off and put back
  * around it. */
-#include "passes/fuse/attention.h"
+#include "passes/fuse/attention_parts.h"
 
-enum { SOURCE, FACTOR, SCALED, ATTENTION, OUTER };
+enum { SOURCE, ATTENTION, OUTER };
 
 static const int64_t heads_first[] = {0, 2, 1, 3};
 
@@ -82,48 +82,30 @@ static bool fuse_rows(Match *match) {
   }
   if (rows[0].reshaped && rows[1].reshaped && rows[2].reshaped && !outer) return false;
   int64_t heads = node_input(inner, 0)->type.dims[1].constant, groups = node_input(inner, 1)->type.dims[1].constant;
-  const Attribute *scale = node_attribute(inner, "scale");
-  bool scaled = scale != NULL, causal = node_int_or(inner, "is_causal", 0) != 0;
-  float factor = scaled ? scale->real : 1;
   Value *inputs[4] = {NULL, NULL, NULL, node_input(inner, 3)};
   for (int i = 0; i < 3; i++) inputs[i] = rows_value(match, &rows[i]);
   Node *node = match_emit(match, OP_Attention, inputs, inputs[3] ? 4 : 3, REWRITE_EMITTER(match->rewriter));
+  node_copy_attributes(node, inner);
   node_set_int(node, "q_num_heads", heads);
   node_set_int(node, "kv_num_heads", groups);
-  if (causal) node_set_int(node, "is_causal", 1);
-  if (scaled) node_set_float(node, "scale", factor);
   return true;
-}
-
-/* ---- scales ---- */
-
-/* Queries and keys are often scaled before their heads are put first: the scale moves to where the scores are. */
-static bool fuse_scale_below_transpose(Match *match) {
-  const Node *user = match->root->outputs[0]->uses ? match->root->outputs[0]->uses->node : NULL;
-  Node *scaled = match->values[SCALED]->producer;
-  Value *source = match->values[SOURCE];
-  const Attribute *order = node_attribute(match->root, "perm");
-  if (!user || !node_is(user, OP_MatMul) || match_type(match).rank != 4 || source->type.rank != 4) return false;
-  if (match->values[FACTOR]->type.rank != 0 || !order || order->count != 4) return false;
-  int64_t permutation[4];
-  memcpy(permutation, order->integers, sizeof permutation);
-  Op op = scaled->op;
-  Node *node = EMIT_BEFORE(match, OP_Transpose, match_type(match), source);
-  node_set_ints(node, "perm", permutation, 4);
-  return EMIT_MATCH(match, op, node->outputs[0], match->values[FACTOR]);
 }
 
 #define HEADS OP_AT(ATTENTION, Attention, ANY(SOURCE))
 
 static const FusionRule rules[] = {
-    {OP(Transpose, OP_AT(SCALED, Div, ANY(SOURCE), UNIFORM(FACTOR))), OP_Attention, fuse_scale_below_transpose},
-    {OP(Transpose, OP_AT(SCALED, Mul, ANY(SOURCE), UNIFORM(FACTOR))), OP_Attention, fuse_scale_below_transpose},
-    {OP(MatMul, ANY(SOURCE)), OP_NONE, fuse_attention_scores},
     {OP(Attention, ANY(SOURCE)), OP_Attention, fuse_repeated_heads},
     {OP(Attention, ANY(SOURCE)), OP_Attention, fuse_causal_mask},
     {OP(Reshape, OP_AT(OUTER, Transpose, HEADS)), OP_Attention, fuse_rows},
     {OP(Reshape, HEADS), OP_Attention, fuse_rows},
-    {OP(Reshape, OP(Transpose, ANY(SOURCE))), OP_NONE, fuse_grouped_heads},
+    {OP(Div, ANY(SOURCE)), OP_NONE, fuse_late_quotient},
+    {OP(MatMul, ANY(SOURCE)), OP_NONE, fuse_attention_scores},
+    {OP(Cast, ANY(SOURCE)), OP_NONE, fuse_attention_scores},
+    {OP(Narrow, ANY(SOURCE)), OP_NONE, fuse_attention_scores},
+    {OP(Transpose, ANY(SOURCE)), OP_NONE, fuse_attention_scores},
+    {OP(Reshape, ANY(SOURCE)), OP_NONE, fuse_attention_scores},
+    {OP(Squeeze, ANY(SOURCE)), OP_NONE, fuse_attention_scores},
+    {OP(Unsqueeze, ANY(SOURCE)), OP_NONE, fuse_attention_scores},
 };
 
 bool fuse_attention(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

@@ -7,7 +7,7 @@
 #include "passes/pattern.h"
 #include "target/target.h"
 
-enum { X_SLOT, MAXIMUM, LENGTH, SUM, SHIFT, SHIFTED, TOTAL, LARGEST, EXP, DIFFERENCE };
+enum { X_SLOT, MAXIMUM, LENGTH, SUM, SHIFT, SHIFTED, TOTAL, LARGEST, EXP, DIFFERENCE, MASK, KEPT };
 #define X ANY(X_SLOT)
 
 /* The largest element, NaN when there is one: ReduceMax alone would drop it, and a maximum is never above the sum of
@@ -158,6 +158,23 @@ static bool fuse_exp_of_log(Match *match) {
   return true;
 }
 
+/* jax.nn.softmax(x, where=mask): x is -inf elsewhere, and what that becomes is left out of the sum once more. */
+#define ANY_EXP EITHER(OP(Cast, EXP_OF(LARGEST_OF_X)), EXP_OF(LARGEST_OF_X))
+#define KEPT_EXP \
+  EITHER(OP_AT(KEPT, Where, ANY(MASK), ANY_EXP, NUMBER(0)), OP_AT(KEPT, Where, ANY(MASK), NUMBER(0), ANY_EXP))
+#define WIDE_KEPT_TOTAL OP_AT(SUM, ReduceSum, EITHER(OP(Cast, KEPT_EXP), KEPT_EXP))
+#define KEPT_TOTAL EITHER(OP(Narrow, WIDE_KEPT_TOTAL), EITHER(OP(Cast, WIDE_KEPT_TOTAL), WIDE_KEPT_TOTAL))
+
+/* Has x -inf wherever the sum leaves something out? A row of nothing else is NaN either way. */
+static bool fuse_where(Match *match) {
+  const Node *kept = match->values[KEPT]->producer, *x = match->values[X_SLOT]->producer;
+  double number;
+  if (!x || !node_is(x, OP_Where) || node_input(x, 0) != match->values[MASK]) return false;
+  size_t left_out = uniform_number(node_input(kept, 1), &number) ? 1 : 2;
+  if (!uniform_number(node_input(x, left_out), &number) || number != -INFINITY) return false;
+  return fuse_single_axis(match);
+}
+
 #define TOTAL_OF_EXP RESHAPED(TOTAL, TOTAL_OF(LARGEST_OF_X))
 #define INVERSE_TOTAL EITHER(OP(Reciprocal, TOTAL_OF_EXP), OP(Div, NUMBER(1), TOTAL_OF_EXP))
 
@@ -165,6 +182,7 @@ static const FusionRule rules[] = {
     {OP(Mul, ANY(EXP), INVERSE_TOTAL), OP_Softmax, fuse_single_axis},
     {OP(Exp, OP_AT(SUM, LogSoftmax, X)), OP_Softmax, fuse_exp_of_log},
     {OP(Div, ANY(EXP), TOTAL_OF_EXP), OP_Softmax, fuse_single_axis},
+    {OP(Div, ANY(EXP), RESHAPED(TOTAL, KEPT_TOTAL)), OP_Softmax, fuse_where},
     {OP(Sub, ANY(DIFFERENCE), LOG_TOTAL), OP_LogSoftmax, fuse_log_softmax},
     {OP(Sub, ANY(DIFFERENCE), RESHAPED(TOTAL, OP(Log, TOTAL_OF(LARGEST_OF_X)))), OP_LogSoftmax, fuse_log_softmax},
     {OP(Add, LOG_OF(TOTAL_OF(FINITE_OR_0)), ANY(SHIFT)), OP_ReduceLogSumExp, fuse_log_sum_exp},

@@ -1,0 +1,73 @@
+/* What is read of softmax(scale * Q Kᵀ + bias, masked) V, and what becomes of it. */
+#ifndef J2O_PASSES_FUSE_ATTENTION_PARTS_H
+#define J2O_PASSES_FUSE_ATTENTION_PARTS_H
+
+#include "passes/fuse/attention.h"
+#include "passes/fuse/attention_axes.h"
+
+enum { MOST_TERMS = 6, MOST_CONDITIONS = 8, LONGEST_CHAIN = 16 };
+
+/* A condition that must hold for a score to be kept; when inverted, one that must not. */
+typedef struct Condition {
+  Value *value;
+  Axes axes;
+  bool inverted;
+  Arrangement placed;
+} Condition;
+
+/* What is done to scores on their way to the softmax: a number takes the place of some, or a bias is added to all. */
+typedef struct Term {
+  Value *value; /* the mask or the bias */
+  Axes axes;
+  bool is_mask, inverted;
+  double fill;                      /* of a mask: what stands in place of a score that is put out */
+  DType dtype;                      /* of the scores then */
+  double factor;                    /* of a bias */
+  Condition condition;              /* the mask, or the bias, as a whole */
+  Condition parts[MOST_CONDITIONS]; /* or all that must hold */
+  size_t part_count;
+} Term;
+
+/* The axes that Attention gets. */
+typedef struct Layout {
+  Axes query, keys, values, result, mask;
+  int64_t heads; /* where heads and features share an axis, else 0 */
+} Layout;
+
+typedef struct Scores {
+  Match *match;
+  Atoms atoms;
+  double scale, cap; /* cap: 0 for none */
+  Term terms[MOST_TERMS];
+  size_t term_count; /* the last that is applied first */
+  Term zeroed;       /* masks the weights once more, after the softmax; no value: nothing does */
+  Term triangle;     /* leaves of the weights what is not above a diagonal; no value: nothing does */
+  int64_t diagonal;
+  bool is_masked_row_zero; /* the result of a row of which nothing is kept */
+  bool has_kept_rows;      /* there is no such row */
+  Dim rows, columns;
+  Axis row, key;       /* the atoms of rows and columns */
+  Axes wanted;         /* of the mask */
+  Value *query, *keys; /* as Attention gets them, once they are made */
+} Scores;
+
+/* How Attention masks, and what it is then given. */
+typedef enum MaskUse { MASK_NONE, MASK_CAUSAL, MASK_KEPT, MASK_ADDED, MASK_UNFIT } MaskUse;
+
+/* Takes masks apart; false when one cannot be read. attention_masks.c */
+bool read_masks(Scores *scores);
+/* The atoms that a mask or a bias varies with. */
+AtomSet term_atoms(const Term *term);
+/* What to make of masks and biases, which are to get these axes. Nothing is made yet. */
+MaskUse plan_masks(Scores *scores, const Axes *layout);
+/* The mask that Attention gets: boolean, or of float32 to be added; NULL for none. */
+Value *attention_mask(Scores *scores, MaskUse use);
+/* softmax(Q Kᵀ) V, however the axes are arranged. attention_scores.c */
+bool fuse_attention_scores(Match *match);
+bool fuse_causal_mask(Match *match);
+/* Fewer heads of keys and values than of queries. attention_groups.c */
+bool fuse_repeated_heads(Match *match);
+/* Dividing by the sum of weights after the product with the values. attention_quotient.c */
+bool fuse_late_quotient(Match *match);
+
+#endif

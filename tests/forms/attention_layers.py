@@ -1,0 +1,250 @@
+"""Attention of libraries: JAX's own function, the layers of Flax, Equinox and Keras, and steps with a cache."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from forms import Choices, Form
+
+Array = Any
+FEATURES = 8
+SYMBOLS = {"b": "B", "t": "T"}
+
+
+def _form(fn: Any, args: list[Any], specs: list[Any] | None, dtype: str) -> Form:
+    tolerance = {"float16": 2e-2, "bfloat16": 1e-1}.get(dtype)
+    return Form(fn, args, {"Attention": 1}, specs, absent=("Softmax",), dtype=dtype, tolerance=tolerance)
+
+
+# ---- jax.nn.dot_product_attention ----
+
+
+def function_of_jax(choices: Choices) -> Form:
+    dtype = choices.take("type", "float32", "float32", "bfloat16")  # JAX has no float16 for it on processors
+    batch = choices.take("batch", None, 1, 2, "symbol")
+    length = choices.take("length", *[10, 128, "symbol"] * 4, 2048)
+    sizes = {"b": batch if isinstance(batch, int) else 2, "t": length if isinstance(length, int) else 6}
+    sizes |= {"h": 4, "d": FEATURES, "g": choices.take("heads of keys", 4, 2, 1)}
+    sizes["b"] = 1 if length == 2048 else sizes["b"]
+    symbols = {axis for axis, size in (("b", batch), ("t", length)) if size == "symbol"}
+    lead = "b" if batch is not None else ""
+    inputs = [
+        (names, choices.normal([sizes[n] for n in names], dtype)) for names in (lead + "thd", *[lead + "tgd"] * 2)
+    ]
+    options: dict[str, Any] = {
+        "is_causal": choices.take("causal", True, False),
+        "scale": choices.take("scale", None, 0.5),
+    }
+    window = choices.take("local window", None, None, None, 3, (2, 1))
+    if window is not None and length != "symbol":  # JAX counts the positions of a window in Python
+        options["local_window_size"] = window
+    made: dict[str, Callable[[Array], Array]] = {}
+    if lead:
+        _more_inputs(choices, sizes, inputs, made)
+    names_of_more = list(made)
+
+    def fn(q: Array, k: Array, v: Array, *given: Array) -> Array:
+        more = {name: made[name](array) for name, array in zip(names_of_more, given, strict=True)}
+        return jax.nn.dot_product_attention(q, k, v, **options, **more)
+
+    specs = [
+        jax.ShapeDtypeStruct(tuple(SYMBOLS[n] if n in symbols else sizes[n] for n in names), array.dtype)
+        for names, array in inputs
+    ]
+    return _form(fn, [array for _, array in inputs], specs if symbols else None, dtype)
+
+
+def _more_inputs(choices: Choices, sizes: dict[str, int], inputs: list[Any], made: dict[str, Any]) -> None:
+    batch, length = sizes["b"], sizes["t"]
+    mask = choices.take("mask", None, None, "padding", "whole")
+    if mask == "padding":
+        inputs.append(("bt", choices.numbers.random((batch, length)) > 0.3))
+        made["mask"] = lambda array: array[:, None, None, :]
+    elif mask == "whole":
+        inputs.append(("btt", choices.numbers.random((batch, length, length)) > 0.3))
+        made["mask"] = lambda array: array[:, None]
+    bias = choices.take("bias", None, None, "of keys", "of heads")
+    if bias == "of keys":
+        inputs.append(("bt", choices.normal((batch, length))))
+        made["bias"] = lambda array: array[:, None, None, :]
+    elif bias == "of heads":
+        inputs.append(("htt", choices.normal((4, length, length))))
+        made["bias"] = lambda array: array[None]
+    for name in ("query_seq_lengths", "key_value_seq_lengths"):
+        if choices.take(name, False, False, False, True):
+            inputs.append(("b", choices.numbers.integers(1, length + 1, (batch,)).astype(np.int32)))
+            made[name] = lambda array: array
+
+
+# ---- caches ----
+
+
+def step_with_cache(choices: Choices) -> Form:
+    """One position at a time; keys and values of those before are given, and given back with the new one."""
+    dtype = choices.take("type", "float32", "float32", "float32", "float16", "bfloat16")
+    batch, length = choices.take("batch", 1, 2, "symbol"), choices.take("length", 10, 128)
+    heads, order = choices.take("heads", 1, 4, "grouped"), choices.take("order", "thd", "htd")
+    way = choices.take("cache by", "dynamic_update_slice", "dynamic_update_slice", "concatenate", "at[].set")
+    number = choices.take("put out by", "-1e9", "least", "-inf", "-1e4")
+    fill = {"-1e9": -1e9, "least": float(jnp.finfo(dtype).min), "-inf": -math.inf, "-1e4": -1e4}[number]
+    if dtype == "float16":
+        fill = max(fill, float(jnp.finfo(dtype).min))
+    size, count = 2 if batch == "symbol" else batch, 4 if heads == "grouped" else heads
+    groups = 2 if heads == "grouped" else count
+    cache = (size, length, groups, FEATURES) if order == "thd" else (size, groups, length, FEATURES)
+    x = choices.normal((size, 1, (count + 2 * groups) * FEATURES), dtype)
+    args = [x, np.asarray(length // 2, np.int32), choices.normal(cache, dtype), choices.normal(cache, dtype)]
+    axis = 1 if order == "thd" else 2
+
+    def put(cache: Array, new: Array, position: Array) -> Array:
+        if way == "concatenate":
+            return jnp.concatenate([cache, new], axis)
+        if way == "at[].set":
+            return cache.at[:, position].set(new[:, 0]) if axis == 1 else cache.at[:, :, position].set(new[:, :, 0])
+        return jax.lax.dynamic_update_slice(cache, new, (0, position, 0, 0) if axis == 1 else (0, 0, position, 0))
+
+    def fn(x: Array, position: Array, keys: Array, values: Array) -> tuple[Array, Array, Array]:
+        parts = jnp.split(x, [count * FEATURES, (count + groups) * FEATURES], axis=-1)
+        q, k, v = (part.reshape(-1, 1, n, FEATURES) for part, n in zip(parts, (count, groups, groups), strict=True))
+        if order == "htd":
+            q, k, v = (part.transpose(0, 2, 1, 3) for part in (q, k, v))
+        keys, values = put(keys, k, position), put(values, v, position)
+        full_keys, full_values = keys, values
+        if groups != count:
+            full_keys, full_values = (jnp.repeat(a, count // groups, 3 - axis) for a in (keys, values))
+        names = "bqhd,bkhd->bhqk" if order == "thd" else "bhqd,bhkd->bhqk"
+        scores = jnp.einsum(names, q, full_keys) / math.sqrt(FEATURES)
+        if way != "concatenate":
+            scores = jnp.where(jnp.arange(length) <= position, scores, jnp.asarray(fill, scores.dtype))
+        weights = jax.nn.softmax(scores, axis=-1)
+        mixed = jnp.einsum("bhqk,bkhd->bqhd" if order == "thd" else "bhqk,bhkd->bqhd", weights, full_values)
+        return mixed.reshape(-1, 1, count * FEATURES), keys, values
+
+    specs = None
+    if batch == "symbol":
+        specs = [jax.ShapeDtypeStruct(("B", *arg.shape[1:]), arg.dtype) if arg.ndim else arg for arg in args]
+    return _form(fn, args, specs, dtype)
+
+
+# ---- layers ----
+
+
+def library_layer(choices: Choices) -> Form:
+    library = choices.take("library", *_LAYERS)
+    batch = choices.take("batch", 1, 2, "symbol") if library != "equinox" else None
+    length = choices.take("length", 10, 128, "symbol")
+    heads = choices.take("heads", 1, 4)
+    mask = choices.take("mask", "none", "causal", "padding", "both")
+    size, positions = (2 if batch == "symbol" else batch), (6 if length == "symbol" else length)
+    shape = (positions, 16) if batch is None else (size, positions, 16)
+    names = ("T" if length == "symbol" else positions, 16)
+    names = names if batch is None else ("B" if batch == "symbol" else size, *names)
+    layer = _LAYERS[library](heads)
+    args: list[Any] = [choices.normal(shape)]
+    specs: list[Any] = [jax.ShapeDtypeStruct(names, "float32")]
+    padded = mask in ("padding", "both")
+    if padded:
+        kept = choices.numbers.random(shape[:-1]) > 0.3
+        kept[..., 0] = True
+        args.append(kept)
+        specs.append(jax.ShapeDtypeStruct(names[:-1], "bool"))
+
+    def fn(x: Array, kept: Array | None = None) -> Array:
+        return layer(x, kept, mask in ("causal", "both"))
+
+    symbolic = any(isinstance(name, str) for name in names)
+    form = Form(fn, args, {"Attention": 1}, specs if symbolic else None, absent=("Softmax",), tolerance=1e-4)
+    if padded:
+        form.more_args = [[args[0], np.zeros_like(args[1])]]
+    return form
+
+
+@functools.cache
+def _flax_nnx(heads: int) -> Callable[..., Array]:
+    from flax import nnx
+
+    layer = nnx.MultiHeadAttention(heads, 16, 32, decode=False, rngs=nnx.Rngs(0))
+
+    def call(x: Array, kept: Array | None, causal: bool) -> Array:
+        lower = nnx.make_causal_mask(x[..., 0]) if causal else None
+        padding = nnx.make_attention_mask(kept, kept) if kept is not None else None
+        return layer(x, mask=nnx.combine_masks(lower, padding))
+
+    return call
+
+
+@functools.cache
+def _flax_linen(heads: int) -> Callable[..., Array]:
+    from flax import linen
+
+    layer = linen.MultiHeadDotProductAttention(heads, qkv_features=32)
+    weights = layer.init(jax.random.key(0), jnp.zeros((1, 2, 16)))
+
+    def call(x: Array, kept: Array | None, causal: bool) -> Array:
+        lower = linen.make_causal_mask(x[..., 0]) if causal else None
+        padding = linen.make_attention_mask(kept, kept) if kept is not None else None
+        return layer.apply(weights, x, mask=linen.combine_masks(lower, padding))
+
+    return call
+
+
+@functools.cache
+def _equinox(heads: int) -> Callable[..., Array]:
+    import equinox
+
+    layer = equinox.nn.MultiheadAttention(heads, 16, key=jax.random.key(0))
+
+    def call(x: Array, kept: Array | None, causal: bool) -> Array:
+        mask = jnp.tril(jnp.ones((x.shape[0],) * 2, bool)) if causal else None
+        if kept is not None:
+            whole = jnp.broadcast_to(kept[None, :], (x.shape[0],) * 2)
+            mask = whole if mask is None else mask & whole
+        return layer(x, x, x, mask=mask)
+
+    return call
+
+
+def _keras() -> Any:
+    import os
+
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    import keras
+
+    return keras
+
+
+@functools.cache
+def _keras_layer(heads: int) -> Callable[..., Array]:
+    layer = _keras().layers.MultiHeadAttention(heads, 8)
+    layer.build((None, 4, 16), (None, 4, 16))
+    return _called(layer)
+
+
+@functools.cache
+def _keras_groups(heads: int) -> Callable[..., Array]:
+    layer = _keras().layers.GroupQueryAttention(8, 2 * heads, heads)
+    layer.build((None, 4, 16), (None, 4, 16))
+    return _called(layer)
+
+
+def _called(layer: Any) -> Callable[..., Array]:
+    def call(x: Array, kept: Array | None, causal: bool) -> Array:
+        mask = kept[:, None, :] if kept is not None else None
+        return layer(x, x, attention_mask=mask, use_causal_mask=causal)
+
+    return call
+
+
+_LAYERS = {
+    "flax.nnx": _flax_nnx,
+    "flax.linen": _flax_linen,
+    "equinox": _equinox,
+    "keras": _keras_layer,
+    "keras, grouped": _keras_groups,
+}
