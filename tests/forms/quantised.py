@@ -153,7 +153,9 @@ def _both(choices: Choices) -> Form:
         y = y.astype(jnp.float32)
         return y * step * scale if before == "one after the other" else y * (step * scale)
 
-    return _form(choices, fn, weights.rows, "float32", expected={"MatMulInteger": 1}, absent=("MatMul", "Einsum"))
+    form = _form(choices, fn, weights.rows, "float32", expected={"MatMulInteger": 1}, absent=("MatMul", "Einsum"))
+    form.apart = "a vector has no integer kernel" if form.args[0].ndim == 1 else None
+    return form
 
 
 def _byte(kind: str) -> str:

@@ -41,6 +41,18 @@ def test_by_a_weight_which_is_stored_in_bytes(left, right):
     assert sum(len(t.raw_data) for t in model.graph.initializer) < 128 * 96 + 64
 
 
+@pytest.mark.parametrize("right", ["int4", "uint4"])
+@pytest.mark.parametrize("left", TYPES)
+def test_by_a_weight_of_four_bits(left, right):
+    least, most = (-8, 7) if right == "int4" else (0, 15)
+    numbers = np.random.default_rng(0).integers(least, most + 1, (128, 96))
+    numbers[:1], numbers[-1:] = least, most
+    weight = jnp.asarray(numbers, jnp.int32).astype(right)
+    model = check_export(lambda a: product(a, weight), [extremes((5, 128), left)])
+    assert op_types(model).count("MatMulInteger") == 1 and "MatMul" not in op_types(model)
+    assert sum(len(t.raw_data) for t in model.graph.initializer) < 128 * 96 // 2 + 64
+
+
 def test_of_a_symbolic_batch():
     weight = jnp.asarray(extremes((64, 80), "int8"))
     more = [[extremes((1, 64), "int8")], [extremes((9, 64), "int8")]]
