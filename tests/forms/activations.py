@@ -25,6 +25,8 @@ def make(choices: Choices) -> Form:
         curve, wanted, nodes, apart = _gelu_by_parts(choices), {"Gelu": 1}, 1, None
     else:
         curve, wanted, nodes, apart = _known(choices, name)
+        if name == "celu" and dtype == "float16":
+            apart = "the runtime has no Celu of float16"
     numbers = choices.normal([2 if isinstance(size, str) else size for size in shape], dtype, 3.0)
 
     def fn(x: Array) -> Array:
@@ -146,7 +148,7 @@ _FAMILIES: dict[str, tuple[str, dict[str, Callable[[Array], Array]]]] = {
             "jax.nn": lambda x: jax.nn.gelu(x, approximate=False),
             "halved first": lambda x: x / 2 * (1 + jax.lax.erf(x / math.sqrt(2))),
             "erfc": lambda x: x * jax.lax.erfc(-x / math.sqrt(2)) / 2,
-            "distribution": lambda x: x * jax.scipy.stats.norm.cdf(x),
+            "distribution": lambda x: x * jax.scipy.stats.norm.cdf(x.astype(jnp.float32)).astype(x.dtype),
         },
     ),
     "gelu by tanh": (
