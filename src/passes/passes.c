@@ -40,7 +40,7 @@ const Pass all_passes[] = {
     {"fuse_attention", "recognises Attention", PHASE_FUSE, fuse_attention},
     {"use_half_kernels", "computes in half precision what stands alone in float32", PHASE_FUSE, use_half_kernels},
     {"fuse_selection", "recognises Gather where one position is picked", PHASE_FUSE, fuse_selection},
-    {"fuse_split", "recognises Split where Slices are adjacent", PHASE_FUSE, fuse_split, .needs = {OP_Slice}},
+    {"fuse_split", "recognises Split where Slices are adjacent", PHASE_FUSE, fuse_split, .needs = {OP_Slice, OP_Split, OP_Gather}},
     {"fuse_triangles", "recognises Trilu", PHASE_FUSE, fuse_triangles},
     {"fuse_rotary", "recognises RotaryEmbedding", PHASE_FUSE, fuse_rotary},
     {"fuse_recurrent", "recognises LSTM, GRU and RNN in loops", PHASE_FUSE, fuse_recurrent, .needs = {OP_Scan, OP_LSTM, OP_GRU, OP_RNN}},

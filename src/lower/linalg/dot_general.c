@@ -220,15 +220,23 @@ static int transposed_at_run_time(const Dot *dot) {
   return count + (!dot->rhs->tensor && !is_identity(order, dot->rhs->type.rank));
 }
 
+/* A weight of several axes times what is computed, as einsum has it where the weight's axes come first in the result:
+ * on the right it is a matrix, and what is computed stays as it is. */
+static bool is_weight_on_the_left(const Dot *dot) {
+  return dot->lhs->tensor && !dot->rhs->tensor && !dot->left.batch_count && dot->left.free_count > 1 &&
+         dot->right.free_count > 0;
+}
+
 /* Transposing the result instead of both operands pays off. So it does instead of one: what JAX swaps for its own
  * reasons, as a matrix times the vectors of a batch, it transposes afterwards, and then the two transposes are one or
  * none. Several free axes on the right would be merged into one and parted again; on the left they stay as they are. */
 static Value *cheapest_product(Lowering *l, const Dot *dot) {
-  bool spreads = dot->right.free_count > 1 && dot->left.batch_count == 0;
-  if (dot->left.free_count != 1 || (dot->right.free_count != 1 && !spreads)) return matrix_product(l, dot);
+  bool spreads = dot->right.free_count > 1 && dot->left.batch_count == 0, turns = is_weight_on_the_left(dot);
+  if (!turns && (dot->left.free_count != 1 || (dot->right.free_count != 1 && !spreads))) return matrix_product(l, dot);
   int64_t order[MAX_RANK];
   Dot swapped = swapped_dot(l, dot, order);
-  if (transposed_at_run_time(&swapped) + 1 > transposed_at_run_time(dot) + spreads) return matrix_product(l, dot);
+  if (!turns && transposed_at_run_time(&swapped) + 1 > transposed_at_run_time(dot) + spreads)
+    return matrix_product(l, dot);
   return transpose_by(l, matrix_product(l, &swapped), order);
 }
 

@@ -58,3 +58,45 @@ bool fuse_repeated_heads(Match *match) {
   match_emit_like(match, inputs, inputs[3] ? 4 : 3);
   return true;
 }
+
+/* ---- heads in rows ---- */
+
+/* [batch, position, heads * features], each head several times, from the same with each once; NULL: it is no such. */
+static Value *repeated_rows(Match *match, Value *value, int64_t heads, int64_t *groups) {
+  Node *merge = match_take(match, value, OP_Reshape);
+  Node *expand = merge ? match_take(match, node_input(merge, 0), OP_Expand) : NULL;
+  Value *apart = expand ? node_input(expand, 0) : NULL;
+  Node *part = apart ? match_take(match, apart, OP_Reshape) : NULL;
+  if (!part && apart) part = match_take(match, apart, OP_Unsqueeze);
+  if (!part) return NULL;
+  Value *source = node_input(part, 0);
+  Type from = source->type, one = apart->type, many = expand->outputs[0]->type;
+  if (from.rank < 3 || from.rank > 4 || one.rank != 5 || many.rank != 5 || value->type.rank != 3) return NULL;
+  if (!dim_is(one.dims[3], 1) || !dim_is_constant(one.dims[2]) || !dim_is_constant(one.dims[4])) return NULL;
+  if (!same_dims(one, many, 0, 3) || !same_dims(one, many, 4, 1) || !dim_is_constant(many.dims[3])) return NULL;
+  if (!same_dims(from, one, 0, from.rank == 3 ? 2 : 3) || !same_dims(from, value->type, 0, 2)) return NULL;
+  *groups = one.dims[2].constant;
+  return *groups * many.dims[3].constant == heads ? source : NULL;
+}
+
+static Value *in_rows(Match *match, Value *value) {
+  Type type = value->type;
+  if (type.rank == 3) return value;
+  const Dim dims[] = {type.dims[0], type.dims[1], dim_of(type.dims[2].constant * type.dims[3].constant)};
+  const int64_t numbers[] = {0, 0, dims[2].constant};
+  Value *shape = rewrite_constant_ints(match->rewriter, match->root, numbers, 3, match->root->origin);
+  Type merged = type_make(match->rewriter->context, type.dtype, dims, 3);
+  return EMIT_BEFORE(match, OP_Reshape, merged, value, shape)->outputs[0];
+}
+
+bool fuse_repeated_rows(Match *match) {
+  Node *old = match->root;
+  int64_t heads = node_int_or(old, "kv_num_heads", 0), groups, others;
+  if (!heads || old->input_count < 3 || old->input_count > 4) return false;
+  Value *keys = repeated_rows(match, node_input(old, 1), heads, &groups);
+  Value *values = keys ? repeated_rows(match, node_input(old, 2), heads, &others) : NULL;
+  if (!values || groups != others) return false;
+  Value *inputs[] = {node_input(old, 0), in_rows(match, keys), in_rows(match, values), node_input(old, 3)};
+  node_set_int(match_emit_like(match, inputs, inputs[3] ? 4 : 3), "kv_num_heads", groups);
+  return true;
+}

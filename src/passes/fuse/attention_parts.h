@@ -67,6 +67,7 @@ bool fuse_attention_scores(Match *match);
 bool fuse_causal_mask(Match *match);
 /* Fewer heads of keys and values than of queries. attention_groups.c */
 bool fuse_repeated_heads(Match *match);
+bool fuse_repeated_rows(Match *match);
 /* Dividing by the sum of weights after the product with the values. attention_quotient.c */
 bool fuse_late_quotient(Match *match);
 

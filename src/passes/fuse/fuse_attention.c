@@ -95,6 +95,7 @@ static bool fuse_rows(Match *match) {
 
 static const FusionRule rules[] = {
     {OP(Attention, ANY(SOURCE)), OP_Attention, fuse_repeated_heads},
+    {OP(Attention, ANY(SOURCE)), OP_Attention, fuse_repeated_rows},
     {OP(Attention, ANY(SOURCE)), OP_Attention, fuse_causal_mask},
     {OP(Reshape, OP_AT(OUTER, Transpose, HEADS)), OP_Attention, fuse_rows},
     {OP(Reshape, HEADS), OP_Attention, fuse_rows},

@@ -1,11 +1,12 @@
 /* Products of matrices: MatMul with a bias is Gemm, and the transpose of a product is the product of the transposes,
  * which of constants cost nothing. A bias after a product over three axes stays an Add: measured with ONNX Runtime,
  * Gemm between two Reshapes takes as long. */
+#include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/pattern.h"
 #include "target/target.h"
 
-enum { LEFT, RIGHT, PRODUCT, BIAS, SPLIT };
+enum { LEFT, RIGHT, PRODUCT, BIAS, SPLIT, TURNED };
 
 static bool swaps_two_axes(const Node *node) {
   const Attribute *order = node_attribute(node, "perm");
@@ -146,34 +147,89 @@ static bool fuse_cast_before_transpose(Match *match) {
   return true;
 }
 
-/* A bias over axes that a Reshape split off the last one: it is added before them, where it is one row again. */
-static bool fuse_bias_before_reshape(Match *match) {
-  Value *product = match->values[PRODUCT], *split = match->values[SPLIT];
-  const Tensor *bias = constant_of(match->values[BIAS]);
-  Type from = product->type, to = split->type;
-  int64_t count;
-  if (!product->producer || !node_is(product->producer, OP_MatMul)) return false;
-  if (!type_equal(to, match_type(match)) || from.rank < 2 || to.rank <= from.rank ||
-      bias->rank != to.rank - from.rank + 1)
-    return false;
-  Dim last = from.dims[from.rank - 1];
-  if (bias->dtype != from.dtype || !type_count(match->values[BIAS]->type, &count) || !dim_is(last, count)) return false;
-  for (uint32_t i = 0; i < to.rank; i++) {
-    bool leading = i + 1 < from.rank;
-    if (leading ? !dim_equal(from.dims[i], to.dims[i]) : !dim_is(to.dims[i], bias->dims[i + 1 - from.rank]))
-      return false;
+/* A bias over axes that a Reshape split off the last one of a product, by a Transpose in another order or not. */
+typedef struct SplitBias {
+  const Tensor *bias;
+  int64_t order[MAX_RANK]; /* of the axes that were split, where they are in the result */
+  int64_t dims[MAX_RANK];  /* of the bias, in the order of the split axes; 1 before them */
+  int64_t steps[MAX_RANK]; /* from one element of it to the next along them */
+} SplitBias;
+
+static bool read_order(const Match *match, SplitBias *split, uint32_t rank) {
+  const Value *turned = match->values[TURNED];
+  const Attribute *order = turned ? node_attribute(turned->producer, "perm") : NULL;
+  if (turned && (!order || order->count != rank)) return false;
+  for (uint32_t i = 0; i < rank; i++) {
+    split->order[i] = order ? order->integers[i] : (int64_t)i;
+    if (split->order[i] < 0 || split->order[i] >= (int64_t)rank) return false;
   }
-  Context *context = match->rewriter->context;
-  Tensor *row = arena_copy(&context->arena, bias, sizeof *bias);
-  row->rank = 1;
-  row->dims = arena_copy(&context->arena, &count, sizeof count);
-  Value *flat = rewrite_constant(match->rewriter, match->root, row, match->values[BIAS]->origin);
-  Node *sum = EMIT_BEFORE(match, OP_Add, from, product, flat);
-  return EMIT_MATCH(match, OP_Reshape, sum->outputs[0], node_input(split->producer, 1));
+  return true;
 }
 
+/* The bias has an element for each of the axes that were split off, and one for the others. */
+static bool read_split_bias(const Match *match, Type from, Type to, SplitBias *split) {
+  const Tensor *bias = split->bias = constant_of(match->values[BIAS]);
+  int64_t step = 1;
+  if (bias->dtype != from.dtype || bias->rank > to.rank || !read_order(match, split, to.rank)) return false;
+  for (uint32_t i = to.rank; i-- > 0;) { /* from the last axis of the result on, which the bias ends with */
+    uint32_t missing = to.rank - bias->rank;
+    int64_t axis = split->order[i], size = i < missing ? 1 : bias->dims[i - missing];
+    split->dims[axis] = size;
+    split->steps[axis] = step;
+    step *= size;
+  }
+  for (uint32_t i = 0; i < to.rank; i++) {
+    bool leading = i + 1 < from.rank;
+    if (leading ? !dim_equal(from.dims[i], to.dims[i]) || split->dims[i] != 1 : !dim_is(to.dims[i], split->dims[i]))
+      return false;
+  }
+  return dim_is(from.dims[from.rank - 1], step);
+}
+
+/* As one row again, in the order of the split axes. */
+static Value *as_row(Match *match, const SplitBias *split, uint32_t rank, Dim count) {
+  const Tensor *bias = split->bias;
+  Type type = type_make(match->rewriter->context, bias->dtype, &count, 1);
+  Tensor *row = match_tensor(match, bias->dtype, type);
+  size_t width = dtype_bytes(bias->dtype, 1);
+  int64_t at[MAX_RANK] = {0}, from = 0;
+  for (int64_t i = 0; i < count.constant; i++) {
+    copy_bytes((char *)(uintptr_t)row->data + (size_t)i * width, (const char *)bias->data + (size_t)from * width,
+               width);
+    for (uint32_t axis = rank; axis-- > 0;) {
+      from += split->steps[axis];
+      if (++at[axis] < split->dims[axis]) break;
+      from -= split->steps[axis] * split->dims[axis];
+      at[axis] = 0;
+    }
+  }
+  row->name = bias->name;
+  row->made_of = bias->made_of;
+  return rewrite_constant(match->rewriter, match->root, row, match->values[BIAS]->origin);
+}
+
+/* It is added before them, where it is one row again. */
+static bool fuse_bias_before_reshape(Match *match) {
+  Value *product = match->values[PRODUCT], *parts = match->values[SPLIT], *turned = match->values[TURNED];
+  Type from = product->type, to = parts->type;
+  SplitBias split = {0};
+  if (!product->producer || !node_is(product->producer, OP_MatMul)) return false;
+  if (!type_equal((turned ? turned : parts)->type, match_type(match)) || from.rank < 2 || to.rank <= from.rank)
+    return false;
+  if (to.rank > MAX_RANK || !read_split_bias(match, from, to, &split)) return false;
+  Value *row = as_row(match, &split, to.rank, from.dims[from.rank - 1]);
+  Value *sum = EMIT_BEFORE(match, OP_Add, from, product, row)->outputs[0], *shape = node_input(parts->producer, 1);
+  if (!turned) return EMIT_MATCH(match, OP_Reshape, sum, shape);
+  sum = EMIT_BEFORE(match, OP_Reshape, to, sum, shape)->outputs[0];
+  node_set_ints(EMIT_MATCH(match, OP_Transpose, sum), "perm", split.order, to.rank);
+  return true;
+}
+
+#define SPLIT_PRODUCT OP_AT(SPLIT, Reshape, ANY(PRODUCT))
+
 static const FusionRule rules[] = {
-    {OP(Add, OP_AT(SPLIT, Reshape, ANY(PRODUCT)), CONSTANT(BIAS)), OP_NONE, fuse_bias_before_reshape},
+    {OP(Add, SPLIT_PRODUCT, CONSTANT(BIAS)), OP_NONE, fuse_bias_before_reshape},
+    {OP(Add, OP_AT(TURNED, Transpose, SPLIT_PRODUCT), CONSTANT(BIAS)), OP_NONE, fuse_bias_before_reshape},
     {OP(Add, OP_AT(PRODUCT, MatMul, ANY(LEFT), ANY(RIGHT)), ANY(BIAS)), OP_Gemm, fuse_gemm},
     {OP(Transpose, OP(MatMul, ANY(LEFT), ANY(RIGHT))), OP_MatMul, fuse_transposed_product},
     {OP(MatMul, ANY(LEFT), ANY(RIGHT)), OP_MatMul, fuse_transposed_times_vector},

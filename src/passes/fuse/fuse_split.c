@@ -1,7 +1,8 @@
-/* Slices that lie side by side and cover an axis are one Split. */
+/* Slices that lie side by side and cover an axis are one Split. Parts of an axis that a Reshape took apart, and that
+ * are reshaped again, are parts of the axis as it was. */
+#include "base/bytes.h"
 #include "onnx/facts/schema.h"
-#include "passes/passes.h"
-#include "passes/rewrite.h"
+#include "passes/pattern.h"
 
 enum { MOST_PARTS = 64 /* uses of a value that are looked at: the work stays linear */ };
 
@@ -79,8 +80,167 @@ static void emit_split(Rewriter *rewriter, const Part *parts, size_t count) {
   rewriter->changed = true;
 }
 
+/* ---- parts of an axis that was taken apart ---- */
+
+static bool is_only_renamed(const Value *value) {
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (!use->node || !node_has(use->node, RENAMES) || use->node->graph != value->graph) return false;
+  }
+  return value->uses != NULL;
+}
+
+static bool are_only_renamed(const Node *split) {
+  for (uint32_t i = 0; i < split->output_count; i++) {
+    if (!split->outputs[i] || !is_only_renamed(split->outputs[i])) return false;
+  }
+  return true;
+}
+
+/* Elements of the source's axis for each position of the axis that is split; 0 when it does not begin that axis, or
+ * other axes differ. */
+static int64_t elements_for_one(Type from, Type to, int64_t axis) {
+  int64_t block = 1;
+  if (axis >= (int64_t)from.rank || !dim_is_constant(from.dims[axis]) || !same_dims(from, to, 0, (uint32_t)axis))
+    return 0;
+  int64_t whole = from.dims[axis].constant, after = (int64_t)from.rank - axis - 1;
+  for (int64_t i = axis + 1; i < (int64_t)to.rank - after; i++) {
+    if (!dim_is_constant(to.dims[i]) || to.dims[i].constant < 1 || block > whole / to.dims[i].constant) return 0;
+    block *= to.dims[i].constant;
+  }
+  for (int64_t i = 1; i <= after; i++) {
+    if (!dim_equal(from.dims[from.rank - i], to.dims[to.rank - i])) return 0;
+  }
+  return dim_is_constant(to.dims[axis]) && block * to.dims[axis].constant == whole ? block : 0;
+}
+
+/* The part in the shape that it had; sizes before the axis are as they are in it. */
+static Value *taken_apart(Rewriter *rewriter, Node *before, const Origin *origin, Value *part, Type type) {
+  int64_t numbers[MAX_RANK];
+  for (uint32_t i = 0; i < type.rank; i++) numbers[i] = dim_is_constant(type.dims[i]) ? type.dims[i].constant : 0;
+  Value *inputs[] = {part, rewrite_constant_ints(rewriter, before, numbers, type.rank, origin)};
+  return graph_node(before->graph, origin, OP_Reshape, inputs, 2, &type, 1, before)->outputs[0];
+}
+
+/* In the place of `old` values, parts of the source along an axis, of these sizes. */
+static Node *split_source(Rewriter *rewriter, Node *before, const Origin *origin, Value *source, int64_t axis,
+                          const int64_t *sizes, Value *const *old, uint32_t count) {
+  Type types[MOST_PARTS];
+  for (uint32_t i = 0; i < count; i++) {
+    Dim dims[MAX_RANK];
+    copy_bytes(dims, source->type.dims, source->type.rank * sizeof *dims);
+    dims[axis] = dim_of(sizes[i]);
+    types[i] = type_make(rewriter->context, source->type.dtype, dims, source->type.rank);
+  }
+  Value *inputs[2] = {source, rewrite_constant_ints(rewriter, before, sizes, count, origin)};
+  origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  Node *parts = graph_node(before->graph, origin, OP_Split, inputs, 2, types, count, before);
+  node_set_int(parts, "axis", axis);
+  for (uint32_t i = 0; i < count; i++) {
+    origin = origin_with_emitter(rewriter->model->provenance, old[i]->producer->origin, REWRITE_EMITTER(rewriter));
+    value_replace(old[i], taken_apart(rewriter, before, origin, parts->outputs[i], old[i]->type));
+  }
+  rewriter->changed = true;
+  return parts;
+}
+
+/* Are the sizes of the axis and of those after it known? */
+static bool is_known_from(Type type, int64_t axis) {
+  for (uint32_t i = (uint32_t)axis; i < type.rank; i++) {
+    if (!dim_is_constant(type.dims[i])) return false;
+  }
+  return true;
+}
+
+/* The Reshape that makes the value for its readers alone; `block` is how much of its source's axis each position of
+ * this one is. */
+static Node *reshape_behind(const Value *value, const Graph *graph, int64_t axis, int64_t *block) {
+  Node *reshape = value->producer;
+  if (!reshape || !node_is(reshape, OP_Reshape) || reshape->graph != graph) return NULL;
+  Type from = node_input(reshape, 0)->type, to = value->type;
+  if (from.dtype == DTYPE_NONE || axis < 0 || axis >= (int64_t)to.rank || to.rank <= from.rank) return NULL;
+  if (!schema_runs(OP_Split, NULL, graph->model->opset, from.dtype) || !is_known_from(to, axis)) return NULL;
+  *block = elements_for_one(from, to, axis);
+  return *block > 0 ? reshape : NULL;
+}
+
+static void part_before_reshape(Rewriter *rewriter, Node *split) {
+  int64_t axis = node_int_or(split, "axis", 0), block, sizes[MOST_PARTS];
+  const Value *whole = node_input(split, 0);
+  if (axis < 0) axis += whole->type.rank;
+  Node *reshape = whole->uses->next ? NULL : reshape_behind(whole, split->graph, axis, &block);
+  if (!reshape || split->output_count > MOST_PARTS || !are_only_renamed(split)) return;
+  for (uint32_t i = 0; i < split->output_count; i++) {
+    if (!is_known_from(split->outputs[i]->type, axis)) return;
+    sizes[i] = split->outputs[i]->type.dims[axis].constant * block;
+  }
+  Node *parts = split_source(rewriter, split, split->origin, node_input(reshape, 0), axis, sizes, split->outputs,
+                             split->output_count);
+  rewrite_hand_over(rewriter, parts, split);
+  node_remove(split);
+  rewrite_drop_unused(rewriter, reshape, parts);
+}
+
+/* ---- positions of such an axis that are picked one by one ---- */
+
+static bool picks(const Node *node, const Value *source, int64_t *axis, int64_t *index) {
+  const Value *which = node_is(node, OP_Gather) ? node_input(node, 1) : NULL;
+  if (!which || which->type.rank != 0 || node_input(node, 0) != source || !only_integer(which, index)) return false;
+  *axis = node_int_or(node, "axis", 0);
+  if (*axis < 0) *axis += source->type.rank;
+  return *axis >= 0 && *axis < (int64_t)source->type.rank;
+}
+
+/* Every position of the axis is picked once, only to be reshaped, and the value is not read otherwise; how many. */
+static uint32_t read_picks(const Value *source, const Graph *graph, int64_t axis, Value *picked[MOST_PARTS]) {
+  Dim size = source->type.dims[axis];
+  uint32_t found = 0;
+  if (!dim_is_constant(size) || size.constant < 2 || size.constant > MOST_PARTS) return 0;
+  for (int64_t i = 0; i < size.constant; i++) picked[i] = NULL;
+  for (const Use *use = source->uses; use; use = use->next, found++) {
+    int64_t at, index;
+    if (!use->node || use->node->graph != graph || !picks(use->node, source, &at, &index) || at != axis) return 0;
+    if (index < 0) index += size.constant;
+    if (index < 0 || index >= size.constant || picked[index] || !is_only_renamed(use->node->outputs[0])) return 0;
+    picked[index] = use->node->outputs[0];
+  }
+  return (int64_t)found == size.constant ? found : 0;
+}
+
+/* The axis before a Transpose that leaves the others in their order; -1: it does not. */
+static int64_t axis_before(const Node *transpose, int64_t axis) {
+  const Attribute *order = node_attribute(transpose, "perm");
+  if (!order || order->count != transpose->outputs[0]->type.rank) return -1;
+  int64_t last = -1;
+  for (size_t i = 0; i < order->count; i++) {
+    if ((int64_t)i == axis) continue;
+    if (order->integers[i] < last) return -1;
+    last = order->integers[i];
+  }
+  return order->integers[axis];
+}
+
+static void join_picks(Rewriter *rewriter, Node *node) {
+  Value *source = node_input(node, 0), *picked[MOST_PARTS];
+  Node *transpose = source->producer && node_is(source->producer, OP_Transpose) ? source->producer : NULL;
+  int64_t axis, index, block, sizes[MOST_PARTS];
+  if (!picks(node, source, &axis, &index) || index != 0) return;
+  const Value *whole = transpose ? node_input(transpose, 0) : source;
+  int64_t own = transpose ? axis_before(transpose, axis) : axis;
+  Node *reshape = own < 0 || (transpose && whole->uses->next) ? NULL : reshape_behind(whole, node->graph, own, &block);
+  uint32_t count = reshape ? read_picks(source, node->graph, axis, picked) : 0;
+  if (!count || (transpose && transpose->graph != node->graph)) return;
+  for (uint32_t i = 0; i < count; i++) sizes[i] = block;
+  Node *last = transpose ? transpose : reshape;
+  Node *parts = split_source(rewriter, last->next, node->origin, node_input(reshape, 0), own, sizes, picked, count);
+  for (uint32_t i = 0; i < count; i++) rewrite_hand_over(rewriter, parts, picked[i]->producer);
+  rewrite_hand_over(rewriter, parts, last);
+  if (transpose) rewrite_hand_over(rewriter, parts, reshape);
+}
+
 static void visit(Rewriter *rewriter, Node *node) {
   Part first, parts[MOST_PARTS];
+  if (node_is(node, OP_Split)) part_before_reshape(rewriter, node);
+  if (node_is(node, OP_Gather)) join_picks(rewriter, node);
   if (!node_is(node, OP_Slice) || !read_part(node, &first) || first.start != 0) return;
   if (!schema_runs(OP_Split, NULL, rewriter->model->opset, node_input(node, 0)->type.dtype)) return;
   size_t count = line_up(&first, parts);

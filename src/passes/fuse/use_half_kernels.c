@@ -124,8 +124,16 @@ static Value *as_half(Match *match, const Operand *operand) {
 
 /* ---- the operator ---- */
 
+/* A single query, as in a decoding step: measured with ONNX Runtime 1.31, Attention of 8 heads over 512 keys of float16
+ * takes 0.56 ms and the same in float32 with its Casts 0.15 ms. With as many queries as keys they are close. */
+static bool is_slow_of_halves(const Node *node) {
+  Type query = node_input(node, 0)->type;
+  return node_is(node, OP_Attention) && query.rank >= 3 && dim_is(query.dims[query.rank - 2], 1);
+}
+
 static bool has_own_kernel(const Match *match, const Node *node) {
-  for (size_t i = 0; node && i < sizeof own_kernels / sizeof *own_kernels; i++) {
+  if (!node || is_slow_of_halves(node)) return false;
+  for (size_t i = 0; i < sizeof own_kernels / sizeof *own_kernels; i++) {
     if (node_is(node, own_kernels[i])) return schema_runs(node->op, NULL, match_opset(match), match_type(match).dtype);
   }
   return false;
