@@ -154,7 +154,7 @@ def _both(choices: Choices) -> Form:
         return y * step * scale if before == "one after the other" else y * (step * scale)
 
     form = _form(choices, fn, weights.rows, "float32", expected={"MatMulInteger": 1}, absent=("MatMul", "Einsum"))
-    form.apart = "a vector has no integer kernel" if form.args[0].ndim == 1 else None
+    form.apart = "products of a vector stay in int32" if form.args[0].ndim == 1 else None
     return form
 
 
