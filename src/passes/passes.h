@@ -106,6 +106,7 @@ bool batch_steps(Model *model);
 bool scan_positions(Model *model);
 bool split_scans(Model *model);
 bool join_numbers(Model *model);
+bool join_alike(Model *model);
 
 /* Parts of remove_dead_code (unused_results.c): what the node's bodies compute for it in vain. True when changed. */
 bool drop_unused_results(Node *node);
