@@ -4,10 +4,12 @@
  * 0.25 and 0.1. Scan needs something to go along: the numbers of the steps, which are a constant. A counter that is
  * carried is such numbers too, and what is computed of it can then be computed for all steps at once (batch_steps.c).
  *
- * A while loop that counts to a bound has a known number of steps as well. Runtimes for which only Loop was tried keep
- * it.
+ * A while loop that counts to a bound has a known number of steps as well, and so has one whose end is decided by what
+ * can be computed at export: the times of a solver with constant steps (foretold.c). Runtimes for which only Loop was
+ * tried keep it.
  */
 #include "base/bytes.h"
+#include "passes/analysis/foretold.h"
 #include "passes/loop_body.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
@@ -70,8 +72,10 @@ static bool known_steps(const Node *loop, const LoopShape *shape, int64_t *steps
   if (begins && !is_boolean(begins, true)) return false;
   *steps = limit;
   if (go_on != shape->body->inputs.items[1] && !is_boolean(go_on, true)) {
-    if (!steps_to_bound(loop, shape, go_on->producer, steps)) return false;
-    if (*steps > limit) *steps = limit;
+    Foretold foretold;
+    if (steps_to_bound(loop, shape, go_on->producer, steps)) *steps = *steps > limit ? limit : *steps;
+    else if (foretell(loop, shape, limit, &foretold)) *steps = foretold.steps;
+    else return false;
   }
   return *steps >= 1 && *steps <= MOST_STEPS;
 }
@@ -181,18 +185,23 @@ static void replace_by_last(Rewriter *rewriter, Node *scan, Value *after, const 
   value_replace(after, last);
 }
 
-static void scan_counter(Rewriter *rewriter, Node *scan, const LoopShape *shape, size_t carried, Counter counter,
-                         int64_t length) {
+/* What is carried is what all steps begin with, and one after the other is handed out. */
+static void scan_known(Rewriter *rewriter, Node *scan, const LoopShape *shape, size_t carried, const Tensor *known,
+                       const Tensor *last) {
   Value *before = shape->body->inputs.items[carried], *after = scan->outputs[carried];
-  DType dtype = before->type.dtype;
-  const Tensor *numbers = numbers_tensor(rewriter, dtype, counter, length, scan_runs_backwards(scan));
-  Value *all = rewrite_constant(rewriter, scan, numbers, scan->origin);
+  Value *all = rewrite_constant(rewriter, scan, known, scan->origin);
   value_replace(before, scan_add_input(scan, all, before->type));
-  if (after && after->uses) {
-    replace_by_last(rewriter, scan, after, number_tensor(rewriter, dtype, counter.start + counter.step * length));
-  }
+  if (after && after->uses) replace_by_last(rewriter, scan, after, last);
   scan_drop_carried(scan, carried);
   rewriter->changed = true;
+}
+
+static void scan_counter(Rewriter *rewriter, Node *scan, const LoopShape *shape, size_t carried, Counter counter,
+                         int64_t length) {
+  DType dtype = shape->body->inputs.items[carried]->type.dtype;
+  const Tensor *numbers = numbers_tensor(rewriter, dtype, counter, length, scan_runs_backwards(scan));
+  scan_known(rewriter, scan, shape, carried, numbers,
+             number_tensor(rewriter, dtype, counter.start + counter.step * length));
 }
 
 static void scan_counters(Rewriter *rewriter, Node *scan) {
@@ -207,10 +216,43 @@ static void scan_counters(Rewriter *rewriter, Node *scan) {
   }
 }
 
+/* The values of all steps, in the order in which the scan reads them. */
+static const Tensor *stacked(Rewriter *rewriter, const Tensor *const *values, int64_t length, bool backwards) {
+  Arena *arena = &rewriter->context->arena;
+  Tensor *all = arena_new(arena, Tensor);
+  size_t size = values[0]->size;
+  int64_t *dims = arena_new_array(arena, values[0]->rank + 1, int64_t);
+  char *data = arena_new_array(arena, (size_t)length * size, char);
+  dims[0] = length;
+  for (uint32_t i = 0; i < values[0]->rank; i++) dims[i + 1] = values[0]->dims[i];
+  for (int64_t i = 0; i < length; i++) {
+    copy_bytes(data + (size_t)i * size, values[backwards ? length - 1 - i : i]->data, size);
+  }
+  *all = (Tensor){.dtype = values[0]->dtype, .rank = values[0]->rank + 1, .dims = dims, .data = data};
+  all->size = (size_t)length * size;
+  return all;
+}
+
+static void scan_foretold(Rewriter *rewriter, Node *scan) {
+  LoopShape shape;
+  int64_t length;
+  Foretold foretold;
+  if (!loop_shape(scan, &shape) || !scan_length(scan, &shape, &length) || scan->output_count < 2) return;
+  if (!foretell(scan, &shape, length, &foretold)) return;
+  for (size_t i = shape.carried; i-- && scan->output_count > 1;) {
+    const Tensor **values = foretold.carried[i];
+    if (!values) continue;
+    const Tensor *all = stacked(rewriter, values, length, scan_runs_backwards(scan));
+    scan_known(rewriter, scan, &shape, i, all, values[length]);
+  }
+}
+
 static void visit(Rewriter *rewriter, Node *node) {
   if (!node_has(node, LOOPS)) return;
   Node *scan = node_is(node, OP_Scan) ? node : replace_loop(rewriter, node);
-  if (scan) scan_counters(rewriter, scan);
+  if (!scan) return;
+  scan_counters(rewriter, scan);
+  scan_foretold(rewriter, scan);
 }
 
 bool count_steps(Model *model) {

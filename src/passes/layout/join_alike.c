@@ -51,7 +51,7 @@ typedef struct Join {
   Node *concat;
   uint32_t lanes;
   uint32_t behind; /* axes of the result behind the one that is joined along */
-  int rows; /* that may yet be planned */
+  int rows;        /* that may yet be planned */
 } Join;
 
 /* What ONNX Runtime takes for a node of few numbers, in tenths of a microsecond (docs/graphs.md). */
@@ -166,7 +166,8 @@ static bool is_number_by_number(const Node *node) {
 
 static bool adds_or_subtracts(const Node *node) {
   DType dtype = node->outputs[0]->type.dtype;
-  bool signed_numbers = dtype == DTYPE_FLOAT32 || dtype == DTYPE_FLOAT64 || dtype == DTYPE_INT32 || dtype == DTYPE_INT64;
+  bool signed_numbers =
+      dtype == DTYPE_FLOAT32 || dtype == DTYPE_FLOAT64 || dtype == DTYPE_INT32 || dtype == DTYPE_INT64;
   return (node_is(node, OP_Add) || node_is(node, OP_Sub)) && signed_numbers;
 }
 
@@ -393,8 +394,7 @@ static Value *emit_parts(const Join *join, const Row *row, Value *whole, const i
   Dim *dims = arena_copy(&join->rewriter->context->arena, type.dims, type.rank * sizeof *dims);
   dims[row->axis] = dim_of(count);
   type.dims = dims;
-  Value *inputs[] = {whole,
-                     rewrite_constant_ints(join->rewriter, join->concat, places, count, join->concat->origin)};
+  Value *inputs[] = {whole, rewrite_constant_ints(join->rewriter, join->concat, places, count, join->concat->origin)};
   Value *result = make(join, row->lanes[0]->producer, OP_Gather, type, inputs, 2);
   node_set_int(result->producer, "axis", row->axis);
   return result;
@@ -449,16 +449,16 @@ static Value *emit_alike(const Join *join, Row *row) {
 
 static Value *emit(const Join *join, Row *row) {
   switch (row->kind) {
-  case ROW_SHARED: return emit_shared(join, row);
-  case ROW_NUMBERS:
-  case ROW_CONSTANTS: return emit_constants(join, row);
-  case ROW_PARTS: {
-    Value *whole = whole_of(join, row);
-    return are_all_parts(join, row, whole) ? whole : emit_parts(join, row, whole, row->places, join->lanes);
-  }
-  case ROW_WITH_AXIS: return emit(join, row->operands[0]);
-  case ROW_ALIKE: return emit_alike(join, row);
-  case ROW_JOINED: break;
+    case ROW_SHARED: return emit_shared(join, row);
+    case ROW_NUMBERS:
+    case ROW_CONSTANTS: return emit_constants(join, row);
+    case ROW_PARTS: {
+      Value *whole = whole_of(join, row);
+      return are_all_parts(join, row, whole) ? whole : emit_parts(join, row, whole, row->places, join->lanes);
+    }
+    case ROW_WITH_AXIS: return emit(join, row->operands[0]);
+    case ROW_ALIKE: return emit_alike(join, row);
+    case ROW_JOINED: break;
   }
   return emit_joined(join, row);
 }

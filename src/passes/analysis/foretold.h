@@ -1,0 +1,19 @@
+/* Foretold: what a loop carries from step to step where that can be known at export.
+ *
+ * The times of a solver with steps of one size, the powers of a rate, a counter that goes up and down: what is computed
+ * of constants alone, step after step, is a constant for each step. */
+#ifndef J2O_PASSES_ANALYSIS_FORETOLD_H
+#define J2O_PASSES_ANALYSIS_FORETOLD_H
+
+#include "passes/loop_body.h"
+
+typedef struct Foretold {
+  int64_t steps;           /* that the loop takes */
+  const Tensor ***carried; /* by carried value: what it is at the start of each step, and at last behind them; or NULL */
+} Foretold;
+
+/* Of a Loop or a Scan of at most `limit` steps. False when how many steps it takes is not known, or it would take long
+ * to find out. */
+bool foretell(const Node *loop, const LoopShape *shape, int64_t limit, Foretold *foretold);
+
+#endif
