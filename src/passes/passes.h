@@ -105,6 +105,7 @@ bool count_steps(Model *model);
 bool batch_steps(Model *model);
 bool scan_positions(Model *model);
 bool split_scans(Model *model);
+bool simplify_choices(Model *model);
 bool join_numbers(Model *model);
 bool join_alike(Model *model);
 

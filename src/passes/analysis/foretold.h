@@ -9,7 +9,7 @@
 
 typedef struct Foretold {
   int64_t steps;           /* that the loop takes */
-  const Tensor ***carried; /* by carried value: what it is at the start of each step, and at last behind them; or NULL */
+  const Tensor ***carried; /* by carried value: what each step begins with, and what is left at the end; or NULL */
 } Foretold;
 
 /* Of a Loop or a Scan of at most `limit` steps. False when how many steps it takes is not known, or it would take long
