@@ -3,6 +3,7 @@
 
 #include "onnx/facts/schema.h"
 #include "types/moved.h"
+#include "types/numbers.h"
 
 /* Sites that were handed over: a leaf holds an origin, an inner node two ropes. Joining costs nothing. */
 struct SiteRope {
@@ -160,6 +161,13 @@ bool only_integer(const Value *value, int64_t *number) {
   if (!tensor || tensor->dtype != DTYPE_INT64 || tensor->size != sizeof *number) return false;
   memcpy(number, tensor->data, sizeof *number);
   return true;
+}
+
+bool small_integer(const Value *value, int64_t *number) {
+  const Tensor *tensor = value ? constant_of(value) : NULL;
+  if (!tensor || tensor->rank || (tensor->dtype != DTYPE_INT32 && tensor->dtype != DTYPE_INT64)) return false;
+  *number = number_decode_int(tensor->dtype, tensor->data);
+  return *number > INT32_MIN && *number < INT32_MAX; /* so that no sum here overflows */
 }
 
 bool is_boolean(const Value *value, bool which) {

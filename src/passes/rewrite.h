@@ -48,6 +48,8 @@ const Tensor *unread_constant_of(const Value *value);
 
 /* The only element of a constant of 64-bit integers. */
 bool only_integer(const Value *value, int64_t *number);
+/* A scalar constant of 32 or 64 bits that is small enough for sums of a few. */
+bool small_integer(const Value *value, int64_t *number);
 /* A constant that is this and nothing else? */
 bool is_boolean(const Value *value, bool which);
 

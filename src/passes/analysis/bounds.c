@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "passes/loop_body.h"
 #include "passes/rewrite.h"
 #include "types/moved.h"
 #include "types/numbers.h"
@@ -14,6 +15,7 @@ enum {
 
 typedef struct Search {
   int budget;
+  const Value *carried; /* by a loop, that is being looked at; or NULL */
 } Search;
 
 static bool find(Search *search, const Value *value, Bounds *bounds);
@@ -214,10 +216,70 @@ static const BoundsRow rows[] = {
     {OP_NONE, NULL},
 };
 
+/* ---- what a loop's body is given ---- */
+
+/* Where the loop only goes on while the value is below a bound, the next step finds it there. */
+static bool is_kept_below(const Value *condition, const Value *value, int depth, double *bound) {
+  const Node *node = condition->producer;
+  int64_t number;
+  if (!node || depth == 0) return false;
+  if (node_is(node, OP_And)) {
+    return is_kept_below(node_input(node, 0), value, depth - 1, bound) ||
+           is_kept_below(node_input(node, 1), value, depth - 1, bound);
+  }
+  bool included = node_is(node, OP_LessOrEqual);
+  if ((!included && !node_is(node, OP_Less)) || behind_identities(node_input(node, 0)) != value) return false;
+  if (!small_integer(node_input(node, 1), &number)) return false;
+  *bound = (double)number - (included ? 0 : 1);
+  return true;
+}
+
+/* What starts somewhere and grows by a constant, as long as it is below a bound. */
+static bool of_counter(Search *search, const Node *loop, const LoopShape *shape, size_t carried, Bounds *bounds) {
+  enum { DEEPEST = 8 };
+  const Value *before = shape->body->inputs.items[shape->first_body_input + carried];
+  const Value *after = behind_identities(shape->body->outputs.items[shape->lead + carried]->value);
+  const Node *add = after->producer;
+  double bound;
+  int64_t step;
+  if (!shape->lead || !add || !node_is(add, OP_Add) || node_input(add, 0) != before) return false;
+  if (!small_integer(node_input(add, 1), &step) || step < 0 || !dtype_is_integer(before->type.dtype)) return false;
+  if (!is_kept_below(behind_identities(shape->body->outputs.items[0]->value), after, DEEPEST, &bound)) return false;
+  if (!find(search, node_input(loop, shape->first_input + carried), bounds)) return false;
+  bounds->greatest = fmax(bounds->greatest, bound);
+  return fits(before->type.dtype, (Bounds){bounds->least, bounds->greatest + (double)step}); /* it never wraps */
+}
+
+/* What it starts with and what any step makes of it, whatever it was. */
+static bool of_any_step(Search *search, const Node *loop, const LoopShape *shape, size_t carried, Bounds *bounds) {
+  Bounds start;
+  const Value *outer = search->carried;
+  if (outer) return false; /* one loop at a time */
+  search->carried = shape->body->inputs.items[shape->first_body_input + carried];
+  bool known = find(search, node_input(loop, shape->first_input + carried), &start) &&
+               find(search, shape->body->outputs.items[shape->lead + carried]->value, bounds);
+  search->carried = outer;
+  if (known) *bounds = unite(start, *bounds);
+  return known;
+}
+
+static bool of_body_input(Search *search, const Value *value, Bounds *bounds) {
+  const Node *loop = value->graph->owner;
+  LoopShape shape;
+  size_t at = 0;
+  if (!loop || search->carried == value || search->budget-- <= 0 || !loop_shape(loop, &shape)) return false;
+  while (at < shape.body->inputs.count && shape.body->inputs.items[at] != value) at++;
+  if (at == shape.body->inputs.count || at < shape.first_body_input) return false;
+  size_t carried = at - shape.first_body_input;
+  if (carried >= shape.carried) return of_input(search, loop, at, bounds); /* a slice */
+  return of_counter(search, loop, &shape, carried, bounds) || of_any_step(search, loop, &shape, carried, bounds);
+}
+
 static bool find(Search *search, const Value *value, Bounds *bounds) {
   const Tensor *constant = unread_constant_of(value);
   if (constant) return of_constant(constant, bounds);
   const Node *node = value->producer;
+  if (!node && of_body_input(search, value, bounds)) return true;
   DType dtype = value->type.dtype;
   if (node && (!node->domain[0] || node_has(node, COMPOSITE)) && search->budget-- > 0 && node_input(node, 0)) {
     const BoundsRow *row = rows;
@@ -231,6 +293,6 @@ static bool find(Search *search, const Value *value, Bounds *bounds) {
 }
 
 bool value_bounds(const Value *value, Bounds *bounds) {
-  Search search = {MOST_LOOKED_AT};
+  Search search = {.budget = MOST_LOOKED_AT};
   return find(&search, value, bounds);
 }

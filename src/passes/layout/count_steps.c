@@ -23,13 +23,6 @@ typedef struct Counter {
   int64_t start, step;
 } Counter;
 
-static bool small_integer(const Value *value, int64_t *number) {
-  const Tensor *tensor = value ? constant_of(value) : NULL;
-  if (!tensor || tensor->rank || (tensor->dtype != DTYPE_INT32 && tensor->dtype != DTYPE_INT64)) return false;
-  *number = number_decode_int(tensor->dtype, tensor->data);
-  return *number > INT32_MIN && *number < INT32_MAX; /* so that no sum here overflows */
-}
-
 static bool read_counter(const Node *loop, const LoopShape *shape, size_t carried, Counter *counter) {
   const Value *before = shape->body->inputs.items[shape->first_body_input + carried];
   const Node *add = behind_identities(shape->body->outputs.items[shape->lead + carried]->value)->producer;
