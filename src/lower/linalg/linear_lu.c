@@ -96,9 +96,51 @@ static void lower_lu(Lowering *l) {
   bind_lu(l, all.pieces[0], all.pieces[1], all.pieces[2], all.carried[1]);
 }
 
+/* Of a few rows all orders stand in a table, in which the pivots are the digits of an order's number. */
+enum { MOST_ROWS_IN_TABLE = 4 };
+
+static int64_t power(int64_t base, int64_t exponent) { return exponent ? base * power(base, exponent - 1) : 1; }
+
+static Value *table_of_orders(Lowering *l, int64_t rows, int64_t pivots) {
+  int64_t dims[] = {power(rows, pivots), rows};
+  int32_t *orders = arena_new_array(&l->context->arena, (size_t)(dims[0] * rows), int32_t), *order = orders;
+  for (int64_t number = 0; number < dims[0]; number++, order += rows) {
+    for (int32_t i = 0; i < rows; i++) order[i] = i;
+    for (int64_t i = 0; i < pivots; i++) {
+      int64_t pivot = number / power(rows, pivots - 1 - i) % rows;
+      int32_t kept = order[i];
+      order[i] = order[pivot];
+      order[pivot] = kept;
+    }
+  }
+  size_t size = (size_t)(dims[0] * rows) * sizeof *orders;
+  return constant(l, tensor_new(l, DTYPE_INT32, dims, 2, orders, size));
+}
+
+static bool is_in_table(Type order, Type pivots) {
+  Dim rows = order.dims[order.rank - 1], count = pivots.dims[pivots.rank - 1];
+  return order.dtype == DTYPE_INT32 && pivots.dtype == DTYPE_INT32 && dim_is_constant(rows) && dim_is_constant(count) &&
+         rows.constant <= MOST_ROWS_IN_TABLE && count.constant >= 1 && count.constant <= rows.constant;
+}
+
+static void look_order_up(Lowering *l, Type order, Type pivots) {
+  int64_t rows = order.dims[order.rank - 1].constant, count = pivots.dims[pivots.rank - 1].constant;
+  int32_t places[MOST_ROWS_IN_TABLE];
+  for (int64_t i = 0; i < count; i++) places[i] = (int32_t)power(rows, count - 1 - i);
+  Value *weights = constant(l, tensor_new(l, DTYPE_INT32, &count, 1, places, (size_t)count * sizeof *places));
+  Value *digits = EMIT_MATH(l, OP_Mul, input(l, 0), weights);
+  int64_t last = pivots.rank - 1;
+  Value *number = EMIT_REDUCED(l, OP_ReduceSum, digits, &last, 1);
+  bind(l, 0, EMIT(l, OP_Gather, order, table_of_orders(l, rows, count), number));
+}
+
 /* The order of rows after all exchanges: in step i, rows i and pivots[i]. */
 static void lower_lu_pivots_to_permutation(Lowering *l) {
   Type type = output_type(l, 0), pivots_type = input_type(l, 0);
+  if (is_in_table(type, pivots_type)) {
+    look_order_up(l, type, pivots_type);
+    return;
+  }
   Value *numbers = numbers_along(l, COLUMNS, type.dims[type.rank - 1]);
   Type wide = as_row(l, cast_to(l, input(l, 0), DTYPE_INT64))->type;
   Type row = resized(l, wide, COLUMNS, type.dims[type.rank - 1]);

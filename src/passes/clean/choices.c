@@ -2,7 +2,8 @@
  *
  * Mapped control flow chooses among operands and results, and libraries that keep a status as a number choose among
  * constants and compare what was chosen. A comparison of a choice among constants is the condition of the choice, and
- * a choice between a thing and itself is none. Where takes a runtime three times as long as And or Or.
+ * a choice between a thing and itself is none. Where takes a runtime three times as long as And or Or. What two
+ * conditions are not is what one of them is not.
  */
 #include "onnx/evaluate/evaluate.h"
 #include "passes/passes.h"
@@ -168,8 +169,29 @@ static void simplify_choice(Rewriter *rewriter, Node *node) {
   else if (condition->producer && node_is(condition->producer, OP_Not)) turn(rewriter, node, condition->producer);
 }
 
+/* ---- what is not ---- */
+
+static Node *negation_of_one_reader(const Node *node, size_t index) {
+  const Value *value = node_input(node, index);
+  Node *negation = value ? value->producer : NULL;
+  if (!negation || !node_is(negation, OP_Not) || negation->graph != node->graph) return NULL;
+  return has_one_reader(value) ? negation : NULL;
+}
+
+/* Not both is one or the other not: one node less. */
+static void negate_once(Rewriter *rewriter, Node *node) {
+  Node *left = negation_of_one_reader(node, 0), *right = negation_of_one_reader(node, 1);
+  if (!left || !right) return;
+  Value *inputs[] = {node_input(left, 0), node_input(right, 0)};
+  Value *both = node_before(rewriter, node, node_is(node, OP_And) ? OP_Or : OP_And, inputs, 2);
+  Node *stays = rewrite_replace(rewriter, node, negated(rewriter, node, both));
+  rewrite_drop_unused(rewriter, left, stays);
+  rewrite_drop_unused(rewriter, right, stays);
+}
+
 static void visit(Rewriter *rewriter, Node *node) {
   if (node_is(node, OP_Where)) simplify_choice(rewriter, node);
+  else if (node_is(node, OP_And) || node_is(node, OP_Or)) negate_once(rewriter, node);
   else if (node_has(node, COMPARES)) simplify_comparison(rewriter, node);
 }
 

@@ -11,6 +11,7 @@
 #include "passes/clean/kept_axes.h"
 #include "passes/layout/permute_axes.h"
 #include "passes/passes.h"
+#include "passes/pattern.h"
 #include "passes/rewrite.h"
 #include "types/moved.h"
 #include "types/numbers.h"
@@ -472,6 +473,16 @@ static void simplify_reshape_or_leave(Rewriter *rewriter, Node *node) {
   simplify_reshape(rewriter, node);
 }
 
+/* Along axes that were reduced and kept, each of one element, the same reduction only drops them. */
+static void simplify_reduction(Rewriter *rewriter, Node *node) {
+  Node *inner = producer(node, 0);
+  bool axes[MAX_RANK] = {false}, again[MAX_RANK] = {false};
+  if (!inner || inner->op != node->op || inner->graph != node->graph || node_int_or(inner, "keepdims", 1) != 1) return;
+  if (!known(input_type(inner, 0)) || type_is_unranked(input_type(inner, 0))) return;
+  if (!reduced_axes(inner, axes) || !reduced_axes(node, again) || memcmp(axes, again, sizeof axes) != 0) return;
+  read_past(rewriter, node, inner);
+}
+
 typedef void Simplify(Rewriter *rewriter, Node *node);
 
 static Simplify *const rules[OP_COUNT] = {
@@ -486,6 +497,11 @@ static Simplify *const rules[OP_COUNT] = {
     [OP_Slice] = simplify_slice,
     [OP_Concat] = simplify_concat,
     [OP_Where] = simplify_where,
+    [OP_ReduceMax] = simplify_reduction,
+    [OP_ReduceMin] = simplify_reduction,
+    [OP_ReduceSum] = simplify_reduction,
+    [OP_ReduceMean] = simplify_reduction,
+    [OP_ReduceProd] = simplify_reduction,
 };
 
 static void simplify(Rewriter *rewriter, Node *node) {

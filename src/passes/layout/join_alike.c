@@ -29,6 +29,7 @@ typedef enum RowKind {
   ROW_PARTS,     /* parts of one array */
   ROW_WITH_AXIS, /* each lane only adds the axis that is joined along */
   ROW_ALIKE,     /* the same operator in all lanes */
+  ROW_NEGATED,   /* some lanes are the negative of something, the others are like that something */
   ROW_JOINED,    /* anything else: a Concat */
 } RowKind;
 
@@ -41,7 +42,7 @@ struct Row {
   int gain;       /* of the nodes that go over those that come, in tenths of a microsecond */
   uint32_t count; /* operands */
   Row *operands[MOST_OPERANDS];
-  bool subtracts[MOST_LANES]; /* of Add: lanes that subtract */
+  bool subtracts[MOST_LANES]; /* lanes that subtract where others add, or that are negated */
   int64_t places[MOST_LANES]; /* of parts */
   Value *lanes[MOST_LANES];
 };
@@ -164,11 +165,13 @@ static bool is_number_by_number(const Node *node) {
          (node_has(node, BROADCASTS) || node->input_count == 1) && !node_is(node, OP_Identity);
 }
 
-static bool adds_or_subtracts(const Node *node) {
+static bool has_exact_signs(const Node *node) {
   DType dtype = node->outputs[0]->type.dtype;
-  bool signed_numbers =
-      dtype == DTYPE_FLOAT32 || dtype == DTYPE_FLOAT64 || dtype == DTYPE_INT32 || dtype == DTYPE_INT64;
-  return (node_is(node, OP_Add) || node_is(node, OP_Sub)) && signed_numbers;
+  return dtype == DTYPE_FLOAT32 || dtype == DTYPE_FLOAT64 || dtype == DTYPE_INT32 || dtype == DTYPE_INT64;
+}
+
+static bool adds_or_subtracts(const Node *node) {
+  return (node_is(node, OP_Add) || node_is(node, OP_Sub)) && has_exact_signs(node);
 }
 
 static bool same_attributes(const Node *a, const Node *b) {
@@ -276,6 +279,23 @@ static Row *plan_without_axis(Join *join, Row *row) {
   return inner->kind == ROW_PARTS || inner->kind == ROW_ALIKE ? inner : NULL;
 }
 
+/* The same row of what is negated. */
+static Row *plan_negated(Join *join, Row *row) {
+  Row *inner = arena_new(&join->rewriter->context->arena, Row);
+  bool any = false;
+  *inner = (Row){.stacks = row->stacks, .axis = row->axis};
+  row->gain = -2;
+  for (uint32_t i = 0; i < join->lanes; i++) {
+    const Node *node = row->lanes[i]->producer;
+    row->subtracts[i] = node && node_is(node, OP_Neg) && has_exact_signs(node);
+    inner->lanes[i] = row->subtracts[i] ? node_input(node, 0) : row->lanes[i];
+    if (row->subtracts[i] && has_one_reader(row->lanes[i])) row->gain += cost_of(node);
+    any = any || row->subtracts[i];
+  }
+  if (!any || !has_signs(join, row) || !plan(join, inner)) return NULL;
+  return inner->kind == ROW_PARTS || inner->kind == ROW_ALIKE ? inner : NULL;
+}
+
 static Row *plan_leaf(const Join *join, Row *row) {
   row->kind = ROW_JOINED;
   row->count = 0;
@@ -303,6 +323,11 @@ static Row *plan(Join *join, Row *row) {
     row->gain = inner->gain + saved_with(join, row);
   } else if (are_alike(join, row) && plan_operands(join, row) && row->gain > -cost_of_joining(join, row)) {
     row->kind = ROW_ALIKE;
+  } else if ((inner = plan_negated(join, row)) && row->gain + inner->gain > -cost_of_joining(join, row)) {
+    row->kind = ROW_NEGATED;
+    row->operands[0] = inner;
+    row->count = 1;
+    row->gain += inner->gain;
   } else {
     return plan_leaf(join, row);
   }
@@ -458,6 +483,7 @@ static Value *emit(const Join *join, Row *row) {
     }
     case ROW_WITH_AXIS: return emit(join, row->operands[0]);
     case ROW_ALIKE: return emit_alike(join, row);
+    case ROW_NEGATED: return emit_signed(join, row, emit(join, row->operands[0]));
     case ROW_JOINED: break;
   }
   return emit_joined(join, row);
@@ -465,7 +491,7 @@ static Value *emit(const Join *join, Row *row) {
 
 /* What nothing reads any more goes, and what it came from is known of what takes its place. */
 static void drop_row(const Join *join, const Row *row, Node *heir) {
-  bool goes = row->kind == ROW_ALIKE || row->kind == ROW_WITH_AXIS || row->kind == ROW_PARTS;
+  bool goes = row->count > 0 || row->kind == ROW_PARTS;
   for (uint32_t i = 0; goes && i < join->lanes; i++) {
     Node *node = row->lanes[i]->producer;
     if (node && !node->is_gone && node->graph == join->concat->graph) rewrite_drop_unused(join->rewriter, node, heir);
@@ -490,7 +516,7 @@ static void visit(Rewriter *rewriter, Node *node) {
   Join join = {.rewriter = rewriter, .concat = node, .rows = MOST_ROWS};
   Row row = {0};
   if (!node_is(node, OP_Concat) || !begin(&join, &row)) return;
-  if (!plan(&join, &row) || (row.kind != ROW_ALIKE && row.kind != ROW_WITH_AXIS)) return;
+  if (!plan(&join, &row) || row.count == 0) return;
   if (row.gain + cost_of(node) <= 0) return;
   Value *joined = emit(&join, &row);
   if (!joined->producer) return;
