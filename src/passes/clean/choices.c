@@ -148,24 +148,12 @@ static void turn(Rewriter *rewriter, Node *node, Node *negation) {
   rewrite_drop_unused(rewriter, negation, turned);
 }
 
-/* Of what is chosen always, the shape that the other one would have given it. */
-static void choose_always(Rewriter *rewriter, Node *node, Value *chosen) {
-  Type type = node->outputs[0]->type;
-  int64_t sizes[MAX_RANK], count, before;
-  if (!type_count(type, &count) || !type_count(chosen->type, &before) || type_equal(type, chosen->type)) return;
-  for (uint32_t i = 0; i < type.rank; i++) sizes[i] = type.dims[i].constant;
-  Value *inputs[] = {chosen, rewrite_constant_ints(rewriter, node, sizes, type.rank, node->origin)};
-  rewrite_replace(rewriter, node, node_before(rewriter, node, count == before ? OP_Reshape : OP_Expand, inputs, 2));
-}
-
 static void simplify_choice(Rewriter *rewriter, Node *node) {
   const Value *condition = node_input(node, 0);
   Value *chosen = node_input(node, 1);
   if (node->input_count != 3 || !condition || !chosen) return;
   bool same = chosen == node_input(node, 2) && type_equal(chosen->type, node->outputs[0]->type);
   if (same) replace_by(rewriter, node, chosen, NULL);
-  else if (is_boolean(condition, true)) choose_always(rewriter, node, chosen);
-  else if (is_boolean(condition, false)) choose_always(rewriter, node, node_input(node, 2));
   else if (condition->producer && node_is(condition->producer, OP_Not)) turn(rewriter, node, condition->producer);
 }
 
