@@ -164,6 +164,58 @@ def bisection(target: jax.Array) -> jax.Array:
     return lax.fori_loop(0, 30, step, (jnp.float32(0), jnp.float32(1.5)))[0]
 
 
+def attitude(orientation: jax.Array, turns: jax.Array) -> jax.Array:
+    """Quaternions that are turned step by step, written number by number."""
+
+    def step(q: jax.Array, turn: jax.Array) -> tuple[jax.Array, jax.Array]:
+        a, b, c, d = q
+        x, y, z = turn
+        change = [-b * x - c * y - d * z, a * x + c * z - d * y, a * y - b * z + d * x, a * z + b * y - c * x]
+        q = q + 0.005 * jnp.array(change)
+        q = q / jnp.linalg.norm(q)
+        return q, q
+
+    return lax.scan(step, orientation, turns)[1]
+
+
+def cart_and_pole(state: jax.Array, pushes: jax.Array) -> jax.Array:
+    """A pole on a cart, set up anew when it has fallen."""
+
+    def step(state: jax.Array, push: jax.Array) -> tuple[jax.Array, jax.Array]:
+        _, speed, angle, turning = state
+        cosine, sine = jnp.cos(angle), jnp.sin(angle)
+        push = (jnp.where(push > 0, 10.0, -10.0) + 0.05 * turning**2 * sine) / 1.1
+        pull = (9.8 * sine - cosine * push) / (0.5 * (4 / 3 - 0.1 * cosine**2 / 1.1))
+        slope = jnp.array([speed, push - 0.05 * pull * cosine / 1.1, turning, pull])
+        state = state + 0.02 * slope
+        fallen = (jnp.abs(state[0]) > 2.4) | (jnp.abs(state[2]) > 0.2)
+        return jnp.where(fallen, 0.0, state), state
+
+    return lax.scan(step, state, pushes)[1]
+
+
+def hamiltonian(key: jax.Array, x: jax.Array) -> jax.Array:
+    """A Markov chain whose proposals are five steps of a trajectory."""
+
+    def density(x: jax.Array) -> jax.Array:
+        return -0.5 * jnp.sum(x**2)
+
+    def leap(_: Any, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        x, v = at
+        x = x + 0.1 * v
+        return x, v + 0.1 * jax.grad(density)(x)
+
+    def step(x: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        a, b = jax.random.split(key)
+        v = jax.random.normal(a, (2,))
+        to, end = lax.fori_loop(0, 5, leap, (x, v + 0.05 * jax.grad(density)(x)))
+        gain = density(to) - 0.5 * end @ end - density(x) + 0.5 * v @ v
+        x = jnp.where(jnp.log(jax.random.uniform(b)) < gain, to, x)
+        return x, x
+
+    return lax.scan(step, x, jax.random.split(jax.random.wrap_key_data(key), 20))[1]
+
+
 def written_here() -> Iterator[Program]:
     rng = np.random.default_rng(0)
 
@@ -185,6 +237,9 @@ def written_here() -> Iterator[Program]:
     yield "metropolis", metropolis, (key,)
     yield "bouncing_ball", bouncing_ball, (jnp.float32(1),)
     yield "bisection", bisection, (jnp.float32(0.6),)
+    yield "attitude", attitude, (jnp.array([1.0, 0, 0, 0]), array(30, 3))
+    yield "cart_and_pole", cart_and_pole, (jnp.full(4, 0.01), array(30))
+    yield "hamiltonian", hamiltonian, (key, array(2))
 
 
 def of_diffrax() -> Iterator[Program]:
@@ -211,7 +266,31 @@ def of_diffrax() -> Iterator[Program]:
             terms, diffrax.Euler(), 0.0, 1.0, 0.0625, jnp.float32(1), adjoint=diffrax.DirectAdjoint(), throw=False
         ).ys
 
+    def oscillator(start: jax.Array) -> jax.Array:
+        def slope(t: Any, y: jax.Array, args: Any) -> jax.Array:
+            return jnp.stack([y[1], (1 - y[0] ** 2) * y[1] - y[0]])
+
+        controller = diffrax.PIDController(rtol=1e-3, atol=1e-4)
+        return diffrax.diffeqsolve(
+            diffrax.ODETerm(slope),
+            diffrax.Tsit5(),
+            0.0,
+            3.0,
+            0.05,
+            start,
+            stepsize_controller=controller,
+            max_steps=None,
+            throw=False,
+        ).ys
+
+    def saved(start: jax.Array) -> jax.Array:
+        term = diffrax.ODETerm(lambda t, y, args: -y * jnp.sin(t))
+        times = diffrax.SaveAt(ts=jnp.linspace(0.0, 2.0, 5))
+        return diffrax.diffeqsolve(term, diffrax.Heun(), 0.0, 2.0, 0.05, start, saveat=times, throw=False).ys
+
     yield "diffrax stiff", robertson, (jnp.array([1.0, 0.0, 0.0]),)
+    yield "diffrax adaptive", oscillator, (jnp.array([2.0, 0.0]),)
+    yield "diffrax saved", saved, (jnp.float32(1),)
     yield "diffrax sde", sde, (jax.random.key_data(jax.random.key(0)),)
 
 
@@ -248,8 +327,21 @@ def of_mctx() -> Iterator[Program]:
     yield "mctx search", search, (jax.random.key_data(jax.random.key(1)), jnp.zeros((2, 4)))
 
 
+def of_optimistix() -> Iterator[Program]:
+    import optimistix  # type: ignore[import-not-found]
+
+    def root(numbers: jax.Array) -> jax.Array:
+        def residual(y: jax.Array, args: jax.Array) -> jax.Array:
+            return jnp.stack([y[0] ** 2 + y[1] - args[0], y[1] ** 2 - y[0] - args[1]])
+
+        solver = optimistix.Newton(rtol=1e-5, atol=1e-5)
+        return optimistix.root_find(residual, solver, jnp.ones(2), args=numbers, throw=False, max_steps=16).value
+
+    yield "optimistix root", root, (jnp.array([2.0, 1.0]),)
+
+
 def of_libraries() -> Iterator[Program]:
-    for programs in (of_diffrax, of_brax, of_mctx):
+    for programs in (of_diffrax, of_optimistix, of_brax, of_mctx):
         try:
             yield from programs()
         except ModuleNotFoundError as missing:
