@@ -60,7 +60,6 @@ const Pass all_passes[] = {
      PHASE_LAYOUT, scan_positions, .needs = {OP_Scan}},
     {"spell_root_mean_squares", "divides by root mean squares in the form that the target fuses by itself",
      PHASE_LAYOUT, spell_root_mean_squares, .needs = {OP_ReduceMean}},
-    {"unroll_inner_loops", "writes out short loops inside others", PHASE_LAYOUT, unroll_inner_loops, .needs = {OP_Scan}},
     {"unroll_loops", "writes out loops for targets that have none", PHASE_EXPAND, unroll_loops, .needs = {OP_Loop, OP_Scan}},
     {"part_chained_products", "keeps apart products that a target crashes on together", PHASE_EXPAND, part_chained_products, .needs = {OP_MatMul, OP_Gemm}},
     {"keep_products_exact", "writes products with dequantised weights in forms that the runtime does not round",

@@ -106,7 +106,6 @@ bool batch_steps(Model *model);
 bool scan_positions(Model *model);
 bool split_scans(Model *model);
 bool simplify_choices(Model *model);
-bool unroll_inner_loops(Model *model);
 bool join_numbers(Model *model);
 bool join_alike(Model *model);
 

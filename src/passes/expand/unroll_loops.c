@@ -1,8 +1,7 @@
-/* Loops whose number of steps is known are written out: short ones inside others, and all for targets that have no
- * loop.
+/* Loops whose number of steps is known are written out for targets that have no loop.
  *
- * The latter is done last, when nothing is left to be recognised in a body, and only as far as the model does not grow
- * beyond measure: what stays a loop is told at export as what the target lacks.
+ * It is done last, when nothing is left to be recognised in a body, and only as far as the model does not grow beyond
+ * measure: what stays a loop is told at export as what the target lacks.
  */
 #include "onnx/graph/copy.h"
 #include "passes/loop_body.h"
@@ -153,77 +152,25 @@ static bool is_not_read(const Target *target, const Node *node) {
   return target_has(target, QUIRK_SCAN_IS_NOT_READ) || (turns && target_has(target, QUIRK_SCAN_CANNOT_GO_BACKWARDS));
 }
 
-static void unroll(Unrolling *u) {
-  Rewriter *rewriter = u->rewriter;
-  Node *node = u->loop;
-  u->state = arena_new_array(&rewriter->context->arena, u->carried, Value *);
-  u->parts = arena_new_array(&rewriter->context->arena, (size_t)u->stacked * (size_t)u->steps, Value *);
-  for (uint32_t i = 0; i < u->carried; i++) u->state[i] = node_input(node, u->shape.first_input + i);
-  for (int64_t step = 0; step < u->steps; step++) take_step(u, step);
+static void unroll(Rewriter *rewriter, Node *node) {
+  Unrolling u = {.rewriter = rewriter, .loop = node};
+  if (!node_has(node, LOOPS) || !is_not_read(rewriter->model->target, node) || !can_unroll(&u)) return;
+  u.state = arena_new_array(&rewriter->context->arena, u.carried, Value *);
+  u.parts = arena_new_array(&rewriter->context->arena, (size_t)u.stacked * (size_t)u.steps, Value *);
+  for (uint32_t i = 0; i < u.carried; i++) u.state[i] = node_input(node, u.shape.first_input + i);
+  for (int64_t step = 0; step < u.steps; step++) take_step(&u, step);
   for (uint32_t i = 0; i < node->output_count; i++) {
-    Value *value = i < u->carried ? u->state[i] : joined(u, i - u->carried);
-    replace_output(u, node->outputs[i], value);
+    Value *value = i < u.carried ? u.state[i] : joined(&u, i - u.carried);
+    replace_output(&u, node->outputs[i], value);
   }
-  release_nodes(u->body);
+  release_nodes(u.body);
   node_remove(node);
   rewriter->changed = true;
-}
-
-static void unroll_unread(Rewriter *rewriter, Node *node) {
-  Unrolling u = {.rewriter = rewriter, .loop = node};
-  if (node_has(node, LOOPS) && is_not_read(rewriter->model->target, node) && can_unroll(&u)) unroll(&u);
 }
 
 bool unroll_loops(Model *model) {
   Rewriter rewriter;
   rewrite_begin(&rewriter, model, __func__);
-  rewrite_each_node(&rewriter, unroll_unread);
-  return rewrite_end(&rewriter);
-}
-
-/* ---- short loops in loops ---- */
-
-enum {
-  MOST_SHORT_STEPS = 8,
-  MOST_SHORT_NODES = 96,   /* that a short loop is written out as */
-  MOST_SHORT_ELEMENTS = 64 /* of each value */
-};
-
-static bool is_in_loop(const Node *node) {
-  for (const Node *owner = node->graph->owner; owner; owner = owner->graph->owner) {
-    if (node_has(owner, LOOPS)) return true;
-  }
-  return false;
-}
-
-static bool is_small_work(const Graph *body) {
-  FOR_EACH_NODE(node, body) {
-    int64_t count;
-    if (node_has(node, HAS_BODY)) return false;
-    for (uint32_t i = 0; i < node->output_count; i++) {
-      const Value *value = node->outputs[i];
-      if (!value) continue;
-      if (type_is_unranked(value->type) || !type_count(value->type, &count) || count > MOST_SHORT_ELEMENTS)
-        return false;
-    }
-  }
-  return true;
-}
-
-static void unroll_short(Rewriter *rewriter, Node *node) {
-  Unrolling u = {.rewriter = rewriter, .loop = node};
-  if (!node_is(node, OP_Scan) || !is_in_loop(node) || !can_unroll(&u) || u.steps > MOST_SHORT_STEPS) return;
-  if (u.steps * (int64_t)u.body->node_count > MOST_SHORT_NODES || !is_small_work(u.body)) return;
-  unroll(&u);
-}
-
-/* To begin a Scan takes ONNX Runtime as long as a dozen nodes on few numbers, and a loop around it does so in every
- * step. Written out, what differs from step to step by its number alone is constant. */
-bool unroll_inner_loops(Model *model) {
-  Rewriter rewriter;
-  bool measured = !model->target || model->target->runtime == RUNTIME_ONNX_RUNTIME;
-  if (!measured) return false;
-  rewrite_begin(&rewriter, model, __func__);
-  rewrite_each_node(&rewriter, unroll_short);
+  rewrite_each_node(&rewriter, unroll);
   return rewrite_end(&rewriter);
 }
