@@ -209,12 +209,13 @@ def _softmax(
     if rules.softmax_where:
         ways = ["library where"]
     by = choices.take("softmax by", *ways)
-    if by == "logsumexp" and not rules.fills_with_infinity:
-        for one in plan.given:  # the logarithm of a sum is lost beside so large a number
-            one.nothing_kept = None
+    if by == "logsumexp" and not rules.fills_with_infinity and not rules.apart:
+        rules.apart = "the logarithm of the sum of a row of nothing but a large number is lost"
     wide = choices.take("softmax in", "the type", "float32") == "float32"
     after = choices.take("weights", *["as they are"] * 6, "put out again") if rules.can_put_out_again else "as they are"
 
+    if (after == "put out again" or rules.softmax_where) and plan.dtype != "float32" and not rules.apart:
+        rules.apart = "a row of nothing but -inf is 0, and halves do not make that of it where it is added"
     if by == "divided after" and after == "put out again" and rules.fills_with_infinity:
         rules.apart = "0 is divided by the sum of a row of -inf, which is NaN"
 

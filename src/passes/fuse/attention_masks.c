@@ -234,44 +234,6 @@ static bool band_of_term(const Scores *scores, const Term *term, Band *band) {
   return term->part_count > 0;
 }
 
-/* What all masks together keep, where they compare positions; biases may be added to it. */
-typedef struct Kept {
-  bool is_known; /* of each mask it is known */
-  bool is_all;   /* and there is nothing but masks */
-  Band band;
-} Kept;
-
-static Kept kept_by_bands(const Scores *scores) {
-  Kept kept = {true, true, {INT64_MIN, INT64_MAX}};
-  for (size_t i = 0; i < scores->term_count; i++) {
-    Band band;
-    bool is_band = band_of_term(scores, &scores->terms[i], &band);
-    if (is_band) kept.band = band_intersect(kept.band, band);
-    else if (scores->terms[i].is_mask) kept.is_known = false;
-    else kept.is_all = false;
-  }
-  return kept;
-}
-
-/* Its last axes are rows and columns, whatever it has before them. */
-static bool ends_in_scores(const Scores *scores, const Condition *condition) {
-  Condition end = *condition;
-  bool turned;
-  if (end.axes.rank < 2) return false;
-  for (uint32_t i = 0; i + 2 < end.axes.rank; i++) end.axes.axis[i].count = 0;
-  return is_of_scores(scores, &end, &turned) && !turned;
-}
-
-static MaskUse use_of_only_term(const Scores *scores) {
-  const Term *term = &scores->terms[0];
-  const Tensor *constant = constant_of(term->condition.value);
-  if (scores->term_count != 1 || !constant || !ends_in_scores(scores, &term->condition)) return MASK_ADDED;
-  if (term->is_mask ? !is_masking(term) : term->factor != 1) return MASK_ADDED;
-  return use_of_constant(constant, term->inverted, scores);
-}
-
-/* ---- what can be added ---- */
-
 /* What is known of the numbers that a bias adds. */
 typedef enum Range { RANGE_SMALL, RANGE_LOW /* lower than Attention takes for a number */, RANGE_ANY } Range;
 
@@ -296,6 +258,51 @@ static Range range_of(const Term *term) {
   if (!(fmin(one, other) >= -FLT_MAX && fmax(one, other) < FLT_MAX)) return RANGE_ANY;
   return fmin(one, other) <= least_added ? RANGE_LOW : RANGE_SMALL;
 }
+
+/* May it leave nothing of a row? */
+static bool may_mask(const Term *term) {
+  Condition mask;
+  double fill;
+  return term->is_mask || range_of(term) != RANGE_SMALL || masks_by_adding(term, weak, &mask, &fill);
+}
+
+/* What all masks together keep, where they compare positions; biases may be added to it. */
+typedef struct Kept {
+  bool is_known; /* of each mask it is known */
+  bool is_all;   /* and there is nothing but masks */
+  Band band;
+} Kept;
+
+static Kept kept_by_bands(const Scores *scores) {
+  Kept kept = {true, true, {INT64_MIN, INT64_MAX}};
+  for (size_t i = 0; i < scores->term_count; i++) {
+    Band band;
+    bool is_band = band_of_term(scores, &scores->terms[i], &band);
+    if (is_band) kept.band = band_intersect(kept.band, band);
+    else if (may_mask(&scores->terms[i])) kept.is_known = kept.is_all = false;
+    else kept.is_all = false;
+  }
+  return kept;
+}
+
+/* Its last axes are rows and columns, whatever it has before them. */
+static bool ends_in_scores(const Scores *scores, const Condition *condition) {
+  Condition end = *condition;
+  bool turned;
+  if (end.axes.rank < 2) return false;
+  for (uint32_t i = 0; i + 2 < end.axes.rank; i++) end.axes.axis[i].count = 0;
+  return is_of_scores(scores, &end, &turned) && !turned;
+}
+
+static MaskUse use_of_only_term(const Scores *scores) {
+  const Term *term = &scores->terms[0];
+  const Tensor *constant = constant_of(term->condition.value);
+  if (scores->term_count != 1 || !constant || !ends_in_scores(scores, &term->condition)) return MASK_ADDED;
+  if (term->is_mask ? !is_masking(term) : term->factor != 1) return MASK_ADDED;
+  return use_of_constant(constant, term->inverted, scores);
+}
+
+/* ---- what can be added ---- */
 
 /* Can numbers be added that do the same, whatever the masks hold? Of several numbers that take the place of scores the
  * lowest would win in a row that keeps nothing; and what is added to a low number is seen there, if that is not so low
@@ -426,6 +433,18 @@ static bool refine_masks(Scores *scores) {
   return is_refined;
 }
 
+/* Beside a number as low as that of a mask the logarithm of a sum is lost: a row of nothing else has weights of 1. */
+static bool loses_logarithm(const Scores *scores) {
+  Condition mask;
+  double fill;
+  if (!scores->is_by_logarithm || scores->has_kept_rows || scores->is_masked_row_zero) return false;
+  for (size_t i = 0; i < scores->term_count; i++) {
+    const Term *term = &scores->terms[i];
+    if (term->is_mask ? isfinite(term->fill) : masks_by_adding(term, weak, &mask, &fill) && isfinite(fill)) return true;
+  }
+  return false;
+}
+
 static bool can_be_boolean(const Scores *scores) {
   return are_all_masks(scores) && has_rows(scores) && has_columns(scores) && scores->wanted.rank >= 2;
 }
@@ -448,6 +467,9 @@ static MaskUse choose_use(Scores *scores) {
   scores->is_masked_row_zero = zeroing == ZEROES_MASKED && !has_kept_rows;
   if (scores->is_masked_row_zero && !is_quirk) return MASK_UNFIT;
   if (scores->is_masked_row_zero && can_be_boolean(scores)) return MASK_KEPT;
+  /* What halves make of -inf in all of a row is not 0. */
+  bool is_half = dtype_is_half(match_type(scores->match).dtype);
+  if ((scores->is_masked_row_zero && is_half) || loses_logarithm(scores)) return MASK_UNFIT;
   return can_add(scores) ? MASK_ADDED : MASK_UNFIT;
 }
 

@@ -43,6 +43,7 @@ typedef struct Scores {
   Term zeroed;       /* masks the weights once more, after the softmax; no value: nothing does */
   Term triangle;     /* leaves of the weights what is not above a diagonal; no value: nothing does */
   int64_t diagonal;
+  bool is_by_logarithm;    /* the weights are exp(x - logsumexp(x)) */
   bool is_masked_row_zero; /* the result of a row of which nothing is kept */
   bool has_kept_rows;      /* there is no such row */
   Dim rows, columns;

@@ -214,6 +214,7 @@ static Value *softmax_by_logarithm(Reading *reading, Node *node) {
     summed = node_input(summed->producer, 0);
   if (summed != x) return NULL;
   if (!is_reduced_shape(node_input(difference, 1)->type, x->type, axes)) return NULL;
+  reading->scores.is_by_logarithm = true;
   reading->softmax_axis = -1;
   for (uint32_t i = 0; i < x->type.rank; i++) {
     if (!axes[i]) continue;
