@@ -106,7 +106,8 @@ static void bequeath_constants(Lowering *l) {
 
 void book_lowered(Lowering *l) {
   Provenance *provenance = l->provenance;
-  ledger_book(provenance, l->site);
+  bool stands_for_itself = l->own_nodes || !has_equations(l->called); /* else what it calls tells of it */
+  if (stands_for_itself) ledger_book(provenance, l->site);
   if (l->plugin->flags & DROPPED) ledger_removed(provenance, l->site, "lowering", "left out");
   else if (!l->own_nodes && !has_equations(l->called)) ledger_passed(provenance, l->site);
   bequeath_constants(l);

@@ -109,6 +109,13 @@ static void ask_all(Graph *graph, void *data) { FOR_EACH_NODE(node, graph) ask(d
 
 /* ---- older forms ---- */
 
+/* What the constant was made of is part of the node from now on. */
+static void drop_for_attribute(Node *node, size_t index) {
+  Value *constant = node_input(node, index);
+  if (constant) constant->heir = (Heir){.node = node};
+  drop_node_input(node, index);
+}
+
 static void axes_to_attribute(Node *node) {
   bool axes[MAX_RANK];
   int64_t numbers[MAX_RANK];
@@ -117,13 +124,13 @@ static void axes_to_attribute(Node *node) {
   for (uint32_t i = 0; i < node_input(node, 0)->type.rank; i++) {
     if (axes[i]) numbers[count++] = i;
   }
-  drop_node_input(node, 1);
+  drop_for_attribute(node, 1);
   node_set_ints(node, "axes", numbers, count);
 }
 
 static void axis_to_attribute(Node *node) {
   int64_t axis = *(const int64_t *)constant_of(node_input(node, 2))->data;
-  drop_node_input(node, 2);
+  drop_for_attribute(node, 2);
   if (!node_input(node, 1)) drop_node_input(node, 1);
   node_set_int(node, "axis", axis);
 }

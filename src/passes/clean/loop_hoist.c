@@ -92,11 +92,11 @@ static bool multiply_slices_at_once(Node *scan) {
   return changed;
 }
 
-/* The value of the graph around the loop instead of the loop's result. An output of the graph needs a node of its own.
- */
+/* The value of the graph around the loop instead of the loop's result. An output of the graph needs a node of its own;
+ * others get one that tells of the loop, until no-ops go. */
 static void replace_result(Node *loop, Value *result, Value *source) {
   Model *model = loop->graph->model;
-  if (value_is_output(result)) {
+  if (result->uses) {
     const Origin *origin = origin_with_emitter(model->provenance, loop->origin, PASS_EMITTER(model));
     source = graph_node(loop->graph, origin, OP_Identity, &source, 1, &result->type, 1, loop)->outputs[0];
     rewrite_take_name(source, result);

@@ -23,8 +23,10 @@ void drop_node_output(Node *node, size_t index) {
 }
 
 void drop_node_input(Node *node, size_t index) {
+  Value *dropped = node->inputs[index].value;
   for (size_t i = index; i + 1 < node->input_count; i++) use_set(&node->inputs[i], node->inputs[i + 1].value);
   use_set(&node->inputs[--node->input_count], NULL);
+  if (dropped && dropped->tensor && !dropped->uses) value_forget(dropped);
 }
 
 /* Attributes of Scan with one entry per stacked output. */

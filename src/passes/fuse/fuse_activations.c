@@ -152,10 +152,9 @@ static bool fuse_celu_scaled(Match *match) {
 #define LOG_OF_1_AND_EXP LOG_OF_1_AND(X)
 #define SOFTPLUS_INNER OP(Add, RELU, LOG_OF_1_AND_EXP)
 /* logaddexp(0, x) */
-#define SOFTPLUS_OF_0_AND_X                                                                 \
-  OP(Where, OP(Not, OP(Equal, OP_AT(C, Sub, NUMBER(0), X), ANY(C))), OP(Add, X, NUMBER(0)), \
-     OP(Add, RELU, LOG_OF_1_AND(ANY(C))))
-#define SOFTPLUS OP(Where, OP(Not, OP(Equal, X, X)), OP(Add, X, NUMBER(0)), SOFTPLUS_INNER)
+#define SOFTPLUS_OF_0_AND_X \
+  OP(Where, OP(Equal, OP_AT(C, Sub, NUMBER(0), X), ANY(C)), OP(Add, RELU, LOG_OF_1_AND(ANY(C))), OP(Add, X, NUMBER(0)))
+#define SOFTPLUS OP(Where, OP(Equal, X, X), SOFTPLUS_INNER, OP(Add, X, NUMBER(0)))
 
 /* relu(x) - b + log(1 + exp(-|x|)), the loss of a logit: the Softplus in it stands apart. */
 static bool fuse_softplus_and_rest(Match *match) {
@@ -283,7 +282,7 @@ static const FusionRule rules[] = {
     {SOFTPLUS_OF_0_AND_X, OP_Softplus, fuse_one_operand},
     {OP(Sub, OP(Min, X, NUMBER(0)), LOG_OF_1_AND_EXP), OP_Softplus, fuse_log_sigmoid},
     {OP(Add, OP(Sub, RELU, ANY(B)), LOG_OF_1_AND_EXP), OP_Softplus, fuse_softplus_and_rest},
-    {OP(Where, OP(Not, OP(Equal, X, X)), OP(Add, X, NUMBER(0)), OP(Softplus, X)), OP_Softplus, fuse_one_operand},
+    {OP(Where, OP(Equal, X, X), OP(Softplus, X), OP(Add, X, NUMBER(0))), OP_Softplus, fuse_one_operand},
     {OP(Mul, X, OP(Tanh, OP(Softplus, X))), OP_Mish, fuse_one_operand},
     {OP(Div, X, OP(Add, OP(Abs, X), NUMBER(1))), OP_Softsign, fuse_one_operand},
     {OP(Div, OP_AT(B, Clip, OP(Add, X, UNIFORM(A))), UNIFORM(C)), OP_HardSigmoid, fuse_hard_sigmoid},

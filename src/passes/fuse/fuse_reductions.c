@@ -215,6 +215,7 @@ static bool fuse_product_with_itself(Match *match) {
   Value *x = match->values[X_SLOT];
   const int64_t first = 0;
   if (x->type.rank != 1 || axes_are_attribute(match, OP_ReduceSum)) return false;
+  if (!dtype_is_float(x->type.dtype)) return false; /* INTEGER_SUM_IN_DOUBLE */
   Value *squares = EMIT_BEFORE(match, OP_Mul, x->type, x, x)->outputs[0];
   Value *axes = rewrite_constant_ints(match->rewriter, match->root, &first, 1, match->root->origin);
   node_set_int(EMIT_MATCH(match, OP_ReduceSum, squares, axes), "keepdims", 0);

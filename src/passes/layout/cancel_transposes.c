@@ -487,12 +487,17 @@ static bool is_better(Cost cost, Cost than) {
   return cost.nodes < than.nodes || (cost.nodes == than.nodes && cost.after_convolutions < than.after_convolutions);
 }
 
+/* A Narrow stays behind whatever moves elements, as leave_out_roundings puts it. */
+static bool is_narrow_alone(const Region *region) {
+  return region->nodes.count == 1 && node_is(region->nodes.items[0], OP_Narrow);
+}
+
 static void choose_order(Layout *layout, Region *region) {
   Cost best = {0};
   const AxisOrder *chosen = NULL;
   for (size_t i = 0; i < region->order_count; i++) {
     Cost cost = region_cost(layout, region, &region->orders[i]);
-    if (!is_better(cost, best)) continue;
+    if (!is_better(cost, best) || (cost.nodes == 0 && is_narrow_alone(region))) continue;
     best = cost;
     chosen = &region->orders[i];
   }

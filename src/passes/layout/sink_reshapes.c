@@ -15,8 +15,9 @@ static bool may_move(const Node *node) {
   return !node_is(node, OP_Reshape) || !node_int_or(node, "allowzero", 0) || constant_of(node_input(node, 1));
 }
 
+/* Not a Narrow, before which other passes put whatever moves elements. */
 static bool lets_through(const Node *node) {
-  return node->output_count == 1 &&
+  return node->output_count == 1 && !node_is(node, OP_Narrow) &&
          (node_has(node, ELEMENTWISE) || node_is(node, OP_Softmax) || node_is(node, OP_Transpose));
 }
 
