@@ -416,15 +416,16 @@ class _Reading:
     """
 
     MEMORY = 800 << 20  # bytes of the piece that is written and of those that are being read
-    EACH = 3  # times its size while a piece is read: encoded, decoded, and where it goes
 
     def __init__(self, tensorstore: Any) -> None:
         self._tensorstore = tensorstore
         context = {"cache_pool": {"total_bytes_limit": 0}}
         try:  # without a copy of the encoded data; older versions of TensorStore do not have it
             self._context = tensorstore.Context({**context, "file_io_mode": {"mode": "memmap"}})
+            self._each = 2  # times its size while a piece is read: decoded, and where it goes
         except ValueError:
             self._context = tensorstore.Context(context)
+            self._each = 3  # encoded as well
         self._taken = 0  # bytes of what is being read
         self._free: list[np.ndarray] = []  # memory of pieces that were written, the last one last
 
@@ -433,7 +434,7 @@ class _Reading:
 
     def has_room(self, nbytes: int) -> bool:
         free = sum(memory.nbytes for memory in self._free) - (nbytes if self._fitting(nbytes) else 0)
-        return self._taken + free + self.EACH * nbytes + nbytes <= self.MEMORY
+        return self._taken + free + self._each * nbytes + nbytes <= self.MEMORY
 
     def _fitting(self, nbytes: int) -> list[int]:
         return [index for index, memory in enumerate(self._free) if memory.nbytes == nbytes]
@@ -442,14 +443,14 @@ class _Reading:
         """Where the numbers will be, and when."""
         dtype = array.dtype.numpy_dtype
         nbytes = math.prod(array.shape) * dtype.itemsize
-        self._taken += self.EACH * nbytes
+        self._taken += self._each * nbytes
         fitting = self._fitting(nbytes)
         memory = self._free.pop(fitting[0]) if fitting else _pages(nbytes)
         target = memory.view(dtype).reshape(array.shape)
         return target, self._tensorstore.array(target).write(array)
 
     def ended(self, target: np.ndarray) -> None:
-        self._taken -= self.EACH * target.nbytes
+        self._taken -= self._each * target.nbytes
 
     def free(self, target: np.ndarray) -> None:
         """Its numbers are written."""
