@@ -258,8 +258,8 @@ def test_what_reads_ahead_keeps_to_its_memory(tmp_path, monkeypatch) -> None:
     from jax2onnx._door import weights as door
 
     size = 600 * 600 * 4
-    monkeypatch.setattr(door._Reading, "MEMORY", 7 * size)
     reading = door._Reading(tensorstore)
+    monkeypatch.setattr(door._Reading, "MEMORY", (2 * reading._each + 1) * size)
     array = tensorstore.array(np.ones((600, 600), np.float32))
     rows = [door._RowsOfStore(lambda: array, lambda future: future.result(), size, reading) for _ in range(3)]
     for each, begun in zip(rows, [True, True, False], strict=True):
