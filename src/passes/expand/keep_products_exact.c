@@ -44,6 +44,15 @@ static int64_t axis_of(const Node *dequantize) {
   return rank == 0 ? -1 : axis < 0 ? axis + 2 : axis;
 }
 
+/* Has it an axis of the weight's two, and scales and zero points of the shape that goes with it? A text may say
+ * anything. */
+static bool is_sound(const Node *dequantize) {
+  const Value *scale = node_input(dequantize, 1), *zero = node_input(dequantize, 2);
+  uint32_t rank = scale->type.rank;
+  if (zero && zero->type.rank != rank) return false;
+  return axis_of(dequantize) <= 1 && rank == (node_int_or(dequantize, "block_size", 0) ? 2 : rank == 0 ? 0 : 1);
+}
+
 /* The DequantizeLinear whose product with the left factor would be rounded; or NULL. */
 static Node *rounding_factor(const Node *product) {
   if (!node_is(product, OP_MatMul) && !node_is(product, OP_Gemm)) return NULL;
@@ -56,6 +65,7 @@ static Node *rounding_factor(const Node *product) {
   const Value *weight = node_input(node, 0), *zero = node_input(node, 2);
   if (!unread_constant_of(weight) || !unread_constant_of(node_input(node, 1)) || (zero && !unread_constant_of(zero)))
     return NULL;
+  if (!is_sound(node)) return NULL;
   bool by_row = axis_of(node) == 0 && !node_int_or(node, "block_size", 0);
   int64_t count;
   return weight->type.rank == 2 && type_count(weight->type, &count) && !by_row && left->type.dtype != DTYPE_NONE ? node
