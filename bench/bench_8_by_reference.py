@@ -16,10 +16,13 @@ import os
 import pathlib
 import resource
 import struct
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import jax
 import jax.numpy as jnp
