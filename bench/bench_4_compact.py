@@ -182,7 +182,9 @@ def main() -> int:
         for case in cases():
             fn, inputs = case.build()
             within += [size(f"{case.name}, opset {opset}", fn, inputs, path, opset=opset) for opset in ("auto", OPSET)]
-        print(f"compact: {sum(within)} of {len(within)} within {TARGET} of the plain graph's bytes, or without a target")
+        print(
+            f"compact: {sum(within)} of {len(within)} within {TARGET} of the plain graph's bytes, or without a target"
+        )
         within += [
             duration(f"a transformer of {LAYERS} layers", transformer, ("B", 16, WIDTH), path),
             duration(f"a program of {LINES} lines", straight, ("B", 128), path),
