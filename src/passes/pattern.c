@@ -37,6 +37,11 @@ static double last_place(DType dtype) {
   }
 }
 
+bool is_uniform_number(const Value *value, double wanted) {
+  double number;
+  return uniform_number(value, &number) && number == wanted;
+}
+
 bool near_number(DType dtype, double number, double wanted) {
   if (number == wanted) return true;
   return isfinite(number) && fabs(number - wanted) <= 4 * last_place(dtype) * fabs(wanted);
@@ -381,19 +386,12 @@ bool same_dims(Type a, Type b, uint32_t first, uint32_t count) {
   return true;
 }
 
-static bool is_part(const Match *match, const Node *node) {
-  for (size_t i = 0; i < match->node_count; i++) {
-    if (match->nodes[i] == node) return true;
-  }
-  return false;
-}
-
 Node *match_take(Match *match, Value *value, Op op) {
   Node *node = value->producer;
   if (!node || !node_is(node, op) || node->graph != match->root->graph || node->output_count != 1) return NULL;
-  if (is_part(match, node)) return node;
+  if (is_matched(match, node)) return node;
   for (const Use *use = value->uses; use; use = use->next) {
-    if (!use->node || !is_part(match, use->node)) return NULL;
+    if (!use->node || !is_matched(match, use->node)) return NULL;
   }
   if (match->node_count == MATCH_NODES) return NULL;
   match->nodes[match->node_count++] = node;
@@ -404,7 +402,7 @@ bool match_closes_over(Match *match, const Value *x) {
   for (size_t i = 1; i < match->node_count; i++) {
     bool is_read = false;
     for (const Use *use = match->nodes[i]->outputs[0]->uses; use; use = use->next) {
-      is_read = is_read || !use->node || !is_part(match, use->node);
+      is_read = is_read || !use->node || !is_matched(match, use->node);
     }
     if (!is_read) continue;
     if (!is_cast_of_half(match->nodes[i]) || node_input(match->nodes[i], 0) != x) return false;

@@ -175,8 +175,6 @@ bool is_boolean(const Value *value, bool which) {
   return tensor && tensor->dtype == DTYPE_BOOL && tensor->size == 1 && (*(const uint8_t *)tensor->data != 0) == which;
 }
 
-bool moves_all(const Node *node) { return node_has(node, RENAMES) || node_is(node, OP_Transpose); }
-
 bool moves_fewer(const Node *node) {
   return node_is(node, OP_Slice) || (node_is(node, OP_Gather) && node_input(node, 1)->type.rank == 0);
 }
@@ -231,6 +229,15 @@ Value *rewrite_constant(Rewriter *rewriter, Node *before, const Tensor *tensor, 
   node_set_tensor(node, "value", tensor);
   array_push(rewriter->context, &rewriter->made, node->outputs[0]);
   return node->outputs[0];
+}
+
+Value *rewrite_constant_number(Rewriter *rewriter, Node *before, DType dtype, double number, const Origin *origin) {
+  Arena *arena = &rewriter->context->arena;
+  Tensor *tensor = arena_new(arena, Tensor);
+  uint64_t bits = number_encode(dtype, number);
+  *tensor = (Tensor){.dtype = dtype, .size = dtype_bytes(dtype, 1)};
+  tensor->data = arena_copy(arena, &bits, tensor->size);
+  return rewrite_constant(rewriter, before, tensor, origin);
 }
 
 Value *rewrite_constant_ints(Rewriter *rewriter, Node *before, const int64_t *values, size_t count,

@@ -53,9 +53,7 @@ bool small_integer(const Value *value, int64_t *number);
 /* A constant that is this and nothing else? */
 bool is_boolean(const Value *value, bool which);
 
-/* Does the node only move the elements of its first input, all of them, each once? */
-bool moves_all(const Node *node);
-/* The same for a part of them. */
+/* Does the node only move some elements of its first input? (node_moves_all: all of them, each once) */
 bool moves_fewer(const Node *node);
 
 /* The names of weights in the list, and those that the tensor is or was made of; each once. NULL for none. */
@@ -64,6 +62,7 @@ Str names_with(Context *context, Str names, const Tensor *tensor);
 /* A constant that graph can use: an initializer of the main graph, or inside a function a Constant node before
  * `before`. The origin is that of what the constant stands for. */
 Value *rewrite_constant(Rewriter *rewriter, Node *before, const Tensor *tensor, const Origin *origin);
+Value *rewrite_constant_number(Rewriter *rewriter, Node *before, DType dtype, double number, const Origin *origin);
 Value *rewrite_constant_ints(Rewriter *rewriter, Node *before, const int64_t *values, size_t count,
                              const Origin *origin);
 

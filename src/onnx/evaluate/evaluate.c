@@ -104,13 +104,11 @@ static bool plain(const Tensor *tensor) {
 }
 
 /* Rules for these take an operand whose elements are not there yet. */
-static bool is_only_moved(const Node *node) { return node_has(node, RENAMES) || node_is(node, OP_Transpose); }
-
 static const Tensor *evaluate_plain(const Evaluation *evaluation) {
   const Node *node = evaluation->node;
   for (size_t i = 0; i < evaluation->input_count; i++) {
     if (evaluation->inputs[i] && !plain(evaluation->inputs[i])) return NULL;
-    if (evaluation->inputs[i] && !(i == 0 && is_only_moved(node))) tensor_ready(evaluation->inputs[i]);
+    if (evaluation->inputs[i] && !(i == 0 && node_moves_all(node))) tensor_ready(evaluation->inputs[i]);
   }
   const EvaluateRow *const families[] = {evaluate_elementwise, evaluate_movement, evaluate_reductions};
   for (size_t i = 0; i < sizeof families / sizeof *families; i++) {

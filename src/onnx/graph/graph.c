@@ -197,7 +197,7 @@ void graph_output(Graph *graph, Value *value) {
   array_push(context, &graph->outputs, use);
 }
 
-static bool has_uses(const Node *node) {
+bool node_is_used(const Node *node) {
   for (uint32_t i = 0; i < node->output_count; i++) {
     if (node->outputs[i] && node->outputs[i]->uses) return true;
   }
@@ -209,7 +209,7 @@ static void bequeath(Value *value, const Node *user) {
   Model *model = user->graph->model;
   if (value->uses || !model->provenance) return;
   Node *producer = value->producer;
-  if (producer && !producer->heir.node && !producer->heir.value && !has_uses(producer)) producer->heir = user->heir;
+  if (producer && !producer->heir.node && !producer->heir.value && !node_is_used(producer)) producer->heir = user->heir;
   if (!value->tensor || !value->origin) return;
   if (!value->heir.node && !value->heir.value) value->heir = user->heir;
   value_forget(value);
@@ -217,7 +217,7 @@ static void bequeath(Value *value, const Node *user) {
 
 void node_remove(Node *node) {
   Model *model = node->graph->model;
-  require(model->context, !has_uses(node));
+  require(model->context, !node_is_used(node));
   for (uint32_t i = 0; i < node->input_count; i++) {
     Value *value = node->inputs[i].value;
     use_unlink(&node->inputs[i]);
@@ -244,6 +244,13 @@ void node_move(Node *node, Node *before) {
 
 Value *node_input(const Node *node, size_t index) {
   return index < node->input_count ? node->inputs[index].value : NULL;
+}
+
+bool node_has_subgraph(const Node *node) {
+  for (size_t i = 0; i < node->attributes.count; i++) {
+    if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) return true;
+  }
+  return false;
 }
 
 void node_copy_attributes(Node *copy, const Node *node) {

@@ -177,6 +177,9 @@ void use_set(Use *use, Value *value);               /* moves a use to another va
 void value_replace(Value *old, Value *replacement); /* every use of old becomes a use of replacement */
 bool value_is_output(const Value *value);           /* of any graph */
 size_t value_use_count(const Value *value);
+static inline bool value_has_one_use(const Value *value) { return value->uses && !value->uses->next; }
+/* The node that has its only use; NULL where there are several, or it is an output. */
+static inline Node *value_only_user(const Value *value) { return value_has_one_use(value) ? value->uses->node : NULL; }
 /* Its outputs must be unused. What only this node used has the same heir. */
 void node_remove(Node *node);
 /* An initializer that nothing uses any more: the ledger asks for its heir. */
@@ -207,6 +210,11 @@ enum { NARROW_ASKED = 1, NARROW_KEPT = 2 };
 
 static inline bool node_is(const Node *node, Op op) { return node->op == op; }
 static inline bool node_has(const Node *node, uint32_t traits) { return op_has(node->op, traits); }
+
+/* Does it only put elements in other places, or call their axes otherwise? */
+static inline bool node_moves_all(const Node *node) { return node_has(node, RENAMES) || node_is(node, OP_Transpose); }
+bool node_is_used(const Node *node);      /* one of its results is */
+bool node_has_subgraph(const Node *node); /* also of operators that are not ours to know */
 
 #define FOR_EACH_NODE(node, graph) for (Node *node = (graph)->first; node; node = node->next)
 

@@ -27,8 +27,6 @@ static bool read_choice(const Value *value, Choice *choice) {
   return choice->condition->type.dtype == DTYPE_BOOL && type_same_shape(choice->condition->type, value->type);
 }
 
-static bool has_one_reader(const Value *value) { return value->uses && !value->uses->next && value->uses->node; }
-
 static const Tensor *scalar_constant(const Value *value) {
   const Tensor *tensor = constant_of(value);
   return tensor && tensor->rank == 0 && dtype_bits(tensor->dtype) >= 8 ? tensor : NULL;
@@ -112,7 +110,7 @@ static void split_comparison(Rewriter *rewriter, Node *node, uint32_t operand, c
                              Outcome outcome) {
   Value *condition = choice->condition, *open = choice->whens[!known];
   bool conjunction = outcome == FALSE_THEN;
-  if (!type_same_shape(open->type, node->outputs[0]->type) || !has_one_reader(choice->node->outputs[0])) return;
+  if (!type_same_shape(open->type, node->outputs[0]->type) || !value_only_user(choice->node->outputs[0])) return;
   if (known == conjunction) condition = negated(rewriter, node, condition);
   Value *operands[] = {condition, same_comparison(rewriter, node, operand, open)};
   Value *result = node_before(rewriter, node, conjunction ? OP_And : OP_Or, operands, 2);
@@ -163,7 +161,7 @@ static Node *negation_of_one_reader(const Node *node, size_t index) {
   const Value *value = node_input(node, index);
   Node *negation = value ? value->producer : NULL;
   if (!negation || !node_is(negation, OP_Not) || negation->graph != node->graph) return NULL;
-  return has_one_reader(value) ? negation : NULL;
+  return value_only_user(value) ? negation : NULL;
 }
 
 /* Not both is one or the other not: one node less. */

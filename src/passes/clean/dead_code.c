@@ -2,13 +2,6 @@
  */
 #include "passes/passes.h"
 
-static bool is_used(const Node *node) {
-  for (uint32_t i = 0; i < node->output_count; i++) {
-    if (node->outputs[i] && node->outputs[i]->uses) return true;
-  }
-  return false;
-}
-
 static bool sweep_nodes(Graph *graph);
 
 void remove_all_nodes(Graph *graph) {
@@ -32,7 +25,7 @@ static bool sweep_nodes(Graph *graph) {
   bool changed = false;
   for (Node *node = graph->last; node;) {
     Node *previous = node->previous;
-    bool used = is_used(node);
+    bool used = node_is_used(node);
     if (used) changed = drop_unused_results(node) || changed;
     changed = sweep_subgraphs(node, used) || changed;
     if (used && drop_unused_inputs(node)) {

@@ -16,10 +16,6 @@ enum {
   LARGEST_TRANSPOSED = 64 << 20 /* bytes of a weight that is only moved */
 };
 
-static bool is_only_moved(const Node *node) { return node_is(node, OP_Transpose) || node_has(node, RENAMES); }
-
-static bool only_use(const Value *value) { return value->uses && !value->uses->next; }
-
 /* Does the node take a part of a constant, known at export? */
 static bool takes_part(const Node *node, const Value *whole) {
   if (!node || (!node_is(node, OP_Slice) && !node_is(node, OP_Gather)) || node_input(node, 0) != whole) return false;
@@ -36,7 +32,7 @@ static size_t share_of(const Value *value) {
   const Tensor *tensor = unread_constant_of(value);
   size_t count = 0;
   if (!tensor) return 0;
-  if (only_use(value)) return tensor->size;
+  if (value_has_one_use(value)) return tensor->size;
   for (const Use *use = value->uses; use; use = use->next) {
     if (++count > MOST_PARTS || !takes_part(use->node, value)) return 0;
   }
@@ -64,7 +60,7 @@ static size_t largest_result(const Node *node) {
   for (uint32_t i = 0; i < node->input_count; i++) {
     if (node->inputs[i].value) replaced += share_of(node->inputs[i].value);
   }
-  size_t bound = node_has(node, RENAMES) ? SIZE_MAX : is_only_moved(node) ? LARGEST_TRANSPOSED : LARGEST_RESULT;
+  size_t bound = node_has(node, RENAMES) ? SIZE_MAX : node_moves_all(node) ? LARGEST_TRANSPOSED : LARGEST_RESULT;
   return replaced < bound ? replaced : bound;
 }
 
@@ -158,13 +154,6 @@ static bool has_constant_inputs(const Node *node) {
   return node->input_count > 0;
 }
 
-static bool has_subgraph(const Node *node) {
-  for (size_t i = 0; i < node->attributes.count; i++) {
-    if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) return true;
-  }
-  return false;
-}
-
 static bool is_empty(Type type) {
   bool empty = false;
   for (uint32_t i = 0; i < type.rank; i++) {
@@ -177,7 +166,7 @@ static bool is_empty(Type type) {
 /* An array without elements is known whatever it is made of; runtimes are not at home with them. */
 static const Tensor *fold_empty(Rewriter *rewriter, const Node *node) {
   Type type = node->outputs[0]->type;
-  if (!is_empty(type) || type.dtype == DTYPE_NONE || !dtype_bits(type.dtype) || has_subgraph(node)) return NULL;
+  if (!is_empty(type) || type.dtype == DTYPE_NONE || !dtype_bits(type.dtype) || node_has_subgraph(node)) return NULL;
   if (node_is(node, OP_Constant) || node_is(node, OP_Identity)) return NULL;
   int64_t *dims = arena_new_array(&rewriter->context->arena, type.rank, int64_t);
   for (uint32_t i = 0; i < type.rank; i++) dims[i] = type.dims[i].constant;

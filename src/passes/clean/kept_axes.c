@@ -8,8 +8,6 @@ enum { MOST_LOOKED_AT = 12 /* operators on the way to the reductions: the work s
 
 typedef enum Keeping { CANNOT_KEEP, IS_SCALAR, KEEPS } Keeping;
 
-static bool is_read_once(const Value *value) { return value->uses && !value->uses->next && value->uses->node; }
-
 static bool drops_axes(const Node *node) { return node_has(node, REDUCES) && node_int_or(node, "keepdims", 1) == 0; }
 
 static Keeping can_keep(const Value *value, Type to, int *budget);
@@ -30,7 +28,7 @@ static Keeping can_keep(const Value *value, Type to, int *budget) {
   const Node *node = value->producer;
   bool reduced[MAX_RANK] = {false};
   Keeping otherwise = value->type.rank == 0 && value->type.dtype != DTYPE_NONE ? IS_SCALAR : CANNOT_KEEP;
-  if (!node || node->output_count != 1 || !is_read_once(value)) return otherwise;
+  if (!node || node->output_count != 1 || !value_only_user(value)) return otherwise;
   if (drops_axes(node)) {
     Type from = node_input(node, 0)->type;
     if (from.rank != to.rank || !reduced_axes(node, reduced)) return otherwise;
@@ -106,7 +104,7 @@ static bool keep_below_transpose(Rewriter *rewriter, Node *node, Node *transpose
   Value *source = node_input(transpose, 0);
   const Node *reduction = reduction_of(source, &budget);
   Type to = node->outputs[0]->type;
-  if (!reduction || !is_read_once(transpose->outputs[0]) || !turn(transpose, reduction, to, &turned)) return false;
+  if (!reduction || !value_only_user(transpose->outputs[0]) || !turn(transpose, reduction, to, &turned)) return false;
   Type kept = type_make(rewriter->context, to.dtype, turned.kept, turned.rank);
   budget = MOST_LOOKED_AT;
   if (can_keep(source, kept, &budget) != KEEPS) return false;

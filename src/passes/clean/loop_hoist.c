@@ -10,13 +10,6 @@
 
 static bool is_loop(const Node *node) { return node && node_has(node, LOOPS); }
 
-static bool has_subgraph(const Node *node) {
-  for (size_t i = 0; i < node->attributes.count; i++) {
-    if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) return true;
-  }
-  return false;
-}
-
 /* Integer division by zero ends the process; a loop that takes no step may be there to prevent it. */
 static bool may_trap(const Node *node) {
   if (!node_is(node, OP_Div) && !node_is(node, OP_Mod)) return false;
@@ -27,7 +20,7 @@ static bool may_trap(const Node *node) {
 /* All inputs come from outside, and no output is the body's (which must produce its outputs itself). */
 static bool is_invariant(const Node *node, const Graph *body) {
   if (node->domain[0]) return false; /* functions may hold anything, operators of others do anything */
-  if (has_subgraph(node) || node_has(node, RANDOM)) return false;
+  if (node_has_subgraph(node) || node_has(node, RANDOM)) return false;
   if (may_trap(node) && node_is(body->owner, OP_Loop)) return false;
   for (uint32_t i = 0; i < node->input_count; i++) {
     const Value *value = node->inputs[i].value;

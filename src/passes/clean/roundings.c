@@ -107,7 +107,7 @@ static bool moves_narrowed(const Node *node) {
 
 /* Does nobody else read what was narrowed for it, so that it may be narrowed behind it? */
 static bool can_be_narrowed_behind(const Node *move) {
-  if (!moves_all(move) && !moves_fewer(move)) return false;
+  if (!node_moves_all(move) && !moves_fewer(move)) return false;
   const Value *value = node_input(move, 0);
   return is_narrowed(value, move->graph) && !value->uses->next;
 }
@@ -123,7 +123,7 @@ static bool is_widened_too(const Value *value, const Node *node) {
 /* A large weight keeps its size. */
 static bool can_be_widened_before(const Node *move) {
   const Value *value = node_input(move, 0);
-  return unread_constant_of(value) ? is_small_weight(value) : moves_all(move) || is_widened_too(value, move);
+  return unread_constant_of(value) ? is_small_weight(value) : node_moves_all(move) || is_widened_too(value, move);
 }
 
 /* What is widened as it is and after it was moved is widened first: one Cast, and one value that all is computed of. A
@@ -152,7 +152,7 @@ static Node *first_mover(const Node *narrow) {
   Node *first = NULL;
   for (int visits = MOST_VISITS; visits > 0 && value->producer && !value->uses->next; visits--) {
     Node *node = value->producer;
-    if (node->graph != narrow->graph || !moves_all(node)) break;
+    if (node->graph != narrow->graph || !node_moves_all(node)) break;
     first = node;
     value = node_input(node, 0);
   }

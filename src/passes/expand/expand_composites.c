@@ -24,12 +24,7 @@ static Value *step(Expansion *e, Emitter emitter, Op op, Value *const *inputs, s
        sizeof((Value *[]){__VA_ARGS__}) / sizeof(Value *))
 
 static Value *number(Expansion *e, double value) {
-  DType dtype = e->x->type.dtype;
-  uint64_t bits = number_encode(dtype, value);
-  Tensor *tensor = arena_new(&e->rewriter->context->arena, Tensor);
-  *tensor = (Tensor){.dtype = dtype, .size = dtype_bytes(dtype, 1)};
-  tensor->data = arena_copy(&e->rewriter->context->arena, &bits, tensor->size);
-  return rewrite_constant(e->rewriter, e->composite, tensor, e->composite->origin);
+  return rewrite_constant_number(e->rewriter, e->composite, e->x->type.dtype, value, e->composite->origin);
 }
 
 /* exp(x) - 1 = tanh(x / 2) * (exp(x) + 1), without cancellation anywhere. */

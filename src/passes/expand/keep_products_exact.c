@@ -37,8 +37,6 @@ static Value *reshaped(const Pair *pair, Value *value, const int64_t *dims, uint
   return emit(pair, pair->weigh, OP_Reshape, type, inputs, 2);
 }
 
-static bool only_use(const Value *value) { return value->uses && !value->uses->next; }
-
 static int64_t axis_of(const Node *dequantize) {
   int64_t axis = node_int_or(dequantize, "axis", 1), rank = node_input(dequantize, 1)->type.rank;
   return rank == 0 ? -1 : axis < 0 ? axis + 2 : axis;
@@ -88,7 +86,7 @@ static bool can_transpose(const Pair *pair) {
   const Value *left = node_input(product, 0), *weight = node_input(weigh, 0);
   bool bytes = dtype_bits(weight->type.dtype) == 8 && !node_int_or(weigh, "block_size", 0);
   bool plain = !node_attribute(product, "alpha") && !node_attribute(product, "beta");
-  return bytes && plain && left->type.rank == 2 && only_use(weight) && only_use(weigh->outputs[0]) &&
+  return bytes && plain && left->type.rank == 2 && value_has_one_use(weight) && value_has_one_use(weigh->outputs[0]) &&
          schema_runs(OP_Gemm, NULL, pair->rewriter->model->opset, left->type.dtype);
 }
 

@@ -97,7 +97,9 @@ static size_t flatten(const Axes *axes, uint8_t flat[MOST_AXES * MOST_MERGED]) {
 
 /* ---- following ---- */
 
-bool moves_axes(const Node *node) { return node_is(node, OP_Transpose) || node_has(node, RENAMES); }
+bool keeps_numbers(const Node *node) {
+  return (node_moves_all(node) && node->outputs[0]->type.dtype != DTYPE_NONE) || is_cast_of_half(node);
+}
 
 typedef struct Deal {
   Atoms *atoms;

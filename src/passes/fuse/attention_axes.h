@@ -43,8 +43,8 @@ void axis_append(Axis *axis, const Axis *more);
 Axis axis_of_set(const Axes *axes, AtomSet set);
 Type axes_type(const Atoms *atoms, const Axes *axes, DType dtype);
 
-/* Transpose, Reshape, Squeeze, Unsqueeze. */
-bool moves_axes(const Node *node);
+/* Does it move elements, or cast halves to float32 and back, and nothing else? */
+bool keeps_numbers(const Node *node);
 /* From the axes of the node's input to those of its output; and back, also of an Expand. False when they cannot be
  * followed. */
 bool follow_axes(Atoms *atoms, const Node *node, Axes *axes);

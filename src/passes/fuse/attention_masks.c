@@ -62,7 +62,7 @@ static MaskUse use_of_constant(const Tensor *mask, bool inverted, const Scores *
 static void undo_moves(Atoms *atoms, Condition *condition) {
   for (const Node *node; (node = condition->value->producer);) {
     Axes axes = condition->axes;
-    bool is_moved = moves_axes(node) || node_is(node, OP_Expand);
+    bool is_moved = node_moves_all(node) || node_is(node, OP_Expand);
     if (!is_moved || !follow_axes_back(atoms, node, &axes)) return;
     condition->axes = axes;
     condition->value = node_input(node, 0);
@@ -542,12 +542,7 @@ static Value *kept_mask(Scores *scores) {
 /* ---- a mask that is added ---- */
 
 static Value *number_like(Match *match, double number) {
-  Arena *arena = &match->rewriter->context->arena;
-  float element = (float)number;
-  Tensor *tensor = arena_new(arena, Tensor);
-  *tensor =
-      (Tensor){.dtype = DTYPE_FLOAT32, .size = sizeof element, .data = arena_copy(arena, &element, sizeof element)};
-  return match_constant(match, tensor);
+  return rewrite_constant_number(match->rewriter, match->root, DTYPE_FLOAT32, number, match->root->origin);
 }
 
 static Value *zeros_of(Match *match, int64_t rows, int64_t columns) {

@@ -16,10 +16,6 @@ typedef struct Moves {
   bool puts_out; /* one of them does */
 } Moves;
 
-static bool keeps_numbers(const Node *node) {
-  return (moves_axes(node) && node->outputs[0]->type.dtype != DTYPE_NONE) || is_cast_of_half(node);
-}
-
 /* Weights of which some are put out once more: by 0, or above a diagonal. */
 static bool puts_out(const Node *node, size_t *side) {
   double number;

@@ -34,10 +34,6 @@ typedef struct Reading {
 
 /* ---- reading backwards ---- */
 
-static bool keeps_numbers(const Node *node) {
-  return (moves_axes(node) && node->outputs[0]->type.dtype != DTYPE_NONE) || is_cast_of_half(node);
-}
-
 static bool extend(Reading *reading, Chain *chain, Node *node, Value *source, Term *term) {
   Match *match = reading->match;
   if (chain->count == LONGEST_CHAIN || !source) return false;
@@ -278,7 +274,7 @@ static bool widen(Axes *axes, Type from, Type to) {
 static bool follow_node(Reading *reading, const Chain *chain, size_t i, Axes *axes) {
   Atoms *atoms = &reading->scores.atoms;
   const Node *node = chain->nodes[i];
-  if (moves_axes(node)) return follow_axes(atoms, node, axes);
+  if (node_moves_all(node)) return follow_axes(atoms, node, axes);
   Type from = i + 1 < chain->count ? chain->nodes[i + 1]->outputs[0]->type : chain->source->type;
   Term *term = chain->terms[i];
   if (!widen(axes, from, node->outputs[0]->type)) return false;

@@ -64,18 +64,13 @@ static Node *made_by(const Cell *cell, Value *value, Op op) {
   return node && node->graph == cell->body && node_is(node, op) ? node : NULL;
 }
 
-static bool is_number(const Value *value, double wanted) {
-  double number;
-  return uniform_number(value, &number) && number == wanted;
-}
-
 /* 1 / (1 + exp(-x)) of a lane; NULL when it is not. */
 static Value *logistic_argument(const Cell *cell, Node *node) {
   bool reciprocal = node_is(node, OP_Reciprocal);
-  if (!reciprocal && (!node_is(node, OP_Div) || !is_number(node_input(node, 0), 1))) return NULL;
+  if (!reciprocal && (!node_is(node, OP_Div) || !is_uniform_number(node_input(node, 0), 1))) return NULL;
   Node *sum = made_by(cell, node_input(node, reciprocal ? 0 : 1), OP_Add);
-  size_t one = sum && is_number(node_input(sum, 0), 1) ? 0 : 1;
-  if (!sum || !is_number(node_input(sum, one), 1)) return NULL;
+  size_t one = sum && is_uniform_number(node_input(sum, 0), 1) ? 0 : 1;
+  if (!sum || !is_uniform_number(node_input(sum, one), 1)) return NULL;
   Node *power = made_by(cell, node_input(sum, 1 - one), OP_Exp);
   Node *minus = power ? made_by(cell, node_input(power, 0), OP_Neg) : NULL;
   return minus ? node_input(minus, 0) : NULL;
@@ -85,7 +80,7 @@ static bool read_activation(const Cell *cell, Value *value, Squashed *squashed) 
   Lane lane = affine_lane(value);
   Node *node = lane.value->producer;
   if (!node || node->graph != cell->body) return false;
-  if (node_is(node, OP_Sub) && is_number(node_input(node, 0), 1) && lane.offset == 0) {
+  if (node_is(node, OP_Sub) && is_uniform_number(node_input(node, 0), 1) && lane.offset == 0) {
     if (!read_activation(cell, node_input(node, 1), squashed)) return false;
     squashed->complement = !squashed->complement;
     return true;
@@ -705,15 +700,8 @@ static void emit_cell(Cell *cell) {
   cell->rewriter->changed = true;
 }
 
-static bool has_result(const Node *node) {
-  for (uint32_t i = 0; i < node->output_count; i++) {
-    if (is_used(node->outputs[i])) return true;
-  }
-  return false;
-}
-
 static void fuse_scan(Rewriter *rewriter, Node *node) {
-  if (!has_result(node) || target_has(rewriter->model->target, QUIRK_RECURRENT_IS_NOT_READ)) return;
+  if (!node_is_used(node) || target_has(rewriter->model->target, QUIRK_RECURRENT_IS_NOT_READ)) return;
   LoopShape shape;
   if (!loop_shape(node, &shape) || shape.carried == 0 || shape.carried > 2 || shape.carried == node->input_count)
     return;

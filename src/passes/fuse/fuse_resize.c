@@ -215,11 +215,6 @@ static bool follow_expand(Chain *chain, const Node *node) {
   return true;
 }
 
-static bool is_number(const Value *value, double wanted) {
-  double number;
-  return uniform_number(value, &number) && number == wanted;
-}
-
 static bool moves_elements(const Node *node) {
   return node_is(node, OP_Transpose) || node_is(node, OP_Reshape) || node_is(node, OP_Unsqueeze) ||
          node_is(node, OP_Squeeze);
@@ -236,7 +231,7 @@ static bool follow(Finder *finder, Chain *chain, Node *node, const Value *value)
     followed = regroup(finder->rewriter.context, &chain->track, node->outputs[0]->type);
   } else if (node_is(node, OP_Gather)) followed = follow_gather(finder, chain, node);
   else if (node_is(node, OP_Expand) || node_is(node, OP_Tile)) followed = follow_expand(chain, node);
-  else if (node_is(node, OP_Mul)) followed = is_number(node_input(node, 1), 1) && follow_expand(chain, node);
+  else if (node_is(node, OP_Mul)) followed = is_uniform_number(node_input(node, 1), 1) && follow_expand(chain, node);
   if (followed) chain->nodes[chain->count++] = node;
   return followed;
 }
@@ -517,8 +512,6 @@ static void apply(Finder *finder, const Plan *plan) {
 
 /* ---- the walk ---- */
 
-static Node *only_user(const Value *value) { return value->uses && !value->uses->next ? value->uses->node : NULL; }
-
 /* Follows the chain from the source through `first` on as far as it goes; the plan is of the last place that is whole.
  */
 static bool plan_from(Finder *finder, Value *source, Node *first, Chain *chain, Plan *plan) {
@@ -538,7 +531,7 @@ static bool plan_from(Finder *finder, Value *source, Node *first, Chain *chain, 
       found = true;
     }
     value = node->outputs[0];
-    node = only_user(value);
+    node = value_only_user(value);
   }
   return found;
 }
@@ -553,7 +546,7 @@ static void try_candidate(Finder *finder, Node *node) {
     for (Node *above; count <= MOST_ABOVE; count++) {
       above = sources[count - 1] ? sources[count - 1]->producer : NULL;
       if (!above || (!moves_elements(above) && !is_cast_of_floats(above)) || above->graph != node->graph ||
-          !only_user(above->outputs[0]))
+          !value_only_user(above->outputs[0]))
         break;
       path[count] = above;
       sources[count] = node_input(above, 0);
@@ -571,7 +564,7 @@ static void try_candidate(Finder *finder, Node *node) {
 static void collect(Rewriter *rewriter, Node *node) {
   Finder *finder = (Finder *)rewriter;
   bool candidate = node_is(node, OP_MatMul) || node_is(node, OP_Gather) || node_is(node, OP_Expand) ||
-                   node_is(node, OP_Tile) || (node_is(node, OP_Mul) && is_number(node_input(node, 1), 1));
+                   node_is(node, OP_Tile) || (node_is(node, OP_Mul) && is_uniform_number(node_input(node, 1), 1));
   if (candidate && node->output_count == 1) array_push(rewriter->context, &finder->candidates, node);
 }
 

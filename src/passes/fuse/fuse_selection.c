@@ -130,10 +130,7 @@ static Value *as_indices(Match *match, Value *value) {
 }
 
 static Value *integer(Match *match, DType dtype, int64_t number) {
-  Tensor *tensor = match_tensor(match, dtype, type_scalar(dtype));
-  uint64_t bits = number_encode(dtype, (double)number);
-  copy_bytes((char *)(uintptr_t)tensor->data, &bits, tensor->size);
-  return match_constant(match, tensor);
+  return rewrite_constant_number(match->rewriter, match->root, dtype, (double)number, match->root->origin);
 }
 
 /* Equal (index, 0 1 2 ...) times the table: the row of the index, and zeros where there is none. */

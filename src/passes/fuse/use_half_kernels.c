@@ -63,7 +63,7 @@ static uint32_t followed(const Node *node) {
 static bool read_step(Match *match, const Node *node, bool scaled, Value **constant) {
   *constant = NULL;
   if (!schema_runs(node->op, NULL, match_opset(match), match_type(match).dtype)) return false;
-  if (moves_all(node) || moves_fewer(node)) return true;
+  if (node_moves_all(node) || moves_fewer(node)) return true;
   if (!scaled || !scales_or_shifts(node)) return false;
   *constant = halved(match, node_input(node, 1 - followed(node)), match_type(match).dtype);
   return *constant != NULL;

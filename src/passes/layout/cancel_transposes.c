@@ -77,8 +77,6 @@ static bool is_all_ones(Type type) {
   return true;
 }
 
-static bool only_use(const Value *value) { return value->uses && !value->uses->next; }
-
 /* ---- finding regions ---- */
 
 static void add_node(Layout *layout, Region *region, Node *node) {
@@ -229,8 +227,8 @@ static Cost entering_cost(const Layout *layout, const Region *region, const Valu
   }
   bool in_place = order_keeps_elements(value->type, order), reshape = becomes_reshape(value, order);
   const Tensor *constant = unread_constant_of(value);
-  if (constant) return (Cost){in_place || only_use(value) || constant->size < 4096 ? 0 : 1, 0};
-  if (reshape && makes_shape(value->producer) && only_use(value)) {
+  if (constant) return (Cost){in_place || value_has_one_use(value) || constant->size < 4096 ? 0 : 1, 0};
+  if (reshape && makes_shape(value->producer) && value_has_one_use(value)) {
     return (Cost){reads_region(layout, region, value->producer), 0}; /* what leaves counts that one as gone */
   }
   if (value->type.rank < region->rank) return (Cost){reshape ? 1 : 2, 0};
@@ -530,9 +528,9 @@ static void make_reshape(Layout *layout, Node *transpose) {
   Value *source = node_input(transpose, 0), *value = transpose->outputs[0];
   if (!node_is(transpose, OP_Transpose) || !transpose_order(transpose, &order)) return;
   if (!order_keeps_elements(source->type, &order)) return;
-  const Node *user = only_use(value) ? value->uses->node : NULL;
+  const Node *user = value_only_user(value);
   bool before = user && (node_is(user, OP_Reshape) || node_is(user, OP_Squeeze)) && node_input(user, 0) == value;
-  bool behind = makes_shape(source->producer) && only_use(source);
+  bool behind = makes_shape(source->producer) && value_has_one_use(source);
   if (source->type.dtype == DTYPE_NONE || (!before && !behind)) return;
   Value *reshaped = reshaped_to(layout, source, value->type, transpose->origin);
   if (reshaped) rewrite_replace(&layout->rewriter, transpose, reshaped);

@@ -8,10 +8,7 @@
 #include "types/numbers.h"
 
 static Value *number(Match *match, double value) {
-  Tensor *tensor = match_tensor(match, DTYPE_FLOAT32, (Type){0});
-  uint64_t bits = number_encode(DTYPE_FLOAT32, value);
-  tensor->data = arena_copy(&match->rewriter->context->arena, &bits, tensor->size);
-  return match_constant(match, tensor);
+  return rewrite_constant_number(match->rewriter, match->root, DTYPE_FLOAT32, value, match->root->origin);
 }
 
 static Node *made_by(const Value *value, Op op) {

@@ -21,8 +21,6 @@ static bool lets_through(const Node *node) {
          (node_has(node, ELEMENTWISE) || node_is(node, OP_Softmax) || node_is(node, OP_Transpose));
 }
 
-static Node *only_user(const Value *value) { return value->uses && !value->uses->next ? value->uses->node : NULL; }
-
 /* Does some way down from the node end at a Reshape? Looks at no more than *budget nodes. */
 static bool leads_to_reshape(const Node *node, int *budget) {
   for (const Use *use = node->outputs[0]->uses; use; use = use->next) {
@@ -147,8 +145,8 @@ static bool can_lose_leading(const Node *node, const Value *operand, uint32_t co
   if (!has_leading_ones(operand->type, count)) return false;
   if (unread_constant_of(operand)) return true;
   const Node *reshape = operand->producer;
-  return reshape && is_reshape(reshape) && may_move(reshape) && reshape->graph == node->graph && only_user(operand) &&
-         type_count(operand->type, &elements) && elements > 0;
+  return reshape && is_reshape(reshape) && may_move(reshape) && reshape->graph == node->graph &&
+         value_only_user(operand) && type_count(operand->type, &elements) && elements > 0;
 }
 
 /* Of the axes that the result has more than what is computed: constants and Reshapes brought them in. */
@@ -286,7 +284,7 @@ static void sink(Rewriter *rewriter, Node *node) {
   uint32_t movable = node_is(node, OP_Clip) ? 1 : node->input_count; /* the bounds of Clip must stay scalars */
   for (uint32_t at = 0; at < movable; at++) {
     Node *reshape = node->inputs[at].value ? node->inputs[at].value->producer : NULL;
-    if (!is_movable_reshape(reshape, node) || !only_user(reshape->outputs[0])) continue;
+    if (!is_movable_reshape(reshape, node) || !value_only_user(reshape->outputs[0])) continue;
     Type before = node_input(reshape, 0)->type, after = reshape->outputs[0]->type;
     int budget = LOOKED_AT;
     if (before.dtype == DTYPE_NONE || after.dtype == DTYPE_NONE || !leads_to_reshape(node, &budget)) continue;
