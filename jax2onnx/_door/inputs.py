@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Mapping, Sequence
@@ -19,11 +20,14 @@ class InputSpecs:
     """Turns what the caller gave for ``inputs`` and ``input_params`` into ``jax.ShapeDtypeStruct`` trees."""
 
     def __init__(self, default_dtype: Any, relations: Relations) -> None:
-        self._scope = SymbolicScope(relations.bounds)
         self._relations = relations
         self.places: dict[str, str] = {}  # each dimension name -> where it is first used
         self.narrowed: list[str] = []  # inputs of types that JAX narrows
         self._default_dtype = default_dtype
+
+    @functools.cached_property
+    def _scope(self) -> SymbolicScope:
+        return SymbolicScope(self._relations.bounds)
 
     def positional(self, inputs: Any) -> list[Any]:
         if isinstance(inputs, (str, bytes, Mapping)) or not isinstance(inputs, Sequence):
@@ -42,6 +46,8 @@ class InputSpecs:
 
     def _tree(self, spec: Any, where: str) -> Any:
         """Every leaf of a tree as an abstract value; containers keep their type and None is kept, as in JAX."""
+        if is_input_leaf(spec):
+            return self._leaf(spec, where)
         leaves, structure = jax.tree_util.tree_flatten_with_path(spec, is_leaf=is_input_leaf)
         return structure.unflatten(self._leaf(leaf, where + jax.tree_util.keystr(path)) for path, leaf in leaves)
 
@@ -67,6 +73,8 @@ class InputSpecs:
         return kept
 
     def _abstract(self, shape: Sequence[Any], dtype: Any, where: str) -> jax.ShapeDtypeStruct:
+        if all(type(size) is int and size >= 0 for size in shape):
+            return jax.ShapeDtypeStruct(tuple(shape), dtype)
         return jax.ShapeDtypeStruct(
             tuple(self._dimension(size, f"{where}, axis {axis}") for axis, size in enumerate(shape)), dtype
         )

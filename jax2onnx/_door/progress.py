@@ -124,7 +124,7 @@ def _place(progress: bool | None) -> Terminal | Notebook | None:
         return None
     if _in_notebook():
         return Notebook()
-    if sys.stderr is not None and sys.stderr.isatty() and (progress or hasattr(sys, "ps1")):
+    if (progress or hasattr(sys, "ps1")) and sys.stderr is not None and sys.stderr.isatty():
         return Terminal(sys.stderr)
     return None
 
