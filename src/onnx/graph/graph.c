@@ -197,6 +197,17 @@ void graph_output(Graph *graph, Value *value) {
   array_push(context, &graph->outputs, use);
 }
 
+bool node_swaps_last_axes(const Node *transpose) {
+  const Attribute *order = node_attribute(transpose, "perm");
+  uint32_t rank = transpose->outputs[0]->type.rank;
+  if (rank < 2 || (order ? order->count != rank : rank != 2)) return false;
+  for (uint32_t i = 0; order && i < rank; i++) {
+    int64_t swapped = i + 2 < rank ? i : i + 2 == rank ? i + 1 : i - 1;
+    if (order->integers[i] != swapped) return false;
+  }
+  return true;
+}
+
 bool node_is_used(const Node *node) {
   for (uint32_t i = 0; i < node->output_count; i++) {
     if (node->outputs[i] && node->outputs[i]->uses) return true;

@@ -102,11 +102,6 @@ static bool line_of_sum(const Node *node, int *budget, Line *line) {
   return true;
 }
 
-static bool swaps_last_axes(const Node *node) {
-  const Attribute *order = node_attribute(node, "perm");
-  return node->outputs[0]->type.rank == 2 && (!order || (order->count == 2 && order->integers[0] == 1));
-}
-
 static bool read_line(const Value *value, int *budget, Line *line) {
   const Tensor *constant = unread_constant_of(value);
   const Node *node = value->producer;
@@ -120,7 +115,8 @@ static bool read_line(const Value *value, int *budget, Line *line) {
             read_line(node_input(node, 0), budget, line);
   else if (node_has(node, RENAMES))
     known = read_line(node_input(node, 0), budget, line) && renamed(node_input(node, 0)->type, value->type, line);
-  else if (node_is(node, OP_Transpose) && swaps_last_axes(node) && read_line(node_input(node, 0), budget, line)) {
+  else if (node_is(node, OP_Transpose) && value->type.rank == 2 && node_swaps_last_axes(node) &&
+           read_line(node_input(node, 0), budget, line)) {
     *line = (Line){line->of_column, line->of_row, line->shift};
     known = true;
   }

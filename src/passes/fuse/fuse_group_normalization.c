@@ -157,10 +157,6 @@ static Value *uniform_vector(Match *match, int64_t channels, double number) {
 
 /* ---- the operator ---- */
 
-static bool prefers_native(const Match *match) {
-  return strcmp(match->rewriter->pass, "prefer_native_group_normalization") == 0;
-}
-
 static bool runs(const Match *match, Op op) {
   DType dtype = match_dtype(match);
   return dtype != DTYPE_FLOAT64 && schema_runs(op, NULL, match_opset(match), dtype);

@@ -8,17 +8,13 @@
 
 enum { LEFT, RIGHT, PRODUCT, BIAS, SPLIT, TURNED };
 
-static bool swaps_two_axes(const Node *node) {
-  const Attribute *order = node_attribute(node, "perm");
-  return node->outputs[0]->type.rank == 2 && (!order || (order->count == 2 && order->integers[0] == 1));
-}
-
 static bool is_matrix(const Value *value) { return value->type.dtype != DTYPE_NONE && value->type.rank == 2; }
 
 /* What the value is the transpose of; NULL: of nothing. A Transpose that others read too stays for them. */
 static Value *untransposed(Match *match, Value *value) {
   Node *node = value->producer;
-  if (!node || node->graph != match->root->graph || !node_is(node, OP_Transpose) || !swaps_two_axes(node)) return NULL;
+  if (!node || node->graph != match->root->graph || !node_is(node, OP_Transpose)) return NULL;
+  if (!is_matrix(value) || !node_swaps_last_axes(node)) return NULL;
   if (match->node_count == MATCH_NODES) return NULL;
   bool known = false;
   for (size_t i = 0; i < match->node_count; i++) known = known || match->nodes[i] == node;
@@ -60,7 +56,7 @@ static Value *transposed(Match *match, Value *value) {
 /* (A Bᵀ)ᵀ = B Aᵀ, where one is a transpose already and the other a constant, or both are transposes. */
 static bool fuse_transposed_product(Match *match) {
   Value *left = match->values[LEFT], *right = match->values[RIGHT];
-  if (!is_matrix(left) || !is_matrix(right) || !swaps_two_axes(match->root)) return false;
+  if (!is_matrix(left) || !is_matrix(right) || !node_swaps_last_axes(match->root)) return false;
   Value *left_source = untransposed(match, left), *right_source = untransposed(match, right);
   if (!left_source && !right_source) return false;
   if ((!left_source && !unread_constant_of(left)) || (!right_source && !unread_constant_of(right))) return false;
@@ -69,24 +65,13 @@ static bool fuse_transposed_product(Match *match) {
   return EMIT_MATCH(match, OP_MatMul, first, second);
 }
 
-static bool swaps_last_axes(const Node *node) {
-  const Attribute *order = node_attribute(node, "perm");
-  uint32_t rank = node->outputs[0]->type.rank;
-  if (rank < 2 || (order ? order->count != rank : rank != 2)) return false;
-  for (uint32_t i = 0; order && i < rank; i++) {
-    int64_t swapped = i + 2 < rank ? i : i + 2 == rank ? i + 1 : i - 1;
-    if (order->integers[i] != swapped) return false;
-  }
-  return true;
-}
-
 /* Aᵀ v = v A, which spares the Transpose; where others read that as well, it spares only a target its fault. */
 static bool fuse_transposed_times_vector(Match *match) {
   Value *left = match->values[LEFT], *vector = match->values[RIGHT];
   if (left->type.dtype == DTYPE_NONE || vector->type.dtype == DTYPE_NONE || vector->type.rank != 1) return false;
   Node *cast = left->producer && node_is(left->producer, OP_Cast) ? left->producer : NULL;
   Node *transpose = cast ? node_input(cast, 0)->producer : left->producer;
-  if (!transpose || !node_is(transpose, OP_Transpose) || !swaps_last_axes(transpose)) return false;
+  if (!transpose || !node_is(transpose, OP_Transpose) || !node_swaps_last_axes(transpose)) return false;
   bool shared = transpose->outputs[0]->uses->next || (cast && cast->outputs[0]->uses->next);
   if (shared && !target_has(match->rewriter->model->target, QUIRK_MATMUL_MERGES_TRANSPOSE)) return false;
   Value *matrix = node_input(transpose, 0);

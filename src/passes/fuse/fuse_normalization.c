@@ -17,10 +17,6 @@ enum { X_SLOT, MEAN, VARIANCE, EPSILON, SCALE, MEAN_OF_X, MEAN_OF_SQUARES, DIFFE
 #define DEVIATION(v) OP(Sqrt, OP(Add, RESHAPED(VARIANCE, v), UNIFORM(EPSILON)))
 #define DIFFERENCE_TO_MEAN OP_AT(DIFFERENCE, Sub, X, RESHAPED(MEAN, OP_AT(MEAN_OF_X, ReduceMean, X)))
 
-static bool prefers_native(const Match *match) {
-  return strcmp(match->rewriter->pass, "prefer_native_normalization") == 0;
-}
-
 /* Epsilon is a float attribute, and the standard keeps means in single precision: not for doubles. */
 static bool is_accurate(const Match *match) { return match_dtype(match) != DTYPE_FLOAT64 || prefers_native(match); }
 

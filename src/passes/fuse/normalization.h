@@ -31,6 +31,8 @@ bool fuse_between_reshapes(Match *match);
 /* The same where groups of channels are normalised together. */
 bool fuse_groups_between_reshapes(Match *match);
 
+/* Does the user want the operator also where it is less accurate? */
+bool prefers_native(const Match *match);
 /* The type that an operator is computed in: halves in float32 where the runtime has no kernel for them; or none. */
 DType normalized_in(const Match *match, Op op, DType dtype);
 /* Sizes in order, but for those of 1. */

@@ -5,6 +5,7 @@
  * anywhere: what is computed in float32 is no less precise. A half that nothing else was is another matter: where
  * something is rounded on the way, x itself must be a half. */
 #include <math.h>
+#include <string.h>
 
 #include "base/bytes.h"
 #include "passes/fuse/normalization.h"
@@ -18,6 +19,11 @@ typedef struct Reading {
   bool has_axes;
   bool is_rounded; /* to a half, on the way */
 } Reading;
+
+bool prefers_native(const Match *match) {
+  static const char passes[] = "prefer_native_";
+  return strncmp(match->rewriter->pass, passes, sizeof passes - 1) == 0;
+}
 
 /* ---- steps ---- */
 
