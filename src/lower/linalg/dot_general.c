@@ -211,13 +211,27 @@ static Dot swapped_dot(Lowering *l, const Dot *dot, int64_t *order) {
   return swapped;
 }
 
-/* The same of those computed at run time alone: a stored one is transposed once and for all. */
-static int transposed_at_run_time(const Dot *dot) {
+/* Of the operands computed at run time: a stored one is transposed once and for all. */
+typedef struct RunTimeCost {
+  int transposed;
+  int torn; /* those of them whose last axis goes elsewhere: nothing is moved in rows */
+} RunTimeCost;
+
+static void add_run_time_cost(RunTimeCost *cost, const Value *operand, const int64_t *order) {
+  uint32_t rank = operand->type.rank;
+  if (operand->tensor || is_identity(order, rank)) return;
+  cost->transposed++;
+  cost->torn += order[rank - 1] != (int64_t)rank - 1;
+}
+
+static RunTimeCost run_time_cost(const Dot *dot) {
   int64_t order[MAX_RANK];
+  RunTimeCost cost = {0};
   lhs_order(&dot->left, order);
-  int count = !dot->lhs->tensor && !is_identity(order, dot->lhs->type.rank);
+  add_run_time_cost(&cost, dot->lhs, order);
   rhs_order(&dot->right, order);
-  return count + (!dot->rhs->tensor && !is_identity(order, dot->rhs->type.rank));
+  add_run_time_cost(&cost, dot->rhs, order);
+  return cost;
 }
 
 /* A weight of several axes times what is computed, as einsum has it where the weight's axes come first in the result:
@@ -229,14 +243,22 @@ static bool is_weight_on_the_left(const Dot *dot) {
 
 /* Transposing the result instead of both operands pays off. So it does instead of one: what JAX swaps for its own
  * reasons, as a matrix times the vectors of a batch, it transposes afterwards, and then the two transposes are one or
- * none. Several free axes on the right would be merged into one and parted again; on the left they stay as they are. */
+ * none. With a batch it swaps the weights of grouped heads and their values, and either order transposes both: then
+ * the one that moves rows. Several free axes on the right would be merged into one and parted again; on the left they
+ * stay as they are where there is no batch. */
+static bool is_better_swapped(const Dot *dot, const Dot *swapped) {
+  RunTimeCost given = run_time_cost(dot), other = run_time_cost(swapped);
+  bool batched = dot->left.batch_count > 0, spreads = dot->right.free_count > 1 && !batched;
+  if (other.transposed + 1 <= given.transposed + spreads) return true;
+  return batched && given.torn == 2 && !other.torn;
+}
+
 static Value *cheapest_product(Lowering *l, const Dot *dot) {
-  bool spreads = dot->right.free_count > 1 && dot->left.batch_count == 0, turns = is_weight_on_the_left(dot);
-  if (!turns && (dot->left.free_count != 1 || (dot->right.free_count != 1 && !spreads))) return matrix_product(l, dot);
+  bool turns = is_weight_on_the_left(dot), may_swap = dot->left.free_count == 1 && dot->right.free_count > 0;
+  if (!turns && !may_swap) return matrix_product(l, dot);
   int64_t order[MAX_RANK];
   Dot swapped = swapped_dot(l, dot, order);
-  if (!turns && transposed_at_run_time(&swapped) + 1 > transposed_at_run_time(dot) + spreads)
-    return matrix_product(l, dot);
+  if (!turns && !is_better_swapped(dot, &swapped)) return matrix_product(l, dot);
   return transpose_by(l, matrix_product(l, &swapped), order);
 }
 

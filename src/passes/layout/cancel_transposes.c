@@ -204,6 +204,100 @@ static bool becomes_reshape(const Value *value, const AxisOrder *order) {
   return order_keeps_elements(value->type, order) && known_sizes(value->type, sizes);
 }
 
+/* ---- rows of products ---- */
+
+/* Rows of a product that were merged behind a Transpose and are parted again: they are as well merged in another order.
+ * So are the queries of grouped heads, several to one of keys. */
+typedef struct ProductRows {
+  Node *transpose; /* before they are merged */
+  Node *part;      /* the Reshape after the product */
+} ProductRows;
+
+/* What makes the value, which nothing else reads; NULL: another operator. */
+static Node *made_for_one(const Layout *layout, const Value *value, Op op) {
+  Node *node = value->producer;
+  return node && node->graph == layout->graph && node_is(node, op) && value_has_one_use(value) ? node : NULL;
+}
+
+/* The product before it was scaled by a number. */
+static const Value *unscaled(const Layout *layout, const Value *value) {
+  for (;;) {
+    const Node *scale = made_for_one(layout, value, OP_Mul);
+    if (!scale) scale = made_for_one(layout, value, OP_Div);
+    if (!scale || !unread_constant_of(node_input(scale, 1)) || !is_all_ones(node_input(scale, 1)->type)) return value;
+    if (node_input(scale, 0)->type.rank != value->type.rank) return value;
+    value = node_input(scale, 0);
+  }
+}
+
+static bool same_sizes(Type a, Type b, uint32_t first, uint32_t count) {
+  for (uint32_t i = first; i < first + count; i++) {
+    if (!dim_equal(a.dims[i], b.dims[i])) return false;
+  }
+  return true;
+}
+
+/* Does the Reshape say no size from `first` on by the place of an axis? */
+static bool says_sizes(const Node *reshape, uint32_t first) {
+  const Tensor *shape = constant_of(node_input(reshape, 1));
+  if (!shape || shape->dtype != DTYPE_INT64) return false;
+  for (size_t i = first; i < shape->size / sizeof(int64_t); i++) {
+    if (((const int64_t *)shape->data)[i] == 0) return false;
+  }
+  return true;
+}
+
+static bool read_product_rows(const Layout *layout, const Value *value, ProductRows *rows) {
+  rows->part = value->producer;
+  if (!rows->part || rows->part->graph != layout->graph || !node_is(rows->part, OP_Reshape)) return false;
+  const Value *product = unscaled(layout, node_input(rows->part, 0));
+  const Node *matmul = made_for_one(layout, product, OP_MatMul);
+  const Value *left = matmul ? node_input(matmul, 0) : NULL;
+  const Node *merge = left ? made_for_one(layout, left, OP_Reshape) : NULL;
+  rows->transpose = merge ? made_for_one(layout, node_input(merge, 0), OP_Transpose) : NULL;
+  return rows->transpose;
+}
+
+/* The rows alone change places: the batch before them and the columns after them stay. */
+static bool orders_rows(const Layout *layout, const Value *value, const AxisOrder *order, ProductRows *rows) {
+  AxisOrder before;
+  int64_t sizes[MOST_PERMUTED];
+  if (!read_product_rows(layout, value, rows) || !transpose_order(rows->transpose, &before)) return false;
+  const Value *turned = rows->transpose->outputs[0];
+  const Node *merge = turned->uses->node;
+  Type parted = value->type, from = turned->type, merged = merge->outputs[0]->type;
+  Type product = node_input(rows->part, 0)->type;
+  uint32_t rank = parted.rank, batch = product.rank - 2;
+  if (product.rank < 2 || merged.rank != product.rank || from.rank != rank || rank <= product.rank) return false;
+  if (order->rank != rank || !same_sizes(parted, from, 0, rank - 1) || !same_sizes(parted, product, 0, batch))
+    return false;
+  if (!same_sizes(parted, merged, 0, batch) || !dim_equal(parted.dims[rank - 1], product.dims[product.rank - 1]))
+    return false;
+  if (!dim_equal(from.dims[rank - 1], merged.dims[product.rank - 1]) || !says_sizes(merge, batch)) return false;
+  for (uint32_t i = 0; i < rank; i++) {
+    if ((i < batch || i == rank - 1) && order->from[i] != (int64_t)i) return false;
+  }
+  return known_sizes(parted, sizes);
+}
+
+static Value *order_rows(Layout *layout, Value *value, const AxisOrder *order, const ProductRows *rows) {
+  Rewriter *rewriter = &layout->rewriter;
+  AxisOrder before;
+  int64_t sizes[MOST_PERMUTED];
+  transpose_order(rows->transpose, &before);
+  AxisOrder both = order_then(before, *order);
+  Value *turned = rows->transpose->outputs[0];
+  node_set_ints(rows->transpose, "perm", both.from, both.rank);
+  turned->type = order_type(rewriter->context, turned->type, order);
+  value->type = order_type(rewriter->context, value->type, order);
+  known_sizes(value->type, sizes);
+  use_set(&rows->part->inputs[1],
+          rewrite_constant_ints(rewriter, rows->part, sizes, value->type.rank, rows->part->origin));
+  return value;
+}
+
+/* ---- what comes in and goes out ---- */
+
 static bool reads_region(const Layout *layout, const Region *region, const Node *node) {
   return is_in(region, node_input(node, 0)->producer, layout->graph);
 }
@@ -225,6 +319,8 @@ static Cost entering_cost(const Layout *layout, const Region *region, const Valu
     if (goes && is_after_convolution(layout, transpose)) cost.after_convolutions--;
     return cost;
   }
+  ProductRows rows;
+  if (read_by_region_alone(layout, region, value) && orders_rows(layout, value, order, &rows)) return (Cost){0};
   bool in_place = order_keeps_elements(value->type, order), reshape = becomes_reshape(value, order);
   const Tensor *constant = unread_constant_of(value);
   if (constant) return (Cost){in_place || value_has_one_use(value) || constant->size < 4096 ? 0 : 1, 0};
@@ -368,6 +464,9 @@ static Value *permuted(Layout *layout, Region *region, Value *value, const AxisO
   AxisOrder before;
   Node *transpose = entering_transpose(layout, region, value, &before);
   if (transpose) return read_past(layout, transpose, before, order);
+  ProductRows rows;
+  if (read_by_region_alone(layout, region, value) && orders_rows(layout, value, order, &rows))
+    return order_rows(layout, value, order, &rows);
   const Origin *origin = origin_beside(layout, region, value);
   Type type = order_type(context, full_type(context, value->type, region->rank), order);
   if (order_keeps_elements(value->type, order) && constant_of(value))
