@@ -195,3 +195,20 @@ def test_it_names_all_its_lines():
     assert said[KEYS[1]].startswith("fuse_rotary:")
     for line in (1, 2):
         assert f":{first + line} (halves)" in said[KEYS[3]]
+
+
+@pytest.mark.parametrize("form", [halves, sliced_halves, half_turned])
+@pytest.mark.parametrize("heads_first", [True, False])
+def test_five_operators_where_there_is_none(form, heads_first):
+    x = HEADS_FIRST if heads_first else HEADS_LAST
+    model = check_export(turned(form, heads_first=heads_first), [x], opset=17)
+    assert sorted(op_types(model)) == ["Add", "Concat", "Mul", "Mul", "Split"]
+
+
+def test_queries_and_keys_share_what_they_are_turned_by():
+    def fn(q, k, positions):
+        angle = angles(positions)[:, None]
+        return halves(q, jnp.cos(angle), jnp.sin(angle)), halves(k, jnp.cos(angle), jnp.sin(angle))
+
+    found = op_types(check_export(fn, [HEADS_FIRST, HEADS_FIRST[:, :1], POSITIONS.astype(np.float32)], opset=17))
+    assert found.count("Mul") <= 5 and found.count("Concat") == 4 and found.count("Neg") == 1
