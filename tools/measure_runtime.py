@@ -174,6 +174,7 @@ REDUCTIONS = [
     "ReduceSumSquare",
 ]
 IMAGE = ["GlobalAveragePool", "GlobalMaxPool", "MeanVarianceNormalization"]
+RECURRENT = {"LSTM": 4, "GRU": 3, "RNN": 1}  # with their gates
 
 
 def recipes_of_families() -> list[Recipe]:
@@ -181,6 +182,9 @@ def recipes_of_families() -> list[Recipe]:
     recipes += [Recipe(name, [subject(2, 3), subject(2, 3)]) for name in BINARY]
     recipes += [Recipe(name, [subject(1, 2, 2)]) for name in SQUARE]
     recipes += [Recipe(name, [subject(1, 2, 4, 4)]) for name in IMAGE]
+    for name, gates in RECURRENT.items():
+        inputs = [subject(3, 1, 2), subject(1, 2 * gates, 2), subject(1, 2 * gates, 2)]
+        recipes.append(Recipe(name, inputs, {"hidden_size": 2}))
     for name in REDUCTIONS:
         if name != "ReduceSum":  # whose axes became an input before the others'
             recipes.append(Recipe(name, [subject(2, 3)], {"axes": [1]}))

@@ -80,3 +80,71 @@ def test_a_large_weight_keeps_its_size_in_the_file():
     model = check_export(lambda x: x @ weight, [array(jnp.bfloat16, 2, 512)], rtol=0.1, atol=0.5)
     assert len(model.SerializeToString()) < 1.1 * weight.nbytes
     assert operators(model)["Cast"] == 3
+
+
+def test_recurrent_layers_of_float16_have_no_casts():
+    """ONNX Runtime computes them in float32; two biases are one, rounded."""
+    sizes = ((6, 32), (8, 32), (32,), (32,))
+    weights = [array(jnp.float16, *size) / 4 for size in sizes]
+
+    def step(carry, x):
+        state, memory = carry
+        w, r, b, c = weights
+        i, f, g, o = jnp.split(x @ w + b + (state @ r + c), 4, axis=-1)
+        memory = jax.nn.sigmoid(f) * memory + jax.nn.sigmoid(i) * jnp.tanh(g)
+        state = jax.nn.sigmoid(o) * jnp.tanh(memory)
+        return (state, memory), state
+
+    def fn(x):
+        start = jnp.zeros((x.shape[0], 8), x.dtype)
+        return jax.lax.scan(step, (start, start), jnp.swapaxes(x, 0, 1))[1]
+
+    counts = operators(check_export(fn, [array(jnp.float16, 3, 5, 6)]))
+    assert counts == {"Transpose": 1, "LSTM": 1, "Squeeze": 1}, counts
+
+
+def test_means_and_sums_of_float16_have_no_casts():
+    """What is added up is more than a half holds."""
+    x = np.full((2, 4096), 100, np.float16)
+    model = check_export(lambda x: (x.mean(-1), jax.nn.softmax(x.astype(jnp.float32)).astype(x.dtype)), [x])
+    assert operators(model) == {"ReduceMean": 1, "Softmax": 1}
+
+
+def test_rows_of_float16_turned_before_a_product_have_no_casts():
+    weight = array(jnp.float16, 4, 3)
+    model = check_export(lambda x: jnp.swapaxes(x, 0, 1) @ weight, [array(jnp.float16, 2, 5, 4)])
+    assert operators(model) == {"MatMul": 1, "Transpose": 1}
+
+
+MASKS = {
+    "in place of it": lambda scores, keep, fill: jnp.where(keep, scores, jnp.asarray(fill, scores.dtype)),
+    "added": lambda scores, keep, fill: scores + jnp.where(keep, 0, fill).astype(scores.dtype),
+}
+
+
+@pytest.mark.filterwarnings("ignore:overflow")  # -1e9 is -inf in float16
+@pytest.mark.parametrize("fill", [-1e9, -1e4, -6.5e4, -np.inf])
+@pytest.mark.parametrize("masked", MASKS)
+@pytest.mark.parametrize("wide", [False, True], ids=["half", "float32"])
+def test_a_row_that_is_masked_altogether_is_as_in_jax(wide, masked, fill):
+    q, k, v = (array(jnp.float16, 1, 5, 2, 4) for _ in range(3))
+    keep = np.tril(np.ones((5, 5), bool))
+    keep[2] = False
+
+    def fn(q, k, v, keep):
+        scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / 2
+        scores = MASKS[masked](scores.astype(jnp.float32) if wide else scores, keep, fill)
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores).astype(q.dtype), v)
+
+    counts = operators(check_export(fn, [q, k, v, keep], opset=23, rtol=0.02, atol=0.02))
+    assert counts["Attention"] == 1, counts
+
+
+def test_numbers_that_are_added_to_attention_of_halves_are_added_in_float32():
+    """ONNX Runtime has no kernel of halves for them and takes the operator apart."""
+    q, k, v = (array(jnp.float16, 1, 5, 2, 4) for _ in range(3))
+    bias = array(jnp.float32, 5, 5)
+    model = check_export(lambda q, k, v, bias: jax.nn.dot_product_attention(q, k, v, bias), [q, k, v, bias], opset=23)
+    types = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
+    attention = next(node for node in model.graph.node if node.op_type == "Attention")
+    assert {types[name] for name in attention.input[:3]} == {1}

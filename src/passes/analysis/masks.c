@@ -302,6 +302,13 @@ static bool with_number(const Node *node, TwoNumbers *numbers) {
   return false;
 }
 
+/* A half may hold -inf in place of a low number. */
+static double rounded(DType dtype, double number) {
+  if (!dtype_is_half(dtype)) return number;
+  uint64_t bits = number_encode(dtype, number);
+  return number_decode(dtype, &bits);
+}
+
 bool read_two_numbers(const Value *value, TwoNumbers *numbers) {
   const Node *node = value->producer;
   if (!node || value->type.dtype == DTYPE_NONE || !node_input(node, 0)) return false;
@@ -314,7 +321,11 @@ bool read_two_numbers(const Value *value, TwoNumbers *numbers) {
   if (node_is(node, OP_Cast) || node_is(node, OP_Narrow)) {
     *numbers = (TwoNumbers){first, 1, 0};
     if (first->type.dtype == DTYPE_BOOL) return true;
-    return dtype_is_float(value->type.dtype) && dtype_is_float(first->type.dtype) && read_two_numbers(first, numbers);
+    if (!dtype_is_float(value->type.dtype) || !dtype_is_float(first->type.dtype)) return false;
+    if (!read_two_numbers(first, numbers)) return false;
+    numbers->kept = rounded(value->type.dtype, numbers->kept);
+    numbers->put_out = rounded(value->type.dtype, numbers->put_out);
+    return true;
   }
   if (node_has(node, RENAMES)) return same_from_end(first->type, value->type) && read_two_numbers(first, numbers);
   return is_arithmetic(node->op) && dtype_is_float(value->type.dtype) && with_number(node, numbers);

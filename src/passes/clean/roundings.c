@@ -10,7 +10,7 @@
 #include "passes/rewrite.h"
 
 enum {
-  MOST_VISITS = 64,      /* readers that are looked at for one that widens */
+  MOST_VISITS = 64,      /* nodes that are looked at for one that widens */
   SMALL_WEIGHT = 1 << 12 /* bytes of a constant that is widened along with what it is joined to */
 };
 
@@ -32,15 +32,23 @@ static bool is_small_weight(const Value *value) {
 /* What a node moves about: of Concat all inputs, of others the first. */
 static uint32_t moved_inputs(const Node *node) { return node_is(node, OP_Concat) ? node->input_count : 1; }
 
-/* Can it move what was not rounded, if `given` were it? */
-static bool can_move_wide(const Node *node, const Value *given) {
+static bool can_be_moved_wide(const Value *value, const Graph *graph, int *visits);
+
+/* Can it move what was not rounded, if `given` were it? With visits left, what others move to it counts as well. */
+static bool can_move_wide(const Node *node, const Value *given, int *visits) {
   if (!node_has(node, MOVES)) return false;
   for (uint32_t i = 0; i < moved_inputs(node); i++) {
     const Value *value = node_input(node, i);
     if (!value || !dtype_is_half(value->type.dtype)) return false;
-    if (value != given && !is_narrowed(value, node->graph) && !is_small_weight(value)) return false;
+    if (value != given && !can_be_moved_wide(value, node->graph, visits)) return false;
   }
   return true;
+}
+
+static bool can_be_moved_wide(const Value *value, const Graph *graph, int *visits) {
+  if (is_narrowed(value, graph) || is_small_weight(value)) return true;
+  const Node *node = value->producer;
+  return node && node->graph == graph && visits && --*visits >= 0 && can_move_wide(node, NULL, visits);
 }
 
 static bool is_wanted_wide(const Value *value, const Graph *graph, int *visits);
@@ -58,7 +66,7 @@ static bool is_wanted_wide(const Value *value, const Graph *graph, int *visits) 
     if (--*visits < 0) return false;
     if (!use->node || use->node->graph != graph) continue;
     if (is_widening(use->node)) return true;
-    if (can_move_wide(use->node, value) && are_wanted_wide(use->node, visits)) return true;
+    if (can_move_wide(use->node, value, visits) && are_wanted_wide(use->node, visits)) return true;
   }
   return false;
 }
@@ -99,7 +107,7 @@ static void move_unrounded(Rewriter *rewriter, Node *node) {
 
 static bool moves_narrowed(const Node *node) {
   bool narrowed = false;
-  if (!can_move_wide(node, NULL)) return false;
+  if (!can_move_wide(node, NULL, NULL)) return false;
   for (uint32_t i = 0; i < moved_inputs(node); i++)
     narrowed = narrowed || is_narrowed(node_input(node, i), node->graph);
   return narrowed;

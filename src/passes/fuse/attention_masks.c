@@ -400,14 +400,21 @@ bool read_masks(Scores *scores) {
   return true;
 }
 
-/* With weights that are put out once more, a bias that masks is a mask: how low it goes is no matter. */
+/* With weights that are put out once more, a bias that masks is a mask: how low it goes is no matter. And so it is
+ * where it is added to halves, of which nothing is left then. */
 static void read_biases_as_masks(Scores *scores) {
   for (size_t i = 0; i < scores->term_count; i++) {
     Condition mask;
     double fill;
     Term *term = &scores->terms[i];
+    if (!scores->zeroed.value && !dtype_is_half(term->dtype)) continue;
     if (!masks_by_adding(term, weak, &mask, &fill)) continue;
-    *term = (Term){.value = mask.value, .axes = mask.axes, .is_mask = true, .inverted = mask.inverted, .fill = fill};
+    *term = (Term){.value = mask.value,
+                   .axes = mask.axes,
+                   .is_mask = true,
+                   .inverted = mask.inverted,
+                   .fill = fill,
+                   .dtype = term->dtype};
     read_term(scores, term);
   }
 }
@@ -450,7 +457,7 @@ static bool can_be_boolean(const Scores *scores) {
 }
 
 static MaskUse choose_use(Scores *scores) {
-  if (scores->zeroed.value) read_biases_as_masks(scores);
+  read_biases_as_masks(scores);
   MaskUse use = use_of_only_term(scores);
   Kept kept = kept_by_bands(scores);
   Zeroing zeroing = read_zeroing(scores);

@@ -108,7 +108,8 @@ static bool step_over_bias(Reading *reading, Chain *chain, Node *node, double fa
     Value *source = node_input(node, side);
     if (!same_from_end(source->type, type) || !comes_from_product(source, DEEP)) continue;
     Term *term =
-        new_term(&reading->scores, (Term){.value = node_input(node, 1 - side), .factor = is_sum ? factor : -factor});
+        new_term(&reading->scores,
+                 (Term){.value = node_input(node, 1 - side), .factor = is_sum ? factor : -factor, .dtype = type.dtype});
     return term && extend(reading, chain, node, source, term);
   }
   return false;

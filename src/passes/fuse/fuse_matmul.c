@@ -114,11 +114,31 @@ static Value *cast_first(Match *match, Value *operand) {
   return moved->outputs[0];
 }
 
+/* Rows of halves that are put in another order before a product with a matrix are so behind it: no Cast is needed. */
+static bool turn_rows_behind(Match *match) {
+  Value *left = match->values[LEFT], *right = match->values[RIGHT];
+  Node *transpose = left->producer;
+  uint32_t rank = left->type.rank;
+  if (left->type.dtype != DTYPE_FLOAT16 || !is_matrix(right) || match->node_count == MATCH_NODES) return false;
+  if (!transpose || !node_is(transpose, OP_Transpose) || !moves_first_axis(transpose)) return false;
+  const Attribute *order = node_attribute(transpose, "perm");
+  if (transpose->graph != match->root->graph || order->integers[rank - 1] != (int64_t)rank - 1) return false;
+  Value *source = node_input(transpose, 0);
+  Dim dims[MAX_RANK];
+  for (uint32_t i = 0; i < rank; i++) dims[i] = i + 1 < rank ? source->type.dims[i] : right->type.dims[1];
+  Type type = type_make(match->rewriter->context, left->type.dtype, dims, rank);
+  match->nodes[match->node_count++] = transpose;
+  Node *product = EMIT_BEFORE(match, OP_MatMul, type, source, right);
+  node_set_ints(EMIT_MATCH(match, OP_Transpose, product->outputs[0]), "perm", order->integers, rank);
+  return true;
+}
+
 /* Half precision is cast by the runtime itself, so that there the Cast is written out. */
 static bool fuse_cast_before_transpose(Match *match) {
   if (!target_has(match->rewriter->model->target, QUIRK_MATMUL_MERGES_TRANSPOSE_THROUGH_CAST)) return false;
   Value *left = match->values[LEFT], *right = match->values[RIGHT];
   if (left->type.dtype == DTYPE_NONE || right->type.dtype == DTYPE_NONE) return false;
+  if (turn_rows_behind(match)) return true;
   if (!is_matrix(left) && !is_matrix(right)) return false;
   Value *first = is_matrix(left) ? NULL : cast_first(match, left);
   Value *second = is_matrix(right) ? NULL : cast_first(match, right);

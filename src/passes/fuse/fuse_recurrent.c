@@ -10,6 +10,7 @@
 #include "passes/loop_body.h"
 #include "passes/pattern.h"
 #include "target/target.h"
+#include "types/numbers.h"
 
 enum {
   MOST_GATES = 4,
@@ -50,6 +51,7 @@ typedef struct Cell {
   int64_t width; /* of the state */
   Value *inputs; /* of all steps */
   bool batch_first;
+  DType dtype; /* of the operator */
 } Cell;
 
 /* ---- activations ---- */
@@ -443,7 +445,18 @@ static Str packed_name(Cell *cell, const AffineTerm *const *terms, size_t count,
   return str_intern(context, arena_format(&context->arena, "%.*s%s_packed", (int)common, first, role));
 }
 
+static void round_to_halves(Cell *cell, Tensor *tensor) {
+  const float *numbers = tensor->data;
+  size_t count = tensor->size / sizeof *numbers;
+  uint16_t *halves = arena_new_array(&cell->rewriter->context->arena, count, uint16_t);
+  for (size_t i = 0; i < count; i++) halves[i] = (uint16_t)number_encode(DTYPE_FLOAT16, numbers[i]);
+  tensor->dtype = DTYPE_FLOAT16;
+  tensor->data = halves;
+  tensor->size = count * sizeof *halves;
+}
+
 static Value *packed(Cell *cell, Tensor *tensor, const AffineTerm *const *terms, size_t count, const char *role) {
+  if (cell->dtype == DTYPE_FLOAT16) round_to_halves(cell, tensor);
   tensor->name = packed_name(cell, terms, count, role);
   tensor->keeps_name = tensor->name;
   for (size_t i = 0; i < count; i++) {
@@ -525,12 +538,12 @@ static Value *with_axes(Cell *cell, Value *value, const int64_t *axes, size_t co
 }
 
 static Type make_type(const Cell *cell, const Dim *dims, uint32_t rank) {
-  return type_make(cell->rewriter->context, DTYPE_FLOAT32, dims, rank);
+  return type_make(cell->rewriter->context, cell->dtype, dims, rank);
 }
 
 static Dim batch_of(const Cell *cell) { return cell->hidden->type.rank == 2 ? cell->hidden->type.dims[0] : dim_of(1); }
 
-/* The operator computes in float32, with a cast at each border. */
+/* Where the operator is not of the program's type, there is a cast at each border. */
 static Value *in_type(Cell *cell, Value *value, DType dtype) {
   return rewrite_in_type(cell->rewriter, cell->scan, cell->scan->origin, value, dtype);
 }
@@ -538,7 +551,7 @@ static Value *in_type(Cell *cell, Value *value, DType dtype) {
 /* The inputs as steps, batch, features. */
 static Value *steps_first(Cell *cell) {
   Type type = cell->inputs->type;
-  Value *inputs = in_type(cell, cell->inputs, DTYPE_FLOAT32);
+  Value *inputs = in_type(cell, cell->inputs, cell->dtype);
   const Dim dims[] = {type.dims[cell->batch_first ? 1 : 0], batch_of(cell), type.dims[type.rank - 1]};
   if (type.rank == 2) return with_axes(cell, inputs, (int64_t[]){1}, 1, make_type(cell, dims, 3), OP_Unsqueeze);
   if (!cell->batch_first) return inputs;
@@ -558,7 +571,7 @@ static bool is_zero(Value *value) {
 static Value *start_of(Cell *cell, uint32_t state) {
   Value *value = cell->scan->inputs[state].value;
   if (is_zero(value)) return NULL;
-  value = in_type(cell, value, DTYPE_FLOAT32);
+  value = in_type(cell, value, cell->dtype);
   const Dim dims[] = {dim_of(1), batch_of(cell), dim_of(cell->width)};
   return with_axes(cell, value, (int64_t[]){0, 1}, value->type.rank == 2 ? 1 : 2, make_type(cell, dims, 3),
                    OP_Unsqueeze);
@@ -569,7 +582,7 @@ static bool is_used(const Value *value) { return value && value->uses; }
 /* The scan's result is the operator's without the axis of directions. */
 static void replace_result(Cell *cell, Value *old, Value *result, const int64_t *axes) {
   size_t count = cell->hidden->type.rank == 2 ? 1 : 2;
-  Value *value = with_axes(cell, result, axes, count, type_with(old->type, DTYPE_FLOAT32), OP_Squeeze);
+  Value *value = with_axes(cell, result, axes, count, type_with(old->type, cell->dtype), OP_Squeeze);
   value = in_type(cell, value, old->type.dtype);
   rewrite_take_name(value, old);
   value_replace(old, value);
@@ -700,6 +713,22 @@ static void emit_cell(Cell *cell) {
   cell->rewriter->changed = true;
 }
 
+static bool is_of_halves(const Affine *sum) {
+  for (size_t i = 0; i < sum->count; i++) {
+    if (sum->terms[i].matrix->dtype != DTYPE_FLOAT16) return false;
+  }
+  return true;
+}
+
+/* A cell all of halves is an operator of halves, which ONNX Runtime computes in float32. */
+static DType operator_type(const Cell *cell) {
+  bool halves = cell->hidden->type.dtype == DTYPE_FLOAT16 && cell->inputs->type.dtype == DTYPE_FLOAT16;
+  for (uint32_t i = 0; i < cell->gate_count; i++) halves = halves && is_of_halves(&cell->gates[i]);
+  halves = halves && is_of_halves(&cell->candidate_state);
+  return halves && schema_runs(cell->op, NULL, cell->rewriter->model->opset, DTYPE_FLOAT16) ? DTYPE_FLOAT16
+                                                                                            : DTYPE_FLOAT32;
+}
+
 static void fuse_scan(Rewriter *rewriter, Node *node) {
   if (!node_is_used(node) || target_has(rewriter->model->target, QUIRK_RECURRENT_IS_NOT_READ)) return;
   LoopShape shape;
@@ -709,7 +738,8 @@ static void fuse_scan(Rewriter *rewriter, Node *node) {
   if (node_attribute(node, "scan_input_axes") || node_attribute(node, "scan_output_axes")) return;
   Cell cell = {.rewriter = rewriter, .scan = node, .body = shape.body, .state_count = (uint32_t)shape.carried};
   if (!find_cell(&cell) || !check_parts(&cell) || !check_outputs(&cell)) return;
-  if (schema_runs(cell.op, NULL, rewriter->model->opset, DTYPE_FLOAT32)) emit_cell(&cell);
+  cell.dtype = operator_type(&cell);
+  if (schema_runs(cell.op, NULL, rewriter->model->opset, cell.dtype)) emit_cell(&cell);
 }
 
 /* ---- the pass ---- */

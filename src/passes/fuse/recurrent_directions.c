@@ -53,7 +53,7 @@ static Value *result_behind(const Node *concat, size_t side, Joined *joined) {
   uint32_t rank = value->type.rank, own = result->type.rank;
   joined->paths[side] = node;
   bool keeps_features = rank > 0 && own >= 3 && dim_equal(value->type.dims[rank - 1], result->type.dims[own - 1]);
-  return keeps_features && result->type.dtype == DTYPE_FLOAT32 ? result : NULL;
+  return keeps_features ? result : NULL;
 }
 
 static bool is_read_once(const Joined *joined, size_t side, const Value *result) {
@@ -232,8 +232,8 @@ static Node *emit_both(const Pair *pair, Node *before) {
   int64_t width = node_int_or(pair->forward, "hidden_size", 0);
   Type x = inputs[X]->type;
   const Dim dims[] = {x.dims[0], dim_of(2), x.dims[1], dim_of(width)};
-  types[0] = type_make(pair->rewriter->context, DTYPE_FLOAT32, dims, 4);
-  state = type_make(pair->rewriter->context, DTYPE_FLOAT32, dims + 1, 3);
+  types[0] = type_make(pair->rewriter->context, x.dtype, dims, 4);
+  state = type_make(pair->rewriter->context, x.dtype, dims + 1, 3);
   types[1] = types[2] = state;
   const Origin *origin = origin_of(pair, pair->forward, REWRITE_EMITTER(pair->rewriter));
   Node *node = graph_node(before->graph, origin, pair->forward->op, inputs, count, types, results, before);
@@ -280,7 +280,7 @@ static void replace_joined(const Pair *pair, const Joined *joined, Value *result
   Rewriter *rewriter = pair->rewriter;
   Node *old = replaced(joined);
   int64_t numbers[MAX_RANK];
-  Type to = type_with(old->outputs[0]->type, DTYPE_FLOAT32);
+  Type to = type_with(old->outputs[0]->type, result->type.dtype);
   shape_of(joined, to, numbers);
   const Origin *origin = origin_of(pair, joined->concat, REWRITE_EMITTER(rewriter));
   Value *inputs[] = {turned_result(pair, joined, result, old),
@@ -370,7 +370,7 @@ static void replace_part(const Pair *pair, Value *old, Value *both, size_t side,
     if (i != (uint32_t)axis) dims[at++] = both->type.dims[i];
   }
   const Origin *origin = origin_of(pair, old->producer, REWRITE_EMITTER(rewriter));
-  Type type = type_make(rewriter->context, DTYPE_FLOAT32, dims, both->type.rank - 1);
+  Type type = type_make(rewriter->context, both->type.dtype, dims, both->type.rank - 1);
   const int64_t index = (int64_t)side;
   Tensor *number = arena_new(&rewriter->context->arena, Tensor);
   *number = (Tensor){.dtype = DTYPE_INT64, .size = sizeof index};

@@ -9,7 +9,9 @@
 
 enum { MOST_STEPS = 6, MOST_INPUTS = 5 };
 
-static const Op own_kernels[] = {OP_Attention, OP_InstanceNormalization, OP_LayerNormalization, OP_RMSNormalization};
+static const Op own_kernels[] = {OP_Attention,          OP_BatchNormalization, OP_InstanceNormalization,
+                                 OP_LayerNormalization, OP_LogSoftmax,         OP_RMSNormalization,
+                                 OP_ReduceMean,         OP_ReduceSum,          OP_Softmax};
 
 /* What moves elements, or scales or shifts them by a constant. */
 typedef struct Step {
@@ -104,12 +106,12 @@ static bool is_widened(const Match *match, const Node *cast) {
          node_input(cast, 0)->type.dtype == match_type(match).dtype;
 }
 
-/* A mask may be of another type than what it masks. */
-static bool keeps_type(const Node *node, uint32_t input) { return node_is(node, OP_Attention) && input == 3; }
+/* Axes, and what is masked or not. */
+static bool keeps_type(const Value *value) { return value->type.dtype != DTYPE_FLOAT32; }
 
 static bool read_operand(Match *match, const Node *node, uint32_t input, Operand *operand) {
   Value *value = node_input(node, input);
-  *operand = (Operand){.fixed = keeps_type(node, input) ? value : NULL};
+  *operand = (Operand){.fixed = value && keeps_type(value) ? value : NULL};
   if (!value || operand->fixed) return true;
   if (constant_of(value)) return (operand->fixed = halved(match, value, match_type(match).dtype)) != NULL;
   operand->cast = take_steps(match, value, false, &operand->steps)->producer;
@@ -131,8 +133,15 @@ static bool is_slow_of_halves(const Node *node) {
   return node_is(node, OP_Attention) && query.rank >= 3 && dim_is(query.dims[query.rank - 2], 1);
 }
 
+/* Numbers that are added to scores: halves do not hold them, and of float32 beside halves ONNX Runtime takes Attention
+ * apart into some sixty nodes, which takes two to three times as long as the kernel of float32 with its Casts. */
+static bool adds_mask(const Node *node) {
+  const Value *mask = node_is(node, OP_Attention) ? node_input(node, 3) : NULL;
+  return mask && mask->type.dtype != DTYPE_BOOL;
+}
+
 static bool has_own_kernel(const Match *match, const Node *node) {
-  if (!node || is_slow_of_halves(node)) return false;
+  if (!node || is_slow_of_halves(node) || adds_mask(node)) return false;
   for (size_t i = 0; i < sizeof own_kernels / sizeof *own_kernels; i++) {
     if (node_is(node, own_kernels[i])) return schema_runs(node->op, NULL, match_opset(match), match_type(match).dtype);
   }
