@@ -16,24 +16,33 @@ FEATURES = 16
 
 
 def make(choices: Choices) -> Form:
-    kind = choices.take("kind", "layer", "layer", "rms", "library", "deviation")
+    kind = choices.take("kind", "layer", "layer", "layer", "rms", "rms", "library", "library", "deviation")
     dtype = choices.take("type", "float32", "float32", "float16", "bfloat16")
-    shape = choices.take("shape", (5, FEATURES), (2, 5, FEATURES), ("B", FEATURES), ("B", "T", FEATURES), (FEATURES,))
-    numbers = choices.normal([3 if isinstance(size, str) else size for size in shape], dtype, 2.0)
-    if kind == "library":
+    shape = choices.take("shape", (5,), (2, 5), ("B",), ("B", "T"), ())
+    across = Across(choices, shape) if kind in ("layer", "rms") else Across(choices, shape, "the last")
+    numbers = choices.normal([3 if isinstance(size, str) else size for size in across.shape], dtype, 2.0)
+    weights = Weights(choices, across, dtype) if kind != "library" else None
+    if weights is None:
         fn, expected = _library(choices)
     else:
-        fn, expected = {"layer": _layer, "rms": _rms, "deviation": _deviation}[kind](choices, dtype)
-    specs = [jax.ShapeDtypeStruct(shape, numbers.dtype)] if any(isinstance(size, str) for size in shape) else None
-    # Halves may be computed in float32, with a Cast at each border; the program's own conversions stay.
+        fn, expected = {"layer": _layer, "rms": _rms, "deviation": _deviation}[kind](choices, dtype, across, weights)
+    specs = _specs(across.shape, numbers, weights)
+    # Halves may be computed in float32, with a Cast at each border; the program's own conversions stay. An axis inside
+    # is moved to the end and back, where a vector that is given loses its axes of 1, and 1 + scale is computed.
     most = 1 if dtype == "float32" and kind != "library" else None
+    if most and weights and across.name == "one inside":
+        most += 2 + (len(weights.arguments) if "scale" in choices.made.get("scaled", "") else 0)
+    if most and weights and weights.are_given and choices.made["scaled"] == "1 + scale":
+        most += 1
+    # As good for one axis inside, unless it has a scale for each element.
+    is_either = expected == "LayerNormalization" and choices.made.get("scaled") == "not at all"
     apart = None
     if choices.made.get("epsilon is added to") == "the deviation":
         apart = "epsilon is added to the deviation, and the operator adds it to the variance"
     return Form(
-        lambda x: fn(x).astype(dtype),
-        [numbers],
-        {expected: 1},
+        lambda x, *given: fn(x, *given).astype(dtype),
+        [numbers, *(weights.arguments if weights else [])],
+        {"InstanceNormalization|" * is_either + expected: 1},
         specs,
         most=most,
         apart=apart,
@@ -42,25 +51,67 @@ def make(choices: Choices) -> Form:
     )
 
 
+def _specs(shape: tuple[Any, ...], numbers: Array, weights: Weights | None) -> list[Any] | None:
+    if not any(isinstance(size, str) for size in shape):
+        return None
+    return [jax.ShapeDtypeStruct(shape, numbers.dtype), *(weights.arguments if weights else [])]
+
+
+class Across:
+    """Which axes are normalised, and the program's own way to say so."""
+
+    def __init__(self, choices: Choices, outer: tuple[Any, ...], name: str | None = None) -> None:
+        self.name = name or choices.take("across", "the last", "the last", "the last", "the last two", "one inside")
+        if self.name == "one inside" and len(outer) < 2:
+            self.name = choices.take("across", "the last two")
+        sizes = {"the last": (FEATURES,), "the last two": (4, FEATURES // 4), "one inside": (FEATURES,)}[self.name]
+        self.scale = (FEATURES, 1) if self.name == "one inside" else sizes
+        self.axes: Any = {"the last": -1, "the last two": (-2, -1), "one inside": -2}[self.name]
+        self.shape = (*outer[:-1], *sizes, outer[-1]) if self.name == "one inside" else (*outer, *sizes)
+        self.letters = {"the last": ("...d", "..."), "the last two": ("...cd", "..."), "one inside": ("...dt", "...t")}
+
+    def kept(self, reduced: Array) -> Array:
+        """Axes put back that were dropped."""
+        return jnp.expand_dims(reduced, self.axes)
+
+    def einsum(self, *numbers: Array) -> Array:
+        one, to = self.letters[self.name]
+        return self.kept(jnp.einsum(",".join([one] * len(numbers)) + "->" + to, *numbers))
+
+
+class Weights:
+    """A scale and a shift that the function closes over or is given."""
+
+    def __init__(self, choices: Choices, across: Across, dtype: str) -> None:
+        self.numbers = [choices.normal(across.scale, dtype) for _ in range(2)]
+        self.are_given = choices.take("weights", "constants", "constants", "arguments") == "arguments"
+        self.arguments = self.numbers if self.are_given else []
+
+    def of(self, given: tuple[Array, ...]) -> list[Array]:
+        return list(given) if self.are_given else [jnp.asarray(one) for one in self.numbers]
+
+
 def _tolerance(dtype: str) -> float:
     return {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}[dtype]
 
 
-def _scaled(choices: Choices, dtype: str, can_shift: bool) -> Callable[[Array], Array]:
-    scale = jnp.asarray(choices.normal((FEATURES,), dtype))
-    shift = jnp.asarray(choices.normal((FEATURES,), dtype))
-    ways: dict[str, Callable[[Array], Array]] = {
-        "not at all": lambda y: y,
-        "scale": lambda y: y * scale,
-        "1 + scale": lambda y: y * (1 + scale),
+Scaled = Callable[[Array, tuple[Array, ...]], Array]
+
+
+def _scaled(choices: Choices, weights: Weights, can_shift: bool) -> Scaled:
+    ways: dict[str, Callable[[Array, Array, Array], Array]] = {
+        "not at all": lambda y, scale, shift: y,
+        "scale": lambda y, scale, shift: y * scale,
+        "1 + scale": lambda y, scale, shift: y * (1 + scale),
     }
     if can_shift:
         ways |= {
-            "scale and shift": lambda y: y * scale + shift,
-            "shift and scale": lambda y: shift + scale * y,
-            "shift": lambda y: y + shift,
+            "scale and shift": lambda y, scale, shift: y * scale + shift,
+            "shift and scale": lambda y, scale, shift: shift + scale * y,
+            "shift": lambda y, scale, shift: y + shift,
         }
-    return ways[choices.take("scaled", *ways)]
+    way = ways[choices.take("scaled", *ways)]
+    return lambda y, given: way(y, *weights.of(given))
 
 
 def _divided(choices: Choices) -> Callable[[Array, Array], Array]:
@@ -81,6 +132,8 @@ DIVIDED: dict[str, Callable[[Array, Array], Array]] = {
     "lax.pow": lambda d, v: d * jax.lax.pow(v, jnp.asarray(-0.5, v.dtype)),
     "reciprocal of a power": lambda d, v: d * (1 / v**0.5),
     "root of a reciprocal": lambda d, v: d * jnp.sqrt(1 / v),
+    "lax": lambda d, v: jax.lax.div(d, jnp.broadcast_to(jax.lax.sqrt(v), d.shape)),
+    "broadcast": lambda d, v: jax.lax.mul(d, jnp.broadcast_to(jax.lax.rsqrt(v), d.shape)),
 }
 
 
@@ -90,71 +143,82 @@ def _upcast(choices: Choices, dtype: str) -> Callable[[Array], Array]:
     return lambda x: x.astype(jnp.float32)
 
 
-def _layer(choices: Choices, dtype: str) -> tuple[Callable[[Array], Array], str]:
-    variance = choices.take("variance", *_VARIANCES)
-    mean = choices.take("mean", "mean", "sum", "sum by product")
-    divided, scaled, up = _divided(choices), _scaled(choices, dtype, True), _upcast(choices, dtype)
+Made = tuple[Callable[..., Array], str]
 
-    def fn(x: Array) -> Array:
+
+def _layer(choices: Choices, dtype: str, across: Across, weights: Weights) -> Made:
+    variance, mean = choices.take("variance", *_VARIANCES), choices.take("mean", *_MEANS)
+    divided, scaled, up = _divided(choices), _scaled(choices, weights, True), _upcast(choices, dtype)
+    apart = choices.take("difference", "divided", "divided", "divided", "spread out") == "spread out"
+
+    def fn(x: Array, *given: Array) -> Array:
         x = up(x)
-        average = {
-            "mean": lambda: x.mean(-1, keepdims=True),
-            "sum": lambda: x.sum(-1, keepdims=True) / FEATURES,
-            "sum by product": lambda: x.sum(-1, keepdims=True) * (1 / FEATURES),
-        }[mean]()
+        average = _MEANS[mean](x, across)
         difference = x - average
-        spread = _VARIANCES[variance](x, average, difference)
-        return scaled(divided(difference, spread).astype(dtype))
+        spread = _VARIANCES[variance](x, average, difference, across)
+        y = divided(x, spread) - divided(average, spread) if apart else divided(difference, spread)
+        return scaled(y.astype(dtype), given)
 
     return fn, "LayerNormalization"
 
 
-_VARIANCES: dict[str, Callable[[Array, Array, Array], Array]] = {
-    "var": lambda x, mean, d: x.var(-1, keepdims=True),
-    "two passes": lambda x, mean, d: jnp.mean(d * d, axis=-1, keepdims=True),
-    "power": lambda x, mean, d: jnp.mean(d**2, axis=-1)[..., None],
-    "absolute": lambda x, mean, d: jnp.mean(jnp.abs(d) ** 2, axis=-1, keepdims=True),
-    "one pass": lambda x, mean, d: jnp.mean(x * x, axis=-1, keepdims=True) - mean**2,
-    "one pass, at least 0": lambda x, mean, d: jnp.maximum(jnp.mean(x**2, -1, keepdims=True) - mean * mean, 0),
-    "sum": lambda x, mean, d: jnp.sum(jnp.square(d), axis=-1, keepdims=True) / FEATURES,
-    "sum by product": lambda x, mean, d: jnp.sum(jnp.square(d), axis=-1, keepdims=True) * (1 / FEATURES),
-    "var of one more axis": lambda x, mean, d: jnp.expand_dims(jnp.var(x, axis=-1), -1),
-    "square of the deviation": lambda x, mean, d: jnp.std(x, axis=-1, keepdims=True) ** 2,
-    "einsum": lambda x, mean, d: jnp.einsum("...d,...d->...", d, d)[..., None] / FEATURES,
-    "corrected": lambda x, mean, d: x.var(-1, ddof=1, keepdims=True),
-    "corrected by hand": lambda x, mean, d: jnp.sum(d * d, axis=-1, keepdims=True) / (FEATURES - 1),
+_MEANS: dict[str, Callable[[Array, Across], Array]] = {
+    "mean": lambda x, of: x.mean(of.axes, keepdims=True),
+    "dropped and put back": lambda x, of: of.kept(jnp.mean(x, of.axes)),
+    "sum": lambda x, of: x.sum(of.axes, keepdims=True) / FEATURES,
+    "sum by product": lambda x, of: x.sum(of.axes, keepdims=True) * (1 / FEATURES),
+    "einsum": lambda x, of: of.einsum(x) / FEATURES,
+    "average": lambda x, of: jnp.average(x, axis=of.axes, keepdims=True),
+}
+_VARIANCES: dict[str, Callable[[Array, Array, Array, Across], Array]] = {
+    "var": lambda x, mean, d, of: x.var(of.axes, keepdims=True),
+    "two passes": lambda x, mean, d, of: jnp.mean(d * d, axis=of.axes, keepdims=True),
+    "power": lambda x, mean, d, of: of.kept(jnp.mean(d**2, axis=of.axes)),
+    "absolute": lambda x, mean, d, of: jnp.mean(jnp.abs(d) ** 2, axis=of.axes, keepdims=True),
+    "one pass": lambda x, mean, d, of: jnp.mean(x * x, axis=of.axes, keepdims=True) - mean**2,
+    "one pass, at least 0": lambda x, mean, d, of: jnp.maximum(jnp.mean(x**2, of.axes, keepdims=True) - mean * mean, 0),
+    "one pass of einsum": lambda x, mean, d, of: of.einsum(x, x) / FEATURES - jnp.square(mean),
+    "sum": lambda x, mean, d, of: jnp.sum(jnp.square(d), axis=of.axes, keepdims=True) / FEATURES,
+    "sum by product": lambda x, mean, d, of: jnp.sum(jnp.square(d), axis=of.axes, keepdims=True) * (1 / FEATURES),
+    "var of one more axis": lambda x, mean, d, of: of.kept(jnp.var(x, axis=of.axes)),
+    "square of the deviation": lambda x, mean, d, of: jnp.std(x, axis=of.axes, keepdims=True) ** 2,
+    "length": lambda x, mean, d, of: jnp.sqrt(jnp.sum(d * d, axis=of.axes, keepdims=True)) ** 2 / FEATURES,
+    "einsum": lambda x, mean, d, of: of.einsum(d, d) / FEATURES,
+    "corrected": lambda x, mean, d, of: x.var(of.axes, ddof=1, keepdims=True),
+    "corrected by hand": lambda x, mean, d, of: jnp.sum(d * d, axis=of.axes, keepdims=True) / (FEATURES - 1),
 }
 
 
-def _deviation(choices: Choices, dtype: str) -> tuple[Callable[[Array], Array], str]:
+def _deviation(choices: Choices, dtype: str, across: Across, weights: Weights) -> Made:
     """Divided by the deviation itself."""
     added = choices.take("epsilon is added to", "nothing", "the deviation", "nothing")
     corrected = choices.take("degrees", 0, 0, 1)
-    scaled, up = _scaled(choices, dtype, True), _upcast(choices, dtype)
+    scaled, up = _scaled(choices, weights, True), _upcast(choices, dtype)
 
-    def fn(x: Array) -> Array:
+    def fn(x: Array, *given: Array) -> Array:
         x = up(x)
-        spread = jnp.std(x, axis=-1, keepdims=True, ddof=corrected)
+        spread = jnp.std(x, axis=across.axes, keepdims=True, ddof=corrected)
         spread = spread + 1e-3 if added == "the deviation" else spread
-        return scaled(((x - jnp.mean(x, axis=-1, keepdims=True)) / spread).astype(dtype))
+        return scaled(((x - jnp.mean(x, axis=across.axes, keepdims=True)) / spread).astype(dtype), given)
 
     return fn, "LayerNormalization"
 
 
-def _rms(choices: Choices, dtype: str) -> tuple[Callable[[Array], Array], str]:
-    square = choices.take("square", "product", "power", "square", "absolute", "einsum", "norm")
+def _rms(choices: Choices, dtype: str, across: Across, weights: Weights) -> Made:
+    square = choices.take("square", *_SQUARES, *_SUMS_OF_SQUARES)
     mean = choices.take("mean", "mean", "sum", "in float32")
-    divided, scaled, up = _divided(choices), _scaled(choices, dtype, False), _upcast(choices, dtype)
+    divided, scaled, up = _divided(choices), _scaled(choices, weights, False), _upcast(choices, dtype)
 
-    def fn(x: Array) -> Array:
+    def fn(x: Array, *given: Array) -> Array:
         x = up(x)
         y = x.astype(jnp.float32) if mean == "in float32" else x
         if square in _SUMS_OF_SQUARES:
-            average = _SUMS_OF_SQUARES[square](y) / FEATURES
+            average = _SUMS_OF_SQUARES[square](y, across) / FEATURES
+        elif mean == "sum":
+            average = _SQUARES[square](y).sum(across.axes, keepdims=True) / FEATURES
         else:
-            squares = _SQUARES[square](y)
-            average = squares.sum(-1, keepdims=True) / FEATURES if mean == "sum" else squares.mean(-1, keepdims=True)
-        return scaled(divided(x, average).astype(dtype))
+            average = _SQUARES[square](y).mean(across.axes, keepdims=True)
+        return scaled(divided(x, average).astype(dtype), given)
 
     return fn, "RMSNormalization"
 
@@ -165,13 +229,13 @@ _SQUARES: dict[str, Callable[[Array], Array]] = {
     "square": jnp.square,
     "absolute": lambda y: jnp.abs(y) ** 2,
 }
-_SUMS_OF_SQUARES: dict[str, Callable[[Array], Array]] = {
-    "einsum": lambda y: jnp.einsum("...d,...d->...", y, y)[..., None],
-    "norm": lambda y: jnp.linalg.norm(y, axis=-1, keepdims=True) ** 2,
+_SUMS_OF_SQUARES: dict[str, Callable[[Array, Across], Array]] = {
+    "einsum": lambda y, of: of.einsum(y, y),
+    "norm": lambda y, of: jnp.linalg.norm(y, axis=of.axes, keepdims=True) ** 2,
 }
 
 
-def _library(choices: Choices) -> tuple[Callable[[Array], Array], str]:
+def _library(choices: Choices) -> Made:
     name = choices.take("library", *_LAYERS)
     return _LAYERS[name](), "RMSNormalization" if "RMS" in name else "LayerNormalization"
 
@@ -233,4 +297,5 @@ _LAYERS = {
     "linen.LayerNorm without bias": lambda: _linen("LayerNorm", use_bias=False),
     "linen.LayerNorm in bfloat16": lambda: _linen("LayerNorm", dtype=jnp.bfloat16),
     "linen.RMSNorm without scale": lambda: _linen("RMSNorm", use_scale=False),
+    "jax.nn.standardize": lambda: jax.nn.standardize,
 }

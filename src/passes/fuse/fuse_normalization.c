@@ -126,7 +126,10 @@ static bool fuse_divided(Match *match) {
   int64_t first = first_of_last(found.axes, type.rank);
   match->values[X_SLOT] = match->root->outputs[0]; /* the type that accuracy is asked for */
   if (!is_accurate(match) || !(epsilon >= 0) || !isfinite(epsilon)) return false;
-  if (!has_scale_of(&found, type, first)) return found.is_centred && fuse_by_channel(match, &found);
+  if (!has_scale_of(&found, type, first)) {
+    if (found.is_centred && !is_scaled_inside(match, &found) && fuse_by_channel(match, &found)) return true;
+    return fuse_inside(match, &found, op);
+  }
   DType dtype = normalized_in(match, op, type.dtype);
   if (dtype == DTYPE_NONE || !is_half_or(found.x->type.dtype, dtype)) return false;
   Type shape = axes_from(type, first);
@@ -183,6 +186,38 @@ static bool fuse_spread_out(Match *match) {
   node_set_int(node, "axis", first == rank - 1 ? -1 : first);
   node_set_float(node, "epsilon", epsilon);
   return true;
+}
+
+/* Before halves were widened. */
+static const Value *unwidened(const Value *value) {
+  while (value->producer && is_cast_of_half(value->producer)) value = node_input(value->producer, 0);
+  return value;
+}
+
+enum { MOST_STEPS = 6 /* from a mean back to what it is the mean of */ };
+
+/* Is the value a mean of x, or a sum of it times a number? */
+static bool is_mean_of(const Value *value, const Value *x) {
+  double number;
+  for (int steps = 0; steps < MOST_STEPS && value->producer; steps++) {
+    const Node *node = value->producer;
+    bool is_share = node_is(node, OP_Div) || node_is(node, OP_Mul);
+    bool is_passed = is_cast_of_half(node) || node_has(node, RENAMES);
+    if (node_is(node, OP_ReduceMean) || node_is(node, OP_ReduceSum))
+      return unwidened(node_input(node, 0)) == unwidened(x);
+    if (!is_passed && !(is_share && uniform_number(node_input(node, 1), &number))) return false;
+    value = node_input(node, 0);
+  }
+  return false;
+}
+
+/* x / s - mean / s, or with products: the difference comes first, where other rules look for it. */
+static bool join_difference(Match *match) {
+  Value *x = match->values[X_SLOT], *mean = match->values[MEAN], *by = match->values[INNER];
+  Op op = match->nodes[1]->op;
+  if (!match_keeps_type(match) || !is_mean_of(mean, x) || mean->type.dtype != by->type.dtype) return false;
+  Value *difference = EMIT_BEFORE(match, OP_Sub, x->type, x, mean)->outputs[0];
+  return EMIT_MATCH(match, op, difference, by);
 }
 
 /* ---- scale and bias around them ---- */
@@ -365,6 +400,8 @@ static const FusionRule rules[] = {
     {SPREAD_OUT(PLAIN_INVERSE, BIAS_LESS_MEAN), OP_LayerNormalization, fuse_spread_out},
     {SPREAD_OUT(SCALED_INVERSE, MEAN_TAKEN_OUT), OP_LayerNormalization, fuse_spread_out},
     {SPREAD_OUT(PLAIN_INVERSE, MEAN_TAKEN_OUT), OP_LayerNormalization, fuse_spread_out},
+    {OP(Sub, OP(Mul, X, ANY(INNER)), OP(Mul, ANY(MEAN), ANY(INNER))), OP_NONE, join_difference},
+    {OP(Sub, OP(Div, X, ANY(INNER)), OP(Div, ANY(MEAN), ANY(INNER))), OP_NONE, join_difference},
     {OP(Mul, OP_AT(INNER, LayerNormalization, X), ANY(SCALE)), OP_LayerNormalization, fuse_scale},
     {OP(Add, OP_AT(INNER, LayerNormalization, X), ANY(BIAS)), OP_LayerNormalization, fuse_bias},
     {OP(Mul, OP_AT(INNER, RMSNormalization, X), ANY(SCALE)), OP_RMSNormalization, fuse_scale},
@@ -372,6 +409,9 @@ static const FusionRule rules[] = {
     {OP(Mul, OP(Transpose, OP_AT(INNER, InstanceNormalization, X)), CONSTANT(SCALE)), OP_NONE, fuse_channel_scale},
     {OP(Add, OP_AT(INNER, InstanceNormalization, X), CONSTANT(BIAS)), OP_NONE, fuse_channel_bias},
     {OP(Add, OP(Transpose, OP_AT(INNER, InstanceNormalization, X)), CONSTANT(BIAS)), OP_NONE, fuse_channel_bias},
+    {OP(Mul, OP(Transpose, OP_AT(INNER, LayerNormalization, X)), ANY(SCALE)), OP_NONE, fuse_channel_scale},
+    {OP(Add, OP(Transpose, OP_AT(INNER, LayerNormalization, X)), ANY(BIAS)), OP_NONE, fuse_channel_bias},
+    {OP(Mul, OP(Transpose, OP_AT(INNER, RMSNormalization, X)), ANY(SCALE)), OP_NONE, fuse_channel_scale},
     {OP(Reshape, X), OP_NONE, fuse_between_reshapes},
     {OP(Squeeze, X), OP_NONE, fuse_between_reshapes},
     {OP(Unsqueeze, X), OP_NONE, fuse_between_reshapes},

@@ -21,9 +21,13 @@ bool read_normalized(Match *match, Normalized *normalized);
 /* What is normalised over all axes but the first and one other becomes an InstanceNormalization, which has these two
  * first; false: it cannot. normalization_by_channel.c */
 bool fuse_by_channel(Match *match, const Normalized *normalized);
+/* One axis that is not the last is moved to the end and back. The operator over the last axis has a scale for each of
+ * its elements: is that what follows? */
+bool fuse_inside(Match *match, const Normalized *normalized, Op op);
+bool is_scaled_inside(const Match *match, const Normalized *normalized);
 /* The value takes the place of the match: in its type, with its axes, times the scale where there is one. */
 void replace_by_normalized(Match *match, const Normalized *normalized, Value *value);
-/* A scale or a bias by channel, around it and the Transpose after it, and Reshapes on both sides of a
+/* A scale or a bias along one axis, around it and the Transpose after it, and Reshapes on both sides of a
  * LayerNormalization that leave alone what is normalised together. */
 bool fuse_channel_scale(Match *match);
 bool fuse_channel_bias(Match *match);

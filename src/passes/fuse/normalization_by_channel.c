@@ -1,12 +1,13 @@
-/* What is normalised by channel: InstanceNormalization, whose channels are the second axis.
+/* What is normalised by channel: InstanceNormalization, whose channels are the second axis; and what is normalised over
+ * one axis that is not the last, by an operator over the last.
  *
- * Programs that have them elsewhere get a Transpose before and one after; next to a convolution both cancel. Its scale
- * and bias are by channel, so that their size does not depend on that of the image, which may be unknown.
+ * Programs that have them elsewhere get a Transpose before and one after; next to a convolution both cancel. The scale
+ * and bias of the former are by channel, so that their size does not depend on that of the image, which may be unknown.
  */
 #include "passes/fuse/normalization.h"
 #include "passes/layout/permute_axes.h"
 
-enum { X_SLOT, INNER = 8 };
+enum { X_SLOT, SCALE = 4, INNER = 8, BIAS };
 
 /* ---- finding it ---- */
 
@@ -52,6 +53,17 @@ static Node *emit_instance(Match *match, Value *x, double scale, float epsilon) 
   return node;
 }
 
+/* Over the axes from `first` on. */
+static Node *emit_over_last(Match *match, Op op, Value *x, uint32_t first, double scale, float epsilon) {
+  Type shape = {.dtype = x->type.dtype, .rank = x->type.rank - first, .dims = x->type.dims + first};
+  match->values[X_SLOT] = x;
+  Node *node = EMIT_BEFORE(match, op, x->type, x, match_filled(match, shape, scale));
+  node_set_int(node, "axis", first + 1 == x->type.rank ? -1 : (int64_t)first);
+  node_set_float(node, "epsilon", epsilon);
+  for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
+  return node;
+}
+
 bool fuse_by_channel(Match *match, const Normalized *n) {
   Type type = type_with(n->x->type, match_type(match).dtype);
   uint32_t channels = 0;
@@ -91,39 +103,102 @@ static Value *by_channel(Match *match, const Value *value, Type channel, double 
   return rewrite_constant(match->rewriter, match->root, tensor, value->origin);
 }
 
-/* The match is a product or sum with a constant, of the operator or of a Transpose after it. */
-static bool fuse_channel_vector(Match *match, const Value *vector, bool is_scale) {
+/* The axis that scale and bias vary along: the channels, or the last where that alone is normalised; else -1. */
+static int64_t axis_of_weights(const Node *node) {
+  if (node_is(node, OP_InstanceNormalization)) return 1;
+  return node_int_or(node, "axis", -1) == -1 ? (int64_t)node->outputs[0]->type.rank - 1 : -1;
+}
+
+/* The value along one axis as a vector, times a number; what is no constant gets a Reshape. */
+static Value *as_vector(Match *match, Value *value, Type vector, double number) {
+  if (unread_constant_of(value)) return by_channel(match, value, vector, number);
+  if (number != 1 || !dim_is_constant(vector.dims[0])) return NULL;
+  if (value->type.rank == 1) return value;
+  Value *shape = rewrite_constant_ints(match->rewriter, match->root, &vector.dims[0].constant, 1, value->origin);
+  return EMIT_BEFORE(match, OP_Reshape, vector, value, shape)->outputs[0];
+}
+
+/* The match is a product or sum with a vector, of the operator or of a Transpose after it. */
+static bool fuse_channel_vector(Match *match, Value *vector, bool is_scale) {
   Node *inner = match->values[INNER]->producer, *root = match->root;
   Value *around = node_input(root, node_input(root, 0) == vector);
   AxisOrder order = {0};
   bool is_moved = around != match->values[INNER];
   if (is_moved && (!transpose_order(around->producer, &order) || !node_is(around->producer, OP_Transpose)))
     return false;
-  double scale, bias;
-  Type type = inner->outputs[0]->type, channel = {.dtype = type.dtype, .rank = 1, .dims = type.dims + 1};
+  double scale = 1, bias = 0;
+  int64_t axis = axis_of_weights(inner);
+  if (axis < 0) return false;
+  Type type = inner->outputs[0]->type, along = {.dtype = type.dtype, .rank = 1, .dims = type.dims + axis};
   if (!type_equal(match_type(match), around->type) || vector->type.dtype != type.dtype) return false;
-  if (!varies_along_axis(vector->type, match_type(match), is_moved ? (uint32_t)order.to[1] : 1)) return false;
-  if (!uniform_number(node_input(inner, 2), &bias) || bias != 0) return false;
+  if (!varies_along_axis(vector->type, match_type(match), is_moved ? (uint32_t)order.to[axis] : (uint32_t)axis))
+    return false;
+  if (node_input(inner, 2) && (!uniform_number(node_input(inner, 2), &bias) || bias != 0)) return false;
   if (is_scale && !uniform_number(node_input(inner, 1), &scale)) return false;
-  Value *constant = by_channel(match, vector, channel, is_scale ? scale : 1);
-  if (!constant) return false;
-  Value *inputs[] = {node_input(inner, 0), is_scale ? constant : node_input(inner, 1),
-                     is_scale ? node_input(inner, 2) : constant};
-  Node *node = EMIT_BEFORE(match, OP_InstanceNormalization, type, inputs[0], inputs[1], inputs[2]);
-  node_set_float(node, "epsilon", epsilon_of(inner));
+  Value *weights = as_vector(match, vector, along, scale);
+  if (!weights) return false;
+  Value *inputs[] = {node_input(inner, 0), is_scale ? weights : node_input(inner, 1),
+                     is_scale ? node_input(inner, 2) : weights};
+  Node *node = match_node_before(match, inner->op, type, inputs, inputs[2] ? 3 : 2, REWRITE_EMITTER(match->rewriter));
+  node_copy_attributes(node, inner);
   for (size_t i = 0; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
   match_replace(match, is_moved ? transposed(match, node->outputs[0], order) : node->outputs[0]);
   return true;
 }
 
-static const Value *constant_beside(const Match *match) {
-  const Value *first = node_input(match->root, 0);
-  return unread_constant_of(first) ? first : node_input(match->root, 1);
+bool fuse_channel_scale(Match *match) { return fuse_channel_vector(match, match->values[SCALE], true); }
+
+bool fuse_channel_bias(Match *match) { return fuse_channel_vector(match, match->values[BIAS], false); }
+
+/* ---- an axis inside ---- */
+
+/* The only axis that is normalised, when it is not the last and of known size; else -1. */
+static int64_t axis_inside(const Normalized *n, Type type) {
+  int64_t found = -1;
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (!n->axes[i]) continue;
+    if (found >= 0) return -1;
+    found = i;
+  }
+  bool is_inside = found >= 0 && found + 1 < type.rank && type.rank <= MOST_PERMUTED;
+  return is_inside && dim_is_constant(type.dims[found]) ? found : -1;
 }
 
-bool fuse_channel_scale(Match *match) { return fuse_channel_vector(match, constant_beside(match), true); }
+static AxisOrder last_from(uint32_t rank, int64_t axis) {
+  AxisOrder order = {.rank = rank};
+  for (uint32_t i = 0, k = 0; i < rank; i++) {
+    if (i != axis) order.from[k++] = i;
+  }
+  order.from[rank - 1] = axis;
+  for (uint32_t i = 0; i < rank; i++) order.to[order.from[i]] = i;
+  return order;
+}
 
-bool fuse_channel_bias(Match *match) { return fuse_channel_vector(match, constant_beside(match), false); }
+bool is_scaled_inside(const Match *match, const Normalized *n) {
+  const Value *value = match->root->outputs[0];
+  Type type = match_type(match);
+  int64_t axis = axis_inside(n, type);
+  if (axis < 0) return false;
+  if (n->scale) return varies_along_axis(n->scale->type, type, (uint32_t)axis);
+  const Node *user = value_only_user(value);
+  if (user && is_cast_of_half(user)) user = value_only_user(value = user->outputs[0]);
+  if (!user || (!node_is(user, OP_Mul) && !node_is(user, OP_Add))) return false;
+  return varies_along_axis(node_input(user, node_input(user, 0) == value)->type, type, (uint32_t)axis);
+}
+
+bool fuse_inside(Match *match, const Normalized *n, Op op) {
+  Type type = type_with(n->x->type, match_type(match).dtype);
+  int64_t axis = axis_inside(n, type);
+  DType dtype = normalized_in(match, op, type.dtype);
+  if (axis < 0 || dtype == DTYPE_NONE || n->renamed) return false;
+  if (n->x->type.dtype != dtype && !dtype_is_half(n->x->type.dtype)) return false;
+  if (n->scale && n->scale->type.dtype != type.dtype) return false;
+  AxisOrder order = last_from(type.rank, axis);
+  Value *x = transposed(match, match_in_type(match, n->x, dtype), order);
+  Node *node = emit_over_last(match, op, x, type.rank - 1, n->share, (float)n->epsilon);
+  replace_by_normalized(match, n, transposed(match, node->outputs[0], order_inverse(order)));
+  return true;
+}
 
 /* ---- between Reshapes ---- */
 
@@ -151,16 +226,6 @@ static bool is_by_groups(Type x, Type grouped, int64_t axis) {
   return x.rank >= 3 && grouped.rank >= 3 && grouped.rank <= x.rank + 1 && axis == 2 &&
          dim_equal(x.dims[0], grouped.dims[0]) && dim_is_constant(grouped.dims[1]) && dim_is_constant(x.dims[1]) &&
          grouped.dims[1].constant > 0 && x.dims[1].constant % grouped.dims[1].constant == 0;
-}
-
-static Node *emit_layer(Match *match, Value *x, uint32_t first, double scale, float epsilon) {
-  Type shape = {.dtype = x->type.dtype, .rank = x->type.rank - first, .dims = x->type.dims + first};
-  match->values[X_SLOT] = x;
-  Node *node = EMIT_BEFORE(match, OP_LayerNormalization, x->type, x, match_filled(match, shape, scale));
-  node_set_int(node, "axis", first + 1 == x->type.rank ? -1 : (int64_t)first);
-  node_set_float(node, "epsilon", epsilon);
-  for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
-  return node;
 }
 
 /* A LayerNormalization between two Reshapes, of halves perhaps with casts around it. */
@@ -198,7 +263,7 @@ static bool fuse_on_whole(Match *match, const Enclosed *found) {
   match_take(match, found->given, found->before->op);
   x = match_in_type(match, x, dtype);
   Node *node = is_image && has_instance ? emit_instance(match, x, found->scale, epsilon)
-                                        : emit_layer(match, x, first, found->scale, epsilon);
+                                        : emit_over_last(match, OP_LayerNormalization, x, first, found->scale, epsilon);
   replace_by_normalized(match, &(Normalized){0}, node->outputs[0]);
   return true;
 }

@@ -86,6 +86,18 @@ static bool is_x(Reading *reading, Value *value) {
 
 /* ---- means ---- */
 
+typedef bool Attempt(Reading *reading, Value *value);
+
+/* What an attempt took is given back where it fails. */
+static bool tries(Reading *reading, Attempt *attempt, Value *value) {
+  size_t count = reading->match->node_count;
+  Reading saved = *reading;
+  if (attempt(reading, value)) return true;
+  *reading = saved;
+  reading->match->node_count = count;
+  return false;
+}
+
 /* All reductions are over the same axes. */
 static bool reduces_alike(Reading *reading, const Node *reduce) {
   bool axes[MAX_RANK] = {false};
@@ -95,9 +107,44 @@ static bool reduces_alike(Reading *reading, const Node *reduce) {
   return same_bytes(reading->axes, axes, reading->x->type.rank * sizeof *axes);
 }
 
-static bool is_mean(Reading *reading, Value *value) {
+/* How many elements each mean is taken of; 0 when that is not known. */
+static double count_of(const Reading *reading) {
+  Type type = reading->x->type;
+  double count = 1;
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (reading->axes[i]) count *= dim_is_constant(type.dims[i]) ? (double)type.dims[i].constant : 0;
+  }
+  return count;
+}
+
+/* What is divided by a number, or multiplied with 1 by it; NULL when there is no number. */
+static Value *beside_divisor(Reading *reading, Value *value, double *divisor) {
+  Node *quotient = step(reading, value, OP_Div), *product = quotient ? NULL : step(reading, value, OP_Mul);
+  if (quotient) return uniform_number(node_input(quotient, 1), divisor) ? node_input(quotient, 0) : NULL;
+  for (size_t i = 0; product && i < 2; i++) {
+    if (!uniform_number(node_input(product, i), divisor)) continue;
+    *divisor = 1 / *divisor;
+    return node_input(product, 1 - i);
+  }
+  return NULL;
+}
+
+static bool is_mean_at_once(Reading *reading, Value *value) {
   Node *mean = step(reading, value, OP_ReduceMean);
   return mean && is_x(reading, node_input(mean, 0)) && reduces_alike(reading, mean);
+}
+
+/* Sums of halves that are rounded before they are divided. */
+static bool is_mean_of_sum(Reading *reading, Value *value) {
+  double divisor;
+  Value *divided = beside_divisor(reading, value, &divisor);
+  Node *sum = divided ? step(reading, divided, OP_ReduceSum) : NULL;
+  return sum && is_x(reading, node_input(sum, 0)) && reduces_alike(reading, sum) &&
+         near_number(divided->type.dtype, divisor, count_of(reading));
+}
+
+static bool is_mean(Reading *reading, Value *value) {
+  return tries(reading, is_mean_at_once, value) || tries(reading, is_mean_of_sum, value);
 }
 
 /* x less its mean */
@@ -115,51 +162,39 @@ static bool is_square_of(Reading *reading, Value *value, bool (*is_what)(Reading
   return is_what(reading, node_input(size ? size : square, 0));
 }
 
-/* How many elements each mean is taken of; 0 when that is not known. */
-static double count_of(const Reading *reading) {
-  Type type = reading->x->type;
-  double count = 1;
-  for (uint32_t i = 0; i < type.rank; i++) {
-    if (reading->axes[i]) count *= dim_is_constant(type.dims[i]) ? (double)type.dims[i].constant : 0;
-  }
-  return count;
-}
-
 /* A sum of squares that is divided by this number is a mean of them times a factor. */
 static bool is_divided_by(Reading *reading, double number) {
   reading->factor = count_of(reading) / number;
   return number > 0 && reading->factor > 0 && isfinite(reading->factor);
 }
 
+static bool is_sum(Reading *reading, Value *value, bool (*is_what)(Reading *, Value *)) {
+  Node *sum = step(reading, value, OP_ReduceSum);
+  return sum && is_square_of(reading, node_input(sum, 0), is_what) && reduces_alike(reading, sum);
+}
+
+/* The sum of the squares, or the square of a vector's length. */
+static bool is_sum_of_squares(Reading *reading, Value *value, bool (*is_what)(Reading *, Value *)) {
+  Node *square = step(reading, value, OP_Mul);
+  if (!square) return is_sum(reading, value, is_what);
+  if (node_input(square, 0) != node_input(square, 1)) return false;
+  Node *length = step(reading, node_input(square, 0), OP_ReduceL2);
+  if (length) return is_what(reading, node_input(length, 0)) && reduces_alike(reading, length);
+  Node *root = step(reading, node_input(square, 0), OP_Sqrt);
+  return root && is_sum(reading, node_input(root, 0), is_what);
+}
+
 /* The sum of the squares by a number that need not be theirs: one less makes the variance of a sample. */
 static bool is_share_of_squares(Reading *reading, Value *value, bool (*is_what)(Reading *, Value *)) {
-  Node *quotient = step(reading, value, OP_Div), *product = quotient ? NULL : step(reading, value, OP_Mul);
-  Node *node = quotient ? quotient : product;
-  double number;
-  bool is_second = node && uniform_number(node_input(node, 1), &number);
-  if (!node || (!is_second && (quotient || !uniform_number(node_input(node, 0), &number)))) return false;
-  Node *sum = step(reading, node_input(node, !is_second), OP_ReduceSum);
-  if (!sum || !is_square_of(reading, node_input(sum, 0), is_what) || !reduces_alike(reading, sum)) return false;
-  return is_divided_by(reading, quotient ? number : 1 / number);
+  double divisor;
+  Value *divided = beside_divisor(reading, value, &divisor);
+  return divided && is_sum_of_squares(reading, divided, is_what) && is_divided_by(reading, divisor);
 }
 
 static bool is_mean_square_of(Reading *reading, Value *value, bool (*is_what)(Reading *, Value *)) {
   Node *mean = step(reading, value, OP_ReduceMean);
   if (!mean) return is_share_of_squares(reading, value, is_what);
   return is_square_of(reading, node_input(mean, 0), is_what) && reduces_alike(reading, mean);
-}
-
-/* The square of a vector's length, divided by how many elements it has. */
-static bool is_length(Reading *reading, Value *value) {
-  Node *length = step(reading, value, OP_ReduceL2);
-  return length && is_x(reading, node_input(length, 0)) && reduces_alike(reading, length);
-}
-
-static bool is_mean_of_length(Reading *reading, Value *value) {
-  Node *quotient = step(reading, value, OP_Div);
-  double size;
-  if (!quotient || !uniform_number(node_input(quotient, 1), &size)) return false;
-  return is_square_of(reading, node_input(quotient, 0), is_length) && is_divided_by(reading, size);
 }
 
 /* The mean of the squares less the square of the mean. */
@@ -172,18 +207,6 @@ static bool is_variance_at_once(Reading *reading, Value *value) {
 }
 
 /* ---- roots and quotients ---- */
-
-typedef bool Attempt(Reading *reading, Value *value);
-
-/* What an attempt took is given back where it fails. */
-static bool tries(Reading *reading, Attempt *attempt, Value *value) {
-  size_t count = reading->match->node_count;
-  Reading saved = *reading;
-  if (attempt(reading, value)) return true;
-  *reading = saved;
-  reading->match->node_count = count;
-  return false;
-}
 
 static bool is_variance_in_two_steps(Reading *reading, Value *value) {
   return is_mean_square_of(reading, value, is_difference);
@@ -217,7 +240,7 @@ static bool is_spread(Reading *reading, Value *value, bool is_centred) {
     spread = node_input(sum, !is_second);
   }
   spread = without_root(reading, spread);
-  if (!is_centred) return tries(reading, is_mean_square, spread) || tries(reading, is_mean_of_length, spread);
+  if (!is_centred) return tries(reading, is_mean_square, spread);
   spread = without_floor(reading, spread);
   return tries(reading, is_variance_in_two_steps, spread) || tries(reading, is_variance_at_once, spread);
 }
