@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -25,15 +26,14 @@ def make(choices: Choices) -> Form:
         curve, wanted, nodes, apart = _gelu_by_parts(choices), {"Gelu": 1}, 1, None
     else:
         curve, wanted, nodes, apart = _known(choices, name)
-        if name == "celu" and dtype == "float16":
-            apart = "the runtime has no Celu of float16"
     numbers = choices.normal([2 if isinstance(size, str) else size for size in shape], dtype, 3.0)
 
     def fn(x: Array) -> Array:
         return curve(x + 1 if before == "sum" else x).astype(dtype)
 
     specs = [jax.ShapeDtypeStruct(shape, numbers.dtype)] if "B" in shape else None
-    most = nodes + (before == "sum") + (2 + (name == "gated") if dtype == "bfloat16" else 0)  # both halves are widened
+    is_wide = dtype == "bfloat16" or (dtype == "float16" and name == "celu")  # the runtime has no kernel
+    most = nodes + (before == "sum") + (2 + (name == "gated") if is_wide else 0)  # both halves are widened
     return Form(fn, [numbers], wanted, specs, most=most, apart=apart, dtype=dtype)
 
 
@@ -43,16 +43,14 @@ Made = tuple[Callable[[Array], Array], dict[str, int], int, str | None]  # with 
 def _known(choices: Choices, name: str) -> Made:
     expected, ways = _FAMILIES[name]
     way = choices.take("written", *ways)
-    apart = "NaN becomes 0" if name == "relu" and way in ("where", "where at 0") else None
-    if name == "sigmoid" and way in ("quotient", "reciprocal"):
-        apart = "exact far below zero, where the runtime's Sigmoid is 0"
-    if name == "gelu" and way == "distribution":
-        apart = "JAX takes the complement far from zero, which is more exact"
+    apart = None
     if name == "relu" and way == "half of a sum":
         apart = "NaN of -inf, and infinite of large numbers"
     if name == "softplus" and way in ("exp", "log of exp"):
         apart = "infinite where exp is, which Softplus is not"
     wanted = {"Sigmoid": 1, "Mul": 1} if name == "silu" else {expected: 1}  # no kernel for Swish
+    if name == "relu" and way in ("where", "where at 0", "select"):
+        wanted = {"ThresholdedRelu": 1}  # which makes 0 of NaN as they do
     return ways[way], wanted, _NODES.get(name, 1), apart
 
 
@@ -135,6 +133,13 @@ def _cubic(x: Array) -> Array:
     return jnp.tanh(ROOT * (x + 0.044715 * jnp.power(x, 3)))
 
 
+def _keras_activation(name: str) -> Callable[[Array], Array]:
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    import keras
+
+    return getattr(keras.activations, name)
+
+
 def _softplus(x: Array) -> Array:
     return jnp.maximum(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x)))
 
@@ -207,6 +212,7 @@ _FAMILIES: dict[str, tuple[str, dict[str, Callable[[Array], Array]]]] = {
             "tanh first": lambda x: jnp.tanh(jax.nn.softplus(x)) * x,
             "hand": lambda x: x * jnp.tanh(_softplus(x)),
             "logaddexp": lambda x: x * jnp.tanh(jnp.logaddexp(x, 0)),
+            "keras": lambda x: _keras_activation("mish")(x),
         },
     ),
     "relu": (
@@ -218,9 +224,29 @@ _FAMILIES: dict[str, tuple[str, dict[str, Callable[[Array], Array]]]] = {
             "where": lambda x: jnp.where(x > 0, x, 0),
             "where at 0": lambda x: jnp.where(x >= 0, x, 0),
             "where below": lambda x: jnp.where(x < 0, 0, x),
+            "where at most 0": lambda x: jnp.where(x <= 0, 0, x),
+            "select": lambda x: jax.lax.select(x > 0, x, jnp.zeros_like(x)),
             "clip": lambda x: jnp.clip(x, min=0),
             "lax": lambda x: jax.lax.max(x, jax.lax.full_like(x, 0)),
             "half of a sum": lambda x: (x + jnp.abs(x)) / 2,
+        },
+    ),
+    "thresholded relu": (
+        "ThresholdedRelu",
+        {
+            "where": lambda x: jnp.where(x > 1.5, x, 0),
+            "number first": lambda x: jnp.where(jnp.less(0.5, x), x, 0.0),
+            "select": lambda x: jax.lax.select(x > 1, x, jnp.zeros_like(x)),
+        },
+    ),
+    "shrink": (
+        "Shrink",
+        {
+            "hard": lambda x: jnp.where(jnp.abs(x) > 0.5, x, 0),
+            "hard by sides": lambda x: jnp.where(x > 0.5, x, jnp.where(x < -0.5, x, 0)),
+            "hard keras": lambda x: _keras_activation("hard_shrink")(x),
+            "soft": lambda x: jnp.where(x > 0.5, x - 0.5, jnp.where(x < -0.5, x + 0.5, 0)),
+            "soft keras": lambda x: _keras_activation("soft_shrink")(x),
         },
     ),
     "relu6": (
@@ -231,6 +257,7 @@ _FAMILIES: dict[str, tuple[str, dict[str, Callable[[Array], Array]]]] = {
             "minimum": lambda x: jnp.minimum(jnp.maximum(x, 0), 6),
             "maximum": lambda x: jnp.maximum(jnp.minimum(x, 6), 0),
             "where": lambda x: jnp.where(x > 6, 6, jnp.where(x < 0, 0, x)),
+            "other where": lambda x: jnp.where(x < 0, 0, jnp.where(x > 6, 6, x)),
         },
     ),
     "leaky relu": (
@@ -246,6 +273,10 @@ _FAMILIES: dict[str, tuple[str, dict[str, Callable[[Array], Array]]]] = {
             "two relus": lambda x: jax.nn.relu(x) - 0.2 * jax.nn.relu(-x),
             "factor": lambda x: x * jnp.where(x > 0, 1.0, 0.2).astype(x.dtype),
             "lax": lambda x: jax.lax.select(x >= 0, x, 0.2 * x),
+            "quotient": lambda x: jnp.where(x > 0, x, x / 5),
+            "factor of the other": lambda x: jnp.where(x < 0, 0.2, 1.0).astype(x.dtype) * x,
+            "largest first": lambda x: jnp.maximum(0.2 * x, x),
+            "piecewise": lambda x: jax.lax.select_n(x > 0, x * 0.2, x),
         },
     ),
     "elu": (
@@ -260,6 +291,9 @@ _FAMILIES: dict[str, tuple[str, dict[str, Callable[[Array], Array]]]] = {
             "parts": lambda x: jnp.maximum(x, 0) + jnp.minimum(0, jnp.expm1(x)),
             "scaled parts": lambda x: jax.nn.relu(x) + jnp.minimum(0, 0.7 * (jnp.exp(x) - 1)),
             "least of parts": lambda x: jax.nn.relu(x) + 0.7 * jnp.expm1(jnp.minimum(x, 0)),
+            "select": lambda x: jax.lax.select(x > 0, x, jax.lax.expm1(x)),
+            "where at most 0": lambda x: jnp.where(x <= 0, jnp.exp(x) - 1.0, x),
+            "keras": lambda x: _keras_activation("elu")(x),
         },
     ),
     "selu": (
@@ -269,6 +303,9 @@ _FAMILIES: dict[str, tuple[str, dict[str, Callable[[Array], Array]]]] = {
             "hand": lambda x: GAMMA * jnp.where(x > 0, x, ALPHA * jnp.expm1(x)),
             "expanded": lambda x: GAMMA * jnp.where(x >= 0, x, ALPHA * jnp.exp(x) - ALPHA),
             "scale inside": lambda x: jnp.where(x > 0, GAMMA * x, GAMMA * ALPHA * jnp.expm1(x)),
+            "parts": lambda x: GAMMA * (jnp.maximum(x, 0) + jnp.minimum(0, ALPHA * (jnp.exp(x) - 1))),
+            "elu": lambda x: GAMMA * jax.nn.elu(x, ALPHA),
+            "keras": lambda x: _keras_activation("selu")(x),
         },
     ),
     "celu": (
@@ -304,6 +341,8 @@ _FAMILIES: dict[str, tuple[str, dict[str, Callable[[Array], Array]]]] = {
         {
             "sigmoid": lambda x: x * jax.nn.sigmoid(1.702 * x),
             "sigmoid first": lambda x: jax.nn.sigmoid(x * 1.702) * x,
+            "quotient": lambda x: x / (1 + jnp.exp(-1.702 * x)),
+            "product of a quotient": lambda x: x * (1 / (1 + jnp.exp(-1.702 * x))),
         },
     ),
     "relu squared": (
@@ -332,8 +371,12 @@ _FAMILIES: dict[str, tuple[str, dict[str, Callable[[Array], Array]]]] = {
             "quotient last": lambda x: x * jax.nn.relu6(x + 3) / 6,
             "clip": lambda x: x * jnp.clip(x / 6 + 0.5, 0, 1),
             "product last": lambda x: x * jnp.clip(x + 3, 0, 6) * (1 / 6),
+            "hard sigmoid": lambda x: x * jax.nn.hard_sigmoid(x),
+            "hard sigmoid first": lambda x: jnp.minimum(jnp.maximum(x + 3, 0), 6) / 6 * x,
+            "keras": lambda x: _keras_activation("hard_silu")(x),
         },
     ),
+    "tanh": ("Tanh", {"jax.nn": jax.nn.tanh, "lax": jax.lax.tanh, "sigmoid": lambda x: 2 * jax.nn.sigmoid(2 * x) - 1}),
     "softsign": (
         "Softsign",
         {"jax.nn": jax.nn.soft_sign, "hand": lambda x: x / (1 + jnp.abs(x)), "other": lambda x: x / (jnp.abs(x) + 1)},

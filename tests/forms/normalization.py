@@ -28,12 +28,14 @@ def make(choices: Choices) -> Form:
         fn, expected = {"layer": _layer, "rms": _rms, "deviation": _deviation}[kind](choices, dtype, across, weights)
     specs = _specs(across.shape, numbers, weights)
     # Halves may be computed in float32, with a Cast at each border; the program's own conversions stay. An axis inside
-    # is moved to the end and back, where a vector that is given loses its axes of 1, and 1 + scale is computed.
+    # is moved to the end and back, where a vector that is given loses its axes of 1; 1 + scale is computed, and so is
+    # what makes the variance that of a sample.
     most = 1 if dtype == "float32" and kind != "library" else None
     if most and weights and across.name == "one inside":
         most += 2 + (len(weights.arguments) if "scale" in choices.made.get("scaled", "") else 0)
-    if most and weights and weights.are_given and choices.made["scaled"] == "1 + scale":
-        most += 1
+    if most and weights and weights.are_given and "scale" in choices.made["scaled"]:
+        is_corrected = "corrected" in choices.made.get("variance", "") or choices.made.get("degrees")
+        most += (choices.made["scaled"] == "1 + scale") + bool(is_corrected)
     # As good for one axis inside, unless it has a scale for each element.
     is_either = expected == "LayerNormalization" and choices.made.get("scaled") == "not at all"
     apart = None
@@ -132,8 +134,8 @@ DIVIDED: dict[str, Callable[[Array, Array], Array]] = {
     "lax.pow": lambda d, v: d * jax.lax.pow(v, jnp.asarray(-0.5, v.dtype)),
     "reciprocal of a power": lambda d, v: d * (1 / v**0.5),
     "root of a reciprocal": lambda d, v: d * jnp.sqrt(1 / v),
-    "lax": lambda d, v: jax.lax.div(d, jnp.broadcast_to(jax.lax.sqrt(v), d.shape)),
-    "broadcast": lambda d, v: jax.lax.mul(d, jnp.broadcast_to(jax.lax.rsqrt(v), d.shape)),
+    "lax": lambda d, v: jax.lax.div(d, jnp.broadcast_to(jax.lax.sqrt(v).astype(d.dtype), d.shape)),
+    "broadcast": lambda d, v: jax.lax.mul(d, jnp.broadcast_to(jax.lax.rsqrt(v).astype(d.dtype), d.shape)),
 }
 
 

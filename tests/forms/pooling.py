@@ -42,14 +42,6 @@ def make(choices: Choices) -> Form:
     apart = None
     if dtype == "float16" and space == "symbol" and choices.made.get("by") in ("sum and size", "sum and product"):
         apart = "float16 has no number for sizes beyond 65504: JAX divides by infinity there"
-    if dtype == "bfloat16" and choices.made.get("by", "") == "sum and product":
-        apart = "what 1 by the size is rounded to is another number"
-    if (
-        dtype != "float32"
-        and choices.made.get("padding counts") is False
-        and choices.made.get("by", "").startswith("flax")
-    ):
-        apart = "a sum of halves is divided in float32, which the result is"
     return Form(made.fn, [numbers], made.expected, specs, absent=made.absent, most=most, apart=apart, dtype=dtype)
 
 

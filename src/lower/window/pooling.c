@@ -21,8 +21,16 @@ typedef struct PoolLayout {
   size_t space;
 } PoolLayout;
 
+/* Has the second axis been put in for a program that has its channels last? It is no axis of channels then. */
+static bool has_channels_last(const Value *operand, const WindowAxis *axes, uint32_t rank) {
+  const Node *node = operand->producer;
+  return rank > 3 && node && node_has(node, RENAMES) && node_input(node, 0)->type.rank < rank &&
+         dim_is(axes[1].size, 1) && window_axis_is_trivial(&axes[rank - 1]) && !dim_is(axes[rank - 1].size, 1);
+}
+
 /* Axes that no window moves along may stand among the spatial ones: better than moving data. */
-static bool find_layout(const Lowering *l, const WindowAxis *axes, uint32_t rank, PoolLayout *layout) {
+static bool find_layout(const Lowering *l, const Value *operand, const WindowAxis *axes, PoolLayout *layout) {
+  uint32_t rank = operand->type.rank;
   size_t outer = 0, space = 0;
   for (uint32_t i = 0; i < rank; i++) {
     if (window_axis_is_trivial(&axes[i])) layout->order[outer++] = i;
@@ -31,6 +39,7 @@ static bool find_layout(const Lowering *l, const WindowAxis *axes, uint32_t rank
     if (!window_axis_is_trivial(&axes[i])) layout->order[outer + space++] = i;
   }
   bool fits = rank >= 3 && rank <= 2 + most_pooled(l) && window_axis_is_trivial(&axes[0]);
+  fits = fits && !(window_axis_is_trivial(&axes[1]) && has_channels_last(operand, axes, rank));
   bool channels_first = fits && window_axis_is_trivial(&axes[1]);
   if (channels_first || (fits && window_axis_is_trivial(&axes[rank - 1]))) {
     layout->order[0] = 0;
@@ -145,7 +154,7 @@ Value *pool_windows(Lowering *l, Op op, Value *operand, const WindowAxis *axes) 
   PoolLayout layout;
   Type type = operand->type;
   DType compute = pool_dtype(l, op, type.dtype);
-  if (compute == DTYPE_NONE || !find_layout(l, axes, type.rank, &layout)) return NULL;
+  if (compute == DTYPE_NONE || !find_layout(l, operand, axes, &layout)) return NULL;
   WindowAxis space[MAX_RANK];
   bool symbolic = false, pad_before, sum = op == OP_ReduceSum;
   for (size_t i = 0; i < layout.space; i++) {

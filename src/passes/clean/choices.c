@@ -6,6 +6,7 @@
  * conditions are not is what one of them is not.
  */
 #include "onnx/evaluate/evaluate.h"
+#include "onnx/facts/schema.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -155,6 +156,24 @@ static void simplify_choice(Rewriter *rewriter, Node *node) {
   else if (condition->producer && node_is(condition->producer, OP_Not)) turn(rewriter, node, condition->producer);
 }
 
+/* Numbers are converted before one of them is chosen. */
+static void convert_before_choice(Rewriter *rewriter, Node *node) {
+  const Value *value = node_input(node, 0);
+  Node *choice = value ? value->producer : NULL;
+  Type type = node->outputs[0]->type;
+  Value *inputs[3];
+  if (!choice || !node_is(choice, OP_Where) || choice->graph != node->graph || !value_only_user(value)) return;
+  if (choice->input_count != 3 || !schema_runs(OP_Where, NULL, rewriter->model->opset, type.dtype)) return;
+  inputs[0] = node_input(choice, 0);
+  for (size_t i = 1; i < 3; i++) {
+    const Tensor *number = scalar_constant(node_input(choice, i));
+    const Tensor *converted = number ? evaluated(rewriter, node, &number, 1) : NULL;
+    if (!converted) return;
+    inputs[i] = rewrite_constant(rewriter, node, converted, node_input(choice, i)->origin);
+  }
+  replace_by(rewriter, node, node_before(rewriter, node, OP_Where, inputs, 3), choice);
+}
+
 /* ---- what is not ---- */
 
 static Node *negation_of_one_reader(const Node *node, size_t index) {
@@ -178,6 +197,7 @@ static void negate_once(Rewriter *rewriter, Node *node) {
 static void visit(Rewriter *rewriter, Node *node) {
   if (node_is(node, OP_Where)) simplify_choice(rewriter, node);
   else if (node_is(node, OP_And) || node_is(node, OP_Or)) negate_once(rewriter, node);
+  else if (node_is(node, OP_Cast) || node_is(node, OP_Narrow)) convert_before_choice(rewriter, node);
   else if (node_has(node, COMPARES)) simplify_comparison(rewriter, node);
 }
 

@@ -5,6 +5,7 @@
  */
 #include <math.h>
 
+#include "onnx/facts/schema.h"
 #include "passes/fuse/activations.h"
 
 enum { X_SLOT, A, B, C };
@@ -68,11 +69,45 @@ static bool fuse_leaky_relu(Match *match) {
   return true;
 }
 
+/* x above a number, and 0 for what is not, NaN among it: Relu would keep NaN. */
+static bool fuse_thresholded(Match *match) {
+  double threshold = match->values[A] ? match_number(match, A) : 0;
+  if (!match_keeps_type(match) || !fits_attribute(match, threshold)) return false;
+  node_set_float(EMIT_MATCH(match, OP_ThresholdedRelu, match->values[X_SLOT]), "alpha", (float)threshold);
+  return true;
+}
+
+/* x less b above a, x and b below -a, and 0 between them and for NaN. */
+static bool emit_shrink(Match *match, double beyond, double less) {
+  if (!match_keeps_type(match) || !(beyond >= 0) || !fits_attribute(match, beyond) || !fits_attribute(match, less))
+    return false;
+  Node *node = EMIT_MATCH(match, OP_Shrink, match->values[X_SLOT]);
+  node_set_float(node, "lambd", (float)beyond);
+  node_set_float(node, "bias", (float)less);
+  return true;
+}
+
+static bool fuse_shrink_of_size(Match *match) {
+  return dtype_is_float(match_dtype(match)) && emit_shrink(match, match_number(match, A), 0);
+}
+
+/* Where (x > a, x - b, Where (x < -a, x + b, 0)) */
+static bool fuse_shrink(Match *match) {
+  double beyond = match_number(match, A), less = match->values[B] ? match_number(match, B) : 0;
+  double added = match->values[C + 1] ? match_number(match, C + 1) : 0;
+  if (!dtype_is_float(match_dtype(match)) || match_number(match, C) != -beyond || added != less) return false;
+  return emit_shrink(match, beyond, less);
+}
+
 /* The larger of x and a part of it. */
 static bool fuse_leaky_relu_of_largest(Match *match) {
   double slope = match_number(match, A);
   return slope > 0 && slope <= 1 && fuse_leaky_relu(match);
 }
+
+/* x with or without a number, and that below another number, else 0. */
+#define BESIDE(op, at) EITHER(OP(op, X, UNIFORM(at)), X)
+#define BELOW_OR_0(x, below) OP(Where, OP(Less, x, UNIFORM(C)), below, NUMBER(0))
 
 /* ---- Elu, Selu, Celu ---- */
 
@@ -131,6 +166,24 @@ static bool fuse_selu(Match *match) {
   return true;
 }
 
+/* In float32 where the runtime has no kernel for a half. */
+static bool emit_celu(Match *match, double alpha) {
+  Type type = match_type(match);
+  bool runs = schema_runs(OP_Celu, NULL, match_opset(match), type.dtype);
+  if (!match_keeps_type(match) || !fits_attribute(match, alpha)) return false;
+  if (!runs && !(dtype_is_half(type.dtype) && schema_runs(OP_Celu, NULL, match_opset(match), DTYPE_FLOAT32)))
+    return false;
+  Type made = runs ? type : type_with(type, DTYPE_FLOAT32);
+  Node *node = EMIT_BEFORE(match, OP_Celu, made, match_in_type(match, match->values[X_SLOT], made.dtype));
+  node_set_float(node, "alpha", (float)alpha);
+  for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
+  if (runs) match_replace(match, node->outputs[0]);
+  else EMIT_MATCH(match, OP_Narrow, node->outputs[0]);
+  return true;
+}
+
+static bool fuse_celu(Match *match) { return emit_celu(match, 1); }
+
 #define CELU_PART OP(Min, X, NUMBER(0))
 #define DIVIDED(v) EITHER(OP_AT(C, Div, v, UNIFORM(B)), OP_AT(C, Mul, v, UNIFORM(B)))
 #define CELU_BELOW(v) OP(Mul, UNIFORM(A), EXP_LESS_1(DIVIDED(v)))
@@ -139,10 +192,7 @@ static bool fuse_selu(Match *match) {
 static bool fuse_celu_scaled(Match *match) {
   double alpha = match_number(match, A), number = match_number(match, B);
   double divisor = node_is(match->values[C]->producer, OP_Div) ? number : 1 / number;
-  if (!match_keeps_type(match) || !(alpha > 0) || !fits_attribute(match, alpha)) return false;
-  if (!near_number(match_dtype(match), divisor, alpha)) return false;
-  node_set_float(EMIT_MATCH(match, OP_Celu, match->values[X_SLOT]), "alpha", (float)alpha);
-  return true;
+  return alpha > 0 && near_number(match_dtype(match), divisor, alpha) && emit_celu(match, alpha);
 }
 
 /* ---- Softplus, Mish, Softsign ---- */
@@ -173,14 +223,70 @@ static bool fuse_log_sigmoid(Match *match) {
 
 /* ---- Sigmoid ---- */
 
-#define ONE_AND_EXP OP(Add, NUMBER(1), OP(Exp, OP(Neg, X)))
+/* 1 + exp(-x), or with a product by a number below 0. */
+#define ONE_AND_EXP OP(Add, NUMBER(1), OP(Exp, EITHER(OP(Neg, X), OP(Mul, X, UNIFORM(A)))))
 
-/* x / (1 + exp(-x)). Not 1 / (1 + exp(-x)) alone: what is exact far below zero, where somebody may take the logarithm,
- * is 0 from -18 on in ONNX Runtime's Sigmoid; beside x that is no matter. */
+/* Does anybody read the value who sees how it goes to 0? ONNX Runtime's Sigmoid is 0 from -18 on. */
+static bool is_read_near_0(const Value *value) {
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (!use->node) continue;
+    if (node_is(use->node, OP_Log) || node_is(use->node, OP_Reciprocal) || node_is(use->node, OP_Pow)) return true;
+    if (node_is(use->node, OP_Div) && node_input(use->node, 1) == value) return true;
+    if (node_has(use->node, MOVES) && is_read_near_0(use->node->outputs[0])) return true;
+  }
+  return false;
+}
+
+/* Sigmoid(x), or of x times the number that it was the negative of. */
+static Value *emit_sigmoid(Match *match) {
+  Type type = match_type(match);
+  Value *x = match->values[X_SLOT], *factor = match->values[A];
+  if (factor) {
+    double number = -match_number(match, A);
+    factor = rewrite_constant_number(match->rewriter, match->root, type.dtype, number, factor->origin);
+    x = EMIT_BEFORE(match, OP_Mul, type, x, factor)->outputs[0];
+  }
+  return EMIT_BEFORE(match, OP_Sigmoid, type, x)->outputs[0];
+}
+
+static bool has_sigmoid(const Match *match) {
+  return match_keeps_type(match) && (!match->values[A] || match_number(match, A) < 0);
+}
+
+/* 1 / (1 + exp(-x)) */
+static bool fuse_sigmoid(Match *match) {
+  if (!has_sigmoid(match) || is_read_near_0(match->root->outputs[0])) return false;
+  match_replace(match, emit_sigmoid(match));
+  return true;
+}
+
+/* Is it x, or x times a number? */
+static bool is_multiple_of(const Value *value, const Value *x) {
+  const Node *node = value->producer;
+  double number;
+  if (value == x || !node) return value == x;
+  if (node_is(node, OP_Mul) && node_input(node, 1) == x) return uniform_number(node_input(node, 0), &number);
+  bool is_first = node_is(node, OP_Mul) || node_is(node, OP_Div);
+  return is_first && node_input(node, 0) == x && uniform_number(node_input(node, 1), &number);
+}
+
+/* x / (1 + exp(-a x)): beside x it is no matter how it goes to 0. */
 static bool fuse_quotient_by_sigmoid(Match *match) {
-  if (!match_keeps_type(match)) return false;
-  Value *sigmoid = EMIT_BEFORE(match, OP_Sigmoid, match_type(match), match->values[X_SLOT])->outputs[0];
-  return EMIT_MATCH(match, OP_Mul, match->values[X_SLOT], sigmoid);
+  Value *x = match->values[B];
+  if (!has_sigmoid(match) || !is_multiple_of(match->values[X_SLOT], x)) return false;
+  return EMIT_MATCH(match, OP_Mul, x, emit_sigmoid(match));
+}
+
+/* ---- Erfc ---- */
+
+/* JAX's normal distribution: 1 + erf(x) near 0, and the complement on either side. All of it is erfc(-x). */
+#define ERFC_OF_SIZE OP(Erfc, OP(Abs, X))
+#define NORMAL_TAILS OP(Where, OP(Greater, X, NUMBER(0)), OP(Sub, NUMBER(2), ERFC_OF_SIZE), ERFC_OF_SIZE)
+#define NORMAL OP(Where, OP(Less, OP(Abs, X), UNIFORM(A)), OP(Add, NUMBER(1), OP(Erf, X)), NORMAL_TAILS)
+
+static bool fuse_normal(Match *match) {
+  if (!match_keeps_type(match) || match_dtype(match) == DTYPE_FLOAT64) return false;
+  return EMIT_MATCH(match, OP_Erfc, EMIT_BEFORE(match, OP_Neg, match_type(match), match->values[X_SLOT])->outputs[0]);
 }
 
 /* ---- HardSigmoid, HardSwish ---- */
@@ -247,13 +353,15 @@ static bool fuse_hard_swish(Match *match) {
 /* The first that matches is taken. */
 static const FusionRule rules[] = {
     {OP(Max, X, NUMBER(0)), OP_Relu, fuse_one_operand},
-    {OP(Where, OP(Less, X, NUMBER(0)), NUMBER(0), X), OP_Relu, fuse_one_operand},
+    {OP(Where, NEGATIVE, NUMBER(0), X), OP_Relu, fuse_one_operand},
     {OP(Relu, OP(Min, X, UNIFORM(B))), OP_Clip, fuse_clip_from_relu},
     {OP(Min, RELU, UNIFORM(B)), OP_Clip, fuse_clip_from_relu},
     {OP(Min, OP(Max, X, UNIFORM(A)), UNIFORM(B)), OP_Clip, fuse_clip},
     {OP(Max, OP(Min, X, UNIFORM(B)), UNIFORM(A)), OP_Clip, fuse_clip},
     {OP(Where, OP(Greater, X, UNIFORM(C)), UNIFORM(B), OP(Relu, X)), OP_Clip, fuse_clip_from_where_relu},
     {OP(Where, OP(Greater, X, UNIFORM(C + 1)), UNIFORM(B), OP(Where, OP(Less, X, UNIFORM(C)), UNIFORM(A), X)), OP_Clip,
+     fuse_clip_from_where},
+    {OP(Where, OP(Less, X, UNIFORM(C)), UNIFORM(A), OP(Where, OP(Greater, X, UNIFORM(C + 1)), UNIFORM(B), X)), OP_Clip,
      fuse_clip_from_where},
     {OP(Where, POSITIVE, X, OP(Mul, UNIFORM(A), X)), OP_LeakyRelu, fuse_leaky_relu},
     {OP(Where, NEGATIVE, OP(Mul, UNIFORM(A), X), X), OP_LeakyRelu, fuse_leaky_relu},
@@ -262,6 +370,10 @@ static const FusionRule rules[] = {
     {OP(Sub, RELU, OP(Mul, UNIFORM(A), OP(Relu, OP(Neg, X)))), OP_LeakyRelu, fuse_leaky_relu},
     {OP(Mul, X, OP(Where, POSITIVE, NUMBER(1), UNIFORM(A))), OP_LeakyRelu, fuse_leaky_relu},
     {OP(Mul, X, OP(Where, NEGATIVE, UNIFORM(A), NUMBER(1))), OP_LeakyRelu, fuse_leaky_relu},
+    {OP(Where, OP(Greater, X, UNIFORM(A)), X, NUMBER(0)), OP_ThresholdedRelu, fuse_thresholded},
+    {OP(Where, OP(GreaterOrEqual, X, NUMBER(0)), X, NUMBER(0)), OP_ThresholdedRelu, fuse_thresholded},
+    {OP(Where, OP(Greater, OP(Abs, X), UNIFORM(A)), X, NUMBER(0)), OP_Shrink, fuse_shrink_of_size},
+    {OP(Where, OP(Greater, X, UNIFORM(A)), BESIDE(Sub, B), BELOW_OR_0(X, BESIDE(Add, C + 1))), OP_Shrink, fuse_shrink},
     {ELU(BELOW), OP_Elu, fuse_elu},
     {ELU_TURNED(BELOW), OP_Elu, fuse_elu},
     {ELU_SUM(EXP_LESS_1(EITHER(OP(Min, X, NUMBER(0)), X))), OP_Elu, fuse_elu},
@@ -272,11 +384,11 @@ static const FusionRule rules[] = {
     {ELU(EXPANDED_BELOW), OP_Elu, fuse_elu_expanded},
     {OP(Where, POSITIVE, OP(Mul, UNIFORM(C), X), SCALED_BELOW), OP_Selu, fuse_selu_inside},
     {OP(Mul, UNIFORM(B), OP_AT(A, Elu, X)), OP_Selu, fuse_selu},
-    {OP(Add, RELU, OP(Expm1, CELU_PART)), OP_Celu, fuse_one_operand},
-    {OP(Add, RELU, CELU_BELOW(CELU_PART)), OP_Celu, fuse_celu_scaled},
-    {ELU(CELU_BELOW(EITHER(CELU_PART, X))), OP_Celu, fuse_celu_scaled},
-    {ELU_TURNED(CELU_BELOW(EITHER(CELU_PART, X))), OP_Celu, fuse_celu_scaled},
-    {ELU_SUM(CELU_BELOW(X)), OP_Celu, fuse_celu_scaled},
+    {OP(Add, RELU, OP(Expm1, CELU_PART)), OP_NONE, fuse_celu},
+    {OP(Add, RELU, CELU_BELOW(CELU_PART)), OP_NONE, fuse_celu_scaled},
+    {ELU(CELU_BELOW(EITHER(CELU_PART, X))), OP_NONE, fuse_celu_scaled},
+    {ELU_TURNED(CELU_BELOW(EITHER(CELU_PART, X))), OP_NONE, fuse_celu_scaled},
+    {ELU_SUM(CELU_BELOW(X)), OP_NONE, fuse_celu_scaled},
     {SOFTPLUS, OP_Softplus, fuse_one_operand},
     {SOFTPLUS_INNER, OP_Softplus, fuse_one_operand},
     {SOFTPLUS_OF_0_AND_X, OP_Softplus, fuse_one_operand},
@@ -293,9 +405,12 @@ static const FusionRule rules[] = {
     {OP(Div, OP(Mul, X, OP_AT(B, Clip, OP(Add, X, NUMBER(3)))), NUMBER(6)), OP_HardSwish, fuse_hard_swish_of_clip},
     {OP(Mul, OP(Mul, X, OP_AT(B, Clip, OP(Add, X, NUMBER(3)))), NUMBER(1.0 / 6)), OP_HardSwish,
      fuse_hard_swish_of_clip},
-    {OP(Mul, X, OP(Div, NUMBER(1), ONE_AND_EXP)), OP_Sigmoid, fuse_quotient_by_sigmoid},
-    {OP(Mul, X, OP(Reciprocal, ONE_AND_EXP)), OP_Sigmoid, fuse_quotient_by_sigmoid},
-    {OP(Div, X, ONE_AND_EXP), OP_Sigmoid, fuse_quotient_by_sigmoid},
+    {OP(Mul, ANY(B), OP(Div, NUMBER(1), ONE_AND_EXP)), OP_Sigmoid, fuse_quotient_by_sigmoid},
+    {OP(Mul, ANY(B), OP(Reciprocal, ONE_AND_EXP)), OP_Sigmoid, fuse_quotient_by_sigmoid},
+    {OP(Div, ANY(B), ONE_AND_EXP), OP_Sigmoid, fuse_quotient_by_sigmoid},
+    {OP(Div, NUMBER(1), ONE_AND_EXP), OP_Sigmoid, fuse_sigmoid},
+    {OP(Reciprocal, ONE_AND_EXP), OP_Sigmoid, fuse_sigmoid},
+    {NORMAL, OP_NONE, fuse_normal},
     {OP(Mul, X, OP(Sigmoid, X)), OP_Swish, fuse_one_operand},
     {OP(Mul, X), OP_NONE, fuse_gated},
     {OP(Add, X), OP_NONE, fuse_gated},

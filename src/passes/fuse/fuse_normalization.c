@@ -188,38 +188,6 @@ static bool fuse_spread_out(Match *match) {
   return true;
 }
 
-/* Before halves were widened. */
-static const Value *unwidened(const Value *value) {
-  while (value->producer && is_cast_of_half(value->producer)) value = node_input(value->producer, 0);
-  return value;
-}
-
-enum { MOST_STEPS = 6 /* from a mean back to what it is the mean of */ };
-
-/* Is the value a mean of x, or a sum of it times a number? */
-static bool is_mean_of(const Value *value, const Value *x) {
-  double number;
-  for (int steps = 0; steps < MOST_STEPS && value->producer; steps++) {
-    const Node *node = value->producer;
-    bool is_share = node_is(node, OP_Div) || node_is(node, OP_Mul);
-    bool is_passed = is_cast_of_half(node) || node_has(node, RENAMES);
-    if (node_is(node, OP_ReduceMean) || node_is(node, OP_ReduceSum))
-      return unwidened(node_input(node, 0)) == unwidened(x);
-    if (!is_passed && !(is_share && uniform_number(node_input(node, 1), &number))) return false;
-    value = node_input(node, 0);
-  }
-  return false;
-}
-
-/* x / s - mean / s, or with products: the difference comes first, where other rules look for it. */
-static bool join_difference(Match *match) {
-  Value *x = match->values[X_SLOT], *mean = match->values[MEAN], *by = match->values[INNER];
-  Op op = match->nodes[1]->op;
-  if (!match_keeps_type(match) || !is_mean_of(mean, x) || mean->type.dtype != by->type.dtype) return false;
-  Value *difference = EMIT_BEFORE(match, OP_Sub, x->type, x, mean)->outputs[0];
-  return EMIT_MATCH(match, op, difference, by);
-}
-
 /* ---- scale and bias around them ---- */
 
 static int64_t axis_of(const Node *node) {
@@ -240,11 +208,16 @@ void tensor_multiply(Tensor *to, const Tensor *from, double number) {
   }
 }
 
-/* The value times the number; NULL when that would have to be computed. */
+/* The value times the number, computed here where it is a constant; NULL when it cannot be. */
 static Value *multiplied(Match *match, Value *value, double number) {
   if (number == 1) return value;
   const Tensor *from = constant_of(value);
   Tensor *tensor = from ? match_tensor(match, from->dtype, value->type) : NULL;
+  if (!from) {
+    Value *factor =
+        rewrite_constant_number(match->rewriter, match->root, value->type.dtype, number, match->root->origin);
+    return EMIT_BEFORE(match, OP_Mul, value->type, value, factor)->outputs[0];
+  }
   if (!tensor) return NULL;
   tensor_multiply(tensor, from, number);
   tensor->made_of = names_with(match->rewriter->context, NULL, from);
@@ -279,12 +252,16 @@ static bool fuse_scale(Match *match) {
   Value *scale = match->values[SCALE];
   double number;
   if (!match_keeps_type(match) || !has_uniform_scale(inner, &number)) return false;
+  int64_t axis = axis_of(inner);
+  Type shape = axes_from(match_type(match), axis);
+  float epsilon = epsilon_of(inner);
+  bool is_whole = varies_along(scale->type, match_type(match), axis);
+  bool is_given = is_whole && type_same_shape(scale->type, shape) && scale->type.dtype == shape.dtype;
+  if (!constant_of(scale) && !is_given) return false;
   scale = multiplied(match, scale, number);
   if (!scale) return false;
-  int64_t axis = axis_of(inner);
-  float epsilon = epsilon_of(inner);
-  if (!varies_along(scale->type, match_type(match), axis)) return fuse_instance_scale(match, inner, scale);
-  Value *weight = shaped(match, scale, axes_from(match_type(match), axis));
+  if (!is_whole) return fuse_instance_scale(match, inner, scale);
+  Value *weight = shaped(match, scale, shape);
   if (!weight) return false;
   copy_settings(EMIT_MATCH(match, match->rule->op, match->values[X_SLOT], weight), axis, epsilon);
   return true;
@@ -400,8 +377,6 @@ static const FusionRule rules[] = {
     {SPREAD_OUT(PLAIN_INVERSE, BIAS_LESS_MEAN), OP_LayerNormalization, fuse_spread_out},
     {SPREAD_OUT(SCALED_INVERSE, MEAN_TAKEN_OUT), OP_LayerNormalization, fuse_spread_out},
     {SPREAD_OUT(PLAIN_INVERSE, MEAN_TAKEN_OUT), OP_LayerNormalization, fuse_spread_out},
-    {OP(Sub, OP(Mul, X, ANY(INNER)), OP(Mul, ANY(MEAN), ANY(INNER))), OP_NONE, join_difference},
-    {OP(Sub, OP(Div, X, ANY(INNER)), OP(Div, ANY(MEAN), ANY(INNER))), OP_NONE, join_difference},
     {OP(Mul, OP_AT(INNER, LayerNormalization, X), ANY(SCALE)), OP_LayerNormalization, fuse_scale},
     {OP(Add, OP_AT(INNER, LayerNormalization, X), ANY(BIAS)), OP_LayerNormalization, fuse_bias},
     {OP(Mul, OP_AT(INNER, RMSNormalization, X), ANY(SCALE)), OP_RMSNormalization, fuse_scale},

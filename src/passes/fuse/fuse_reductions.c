@@ -5,7 +5,7 @@
 #include "onnx/facts/schema.h"
 #include "passes/pattern.h"
 
-enum { X_SLOT, SUM, SIZE };
+enum { X_SLOT, SUM, SIZE, DIVISOR };
 #define X ANY(X_SLOT)
 
 /* ReduceSum takes its axes as an input since opset 13, the others since 18. */
@@ -129,6 +129,13 @@ static bool read_size(Context *context, const Value *value, int depth, Dim *size
   return same && read_size(context, node_input(node, 0), depth - 1, size);
 }
 
+/* What the value is 1 by, or NULL. */
+static const Value *beneath_one(const Value *value) {
+  const Node *node = value->producer;
+  if (node && node_is(node, OP_Reciprocal)) return node_input(node, 0);
+  return node && node_is(node, OP_Div) && is_uniform_number(node_input(node, 0), 1) ? node_input(node, 1) : NULL;
+}
+
 /* Is the value how many elements go into each result of the reduction? */
 static bool is_size_of(Match *match, const Value *value, const Node *reduce) {
   Context *context = match->rewriter->context;
@@ -142,17 +149,20 @@ static bool is_size_of(Match *match, const Value *value, const Node *reduce) {
   return dim_equal(count, size);
 }
 
-/* Over a size that is known only when the model runs. */
+/* Over a size that is known only when the model runs, or times 1 by it. */
 static bool fuse_mean_of_computed_size(Match *match) {
   const Node *sum = match->values[SUM]->producer;
+  const Value *size = match->values[SIZE];
+  if (node_is(match->root, OP_Mul) && !(size = beneath_one(size))) return false;
   if (match_dtype(match) != DTYPE_FLOAT32 || !type_equal(match_type(match), match->values[SUM]->type)) return false;
-  if (!is_size_of(match, match->values[SIZE], sum)) return false;
+  if (!is_size_of(match, size, sum)) return false;
   return EMIT_REDUCTION(match, OP_ReduceMean, match->values[X_SLOT], sum, keeps_axes(sum));
 }
 
 /* A mean where there is something to take it of, else NaN, which the mean of nothing is itself. */
 static bool fuse_guarded_mean(Match *match) {
   const Node *mean = match->values[X_SLOT]->producer;
+  if (mean && node_is(mean, OP_Narrow)) mean = node_input(mean, 0)->producer;
   if (!mean || !node_is(mean, OP_ReduceMean) || !match_keeps_type(match)) return false;
   if (!isnan(match_number(match, SUM)) || !is_size_of(match, match->values[SIZE], mean)) return false;
   match_replace(match, match->values[X_SLOT]);
@@ -184,8 +194,10 @@ static bool fuse_mean_of_halves_by_product(Match *match) {
 
 /* float16 has no number for sizes beyond 65504: by what becomes infinite there, JAX divides. */
 static bool fuse_mean_of_halves_of_computed_size(Match *match) {
-  return match_type(match).dtype == DTYPE_BFLOAT16 &&
-         is_size_of(match, match->values[SIZE], match->values[SUM]->producer) && emit_mean_of_halves(match);
+  const Value *size = match->values[SIZE];
+  if (node_is(match->root, OP_Mul)) size = beneath_one(size);
+  return size && match_type(match).dtype == DTYPE_BFLOAT16 && is_size_of(match, size, match->values[SUM]->producer) &&
+         emit_mean_of_halves(match);
 }
 
 /* A mean of squares is left to the normalisations. */
@@ -210,14 +222,21 @@ static bool fuse_sum_of_squares(Match *match) {
   return EMIT_REDUCTION(match, OP_ReduceSumSquare, match->values[X_SLOT], match->root, keeps_axes(match->root));
 }
 
-/* A vector times itself. */
+/* A vector times itself; what was made a vector for it is summed over all its axes. */
 static bool fuse_product_with_itself(Match *match) {
   Value *x = match->values[X_SLOT];
-  const int64_t first = 0;
+  int64_t numbers[MAX_RANK];
   if (x->type.rank != 1 || axes_are_attribute(match, OP_ReduceSum)) return false;
   if (!dtype_is_float(x->type.dtype)) return false; /* INTEGER_SUM_IN_DOUBLE */
+  Node *before = x->producer;
+  bool was_made = before && node_has(before, RENAMES) && node_input(before, 0)->type.dtype == x->type.dtype;
+  if (was_made && node_input(before, 0)->type.rank > 0 && node_input(before, 0)->type.rank <= MAX_RANK) {
+    x = node_input(before, 0);
+    match_take(match, before->outputs[0], before->op);
+  }
+  for (uint32_t i = 0; i < x->type.rank; i++) numbers[i] = i;
   Value *squares = EMIT_BEFORE(match, OP_Mul, x->type, x, x)->outputs[0];
-  Value *axes = rewrite_constant_ints(match->rewriter, match->root, &first, 1, match->root->origin);
+  Value *axes = rewrite_constant_ints(match->rewriter, match->root, numbers, x->type.rank, match->root->origin);
   node_set_int(EMIT_MATCH(match, OP_ReduceSum, squares, axes), "keepdims", 0);
   return true;
 }
@@ -227,18 +246,54 @@ static bool fuse_length(Match *match) {
   return EMIT_REDUCTION(match, OP_ReduceL2, match->values[X_SLOT], sum, keeps_axes(sum));
 }
 
+/* Before halves were widened. */
+static const Value *unwidened(const Value *value) {
+  while (value->producer && is_cast_of_half(value->producer)) value = node_input(value->producer, 0);
+  return value;
+}
+
+enum { MOST_STEPS = 6 /* from a mean back to what it is the mean of */ };
+
+/* Is the value a mean of x, or a sum of it times a number? */
+static bool is_mean_of(const Value *value, const Value *x) {
+  double number;
+  for (int steps = 0; steps < MOST_STEPS && value->producer; steps++) {
+    const Node *node = value->producer;
+    bool is_share = node_is(node, OP_Div) || node_is(node, OP_Mul);
+    bool is_passed = is_cast_of_half(node) || node_has(node, RENAMES);
+    if (node_is(node, OP_ReduceMean) || node_is(node, OP_ReduceSum))
+      return unwidened(node_input(node, 0)) == unwidened(x);
+    if (!is_passed && !(is_share && uniform_number(node_input(node, 1), &number))) return false;
+    value = node_input(node, 0);
+  }
+  return false;
+}
+
+/* x / s - mean / s, or with products: the difference comes first, where normalisations look for it. */
+static bool join_difference(Match *match) {
+  Value *x = match->values[X_SLOT], *mean = match->values[SUM], *by = match->values[DIVISOR];
+  Op op = match->nodes[1]->op;
+  if (!match_keeps_type(match) || !is_mean_of(mean, x) || mean->type.dtype != by->type.dtype) return false;
+  Value *difference = EMIT_BEFORE(match, OP_Sub, x->type, x, mean)->outputs[0];
+  return EMIT_MATCH(match, op, difference, by);
+}
+
 static const FusionRule rules[] = {
     {OP(Unsqueeze, X), OP_NONE, fuse_kept_axes},
     {OP(Reshape, X), OP_NONE, fuse_kept_axes},
     {OP(Div, OP_AT(SUM, ReduceSum, X), UNIFORM(SIZE)), OP_ReduceMean, fuse_mean},
     {OP(Div, OP_AT(SUM, ReduceSum, X), ANY(SIZE)), OP_ReduceMean, fuse_mean_of_computed_size},
     {OP(Mul, OP_AT(SUM, ReduceSum, X), UNIFORM(SIZE)), OP_ReduceMean, fuse_mean_by_product},
+    {OP(Mul, OP_AT(SUM, ReduceSum, X), ANY(SIZE)), OP_ReduceMean, fuse_mean_of_computed_size},
     {OP(Div, ANY(SUM), UNIFORM(SIZE)), OP_NONE, fuse_shared_mean},
     {OP(Mul, ANY(SUM), UNIFORM(SIZE)), OP_NONE, fuse_shared_mean},
     {OP(Div, OP(Narrow, OP_AT(SUM, ReduceSum, X)), UNIFORM(SIZE)), OP_ReduceMean, fuse_mean_of_halves},
     {OP(Mul, OP(Narrow, OP_AT(SUM, ReduceSum, X)), UNIFORM(SIZE)), OP_ReduceMean, fuse_mean_of_halves_by_product},
     {OP(Div, OP(Narrow, OP_AT(SUM, ReduceSum, X)), ANY(SIZE)), OP_ReduceMean, fuse_mean_of_halves_of_computed_size},
+    {OP(Mul, OP(Narrow, OP_AT(SUM, ReduceSum, X)), ANY(SIZE)), OP_ReduceMean, fuse_mean_of_halves_of_computed_size},
     {OP(Where, OP(Greater, ANY(SIZE), NUMBER(0)), X, UNIFORM(SUM)), OP_NONE, fuse_guarded_mean},
+    {OP(Sub, OP(Mul, X, ANY(DIVISOR)), OP(Mul, ANY(SUM), ANY(DIVISOR))), OP_NONE, join_difference},
+    {OP(Sub, OP(Div, X, ANY(DIVISOR)), OP(Div, ANY(SUM), ANY(DIVISOR))), OP_NONE, join_difference},
     {OP(MatMul, X, X), OP_ReduceSum, fuse_product_with_itself},
     {OP(ReduceSum, OP(Mul, X, X)), OP_ReduceSumSquare, fuse_sum_of_squares},
     {OP(Sqrt, OP_AT(SUM, ReduceSumSquare, X)), OP_ReduceL2, fuse_length},

@@ -48,6 +48,14 @@ static bool multiply(const Polynomial *a, const Polynomial *b, Polynomial *produ
   return true;
 }
 
+/* A number of the formula, and how coarse its type is. */
+static bool read_number(Formula *formula, const Value *value, double *number) {
+  if (!uniform_number(value, number)) return false;
+  DType precision = constant_of(value)->precision ? constant_of(value)->precision : value->type.dtype;
+  if (dtype_is_half(precision)) formula->coarsest = precision;
+  return true;
+}
+
 static bool read_polynomial(Formula *formula, Value *value, int depth, Polynomial *result);
 
 static bool read_power(Formula *formula, const Node *node, int depth, Polynomial *result) {
@@ -69,7 +77,7 @@ static bool read_operator(Formula *formula, const Node *node, int depth, Polynom
   if (node_is(node, OP_Pow)) return read_power(formula, node, depth, result);
   if (!read_polynomial(formula, node_input(node, 0), depth, &a)) return false;
   if (node_is(node, OP_Div)) {
-    if (!uniform_number(node_input(node, 1), &divisor) || divisor == 0) return false;
+    if (!read_number(formula, node_input(node, 1), &divisor) || divisor == 0) return false;
     b = (Polynomial){.numbers = {{1 / divisor}}};
     return multiply(&a, &b, result);
   }
@@ -90,9 +98,7 @@ static bool is_arithmetic(const Node *node) {
 static bool read_polynomial(Formula *formula, Value *value, int depth, Polynomial *result) {
   double number;
   *result = (Polynomial){0};
-  if (uniform_number(value, &number)) {
-    DType precision = constant_of(value)->precision ? constant_of(value)->precision : value->type.dtype;
-    if (dtype_is_half(precision)) formula->coarsest = precision;
+  if (read_number(formula, value, &number)) {
     result->numbers[0][0] = number;
     return isfinite(number);
   }
@@ -167,9 +173,13 @@ static Curve curve_of(Op op, DType dtype, const Polynomial *inner) {
   return is_polynomial(dtype, inner, &cubic) ? CURVE_TANH_CUBIC : NO_CURVE;
 }
 
-/* Of the values that the curve is computed from, the one that makes it a known curve. */
+/* Of the values that the curve is computed from, the one that makes it a known curve; before it was widened, as the
+ * half may stand beside the curve. */
 static Curve find_x(Formula *formula, Value *value, int depth) {
   double number;
+  bool is_widened = value->producer && is_cast_of_half(value->producer) && !dtype_is_half(value->type.dtype);
+  Curve narrow = is_widened && depth > 0 ? find_x(formula, node_input(value->producer, 0), depth - 1) : NO_CURVE;
+  if (narrow != NO_CURVE) return narrow;
   Polynomial inner;
   Formula tried = {.match = formula->match, .x = value};
   Node *curve = formula->curve->producer;

@@ -181,7 +181,7 @@ bool is_scaled_inside(const Match *match, const Normalized *n) {
   if (axis < 0) return false;
   if (n->scale) return varies_along_axis(n->scale->type, type, (uint32_t)axis);
   const Node *user = value_only_user(value);
-  if (user && is_cast_of_half(user)) user = value_only_user(value = user->outputs[0]);
+  while (user && is_cast_of_half(user)) user = value_only_user(value = user->outputs[0]);
   if (!user || (!node_is(user, OP_Mul) && !node_is(user, OP_Add))) return false;
   return varies_along_axis(node_input(user, node_input(user, 0) == value)->type, type, (uint32_t)axis);
 }
