@@ -185,13 +185,20 @@ def test_the_variance_of_a_sample(epsilon, scale):
     assert op_types(check_export(fn, [X], rtol=1e-4, atol=1e-5)) == ["LayerNormalization"]
 
 
+def test_one_axis_inside_is_moved_to_the_end_and_back():
+    def fn(x):
+        return x * jax.lax.rsqrt(jnp.mean(x * x, 1, keepdims=True) + 1e-6)
+
+    found = op_types(check_export(fn, [X], rtol=1e-4, atol=1e-5))
+    assert found == ["Transpose", "RMSNormalization", "Transpose"]
+
+
 NEAR_MISSES = [
     lambda x: (x - x.mean(-1, keepdims=True)) * jax.lax.rsqrt(x.var(1, keepdims=True) + 1e-5),
     lambda x: (x - x.mean(1, keepdims=True)) * jax.lax.rsqrt(x.var(1, keepdims=True) + 1e-5),
     lambda x: (x - x.mean(-1, keepdims=True)) / (x.std(-1, keepdims=True) + 1e-5),
     lambda x: (x - x.mean(-1, keepdims=True)) * jax.lax.rsqrt(x.var(-1, keepdims=True) + jnp.arange(1.0, 9.0)),
     lambda x: jnp.flip(x) * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6),
-    lambda x: x * jax.lax.rsqrt(jnp.mean(x * x, 1, keepdims=True) + 1e-6),
 ]
 
 
