@@ -474,9 +474,7 @@ static MaskUse choose_use(Scores *scores) {
   scores->is_masked_row_zero = zeroing == ZEROES_MASKED && !has_kept_rows;
   if (scores->is_masked_row_zero && !is_quirk) return MASK_UNFIT;
   if (scores->is_masked_row_zero && can_be_boolean(scores)) return MASK_KEPT;
-  /* What halves make of -inf in all of a row is not 0. */
-  bool is_half = dtype_is_half(match_type(scores->match).dtype);
-  if ((scores->is_masked_row_zero && is_half) || loses_logarithm(scores)) return MASK_UNFIT;
+  if (loses_logarithm(scores)) return MASK_UNFIT;
   return can_add(scores) ? MASK_ADDED : MASK_UNFIT;
 }
 

@@ -103,20 +103,56 @@ static bool is_last_axis(int64_t axis, const Value *value) {
   return axis == -1 || axis == (int64_t)value->type.rank - 1;
 }
 
+/* The part of a Split into two of size 1, by a Squeeze that drops the axis, before which it may have been widened. */
+static bool is_part_of_two(const Value *value, int64_t part, int64_t axis, Value **pairs) {
+  const Node *squeeze = value->producer;
+  if (!node_has(squeeze, RENAMES)) return false;
+  const Value *one = node_input(squeeze, 0);
+  if (one->producer && is_widening(one->producer)) one = node_input(one->producer, 0);
+  const Node *split = one->producer;
+  if (!split || !node_is(split, OP_Split) || split->output_count != 2 || one->output_index != (uint32_t)part)
+    return false;
+  int64_t along = node_int_or(split, "axis", 0);
+  *pairs = node_input(split, 0);
+  return (along < 0 ? along + (*pairs)->type.rank : along) == axis && one->type.rank == (*pairs)->type.rank;
+}
+
+/* The `part`th of two along an axis of *pairs that the value lacks. */
+static bool is_one_of_two(const Value *value, int64_t part, int64_t axis, Value **pairs) {
+  const Node *node = value->producer;
+  int64_t number;
+  if (!node || !node_input(node, 0)) return false;
+  *pairs = node_input(node, 0);
+  if (node_is(node, OP_Gather)) {
+    const Value *index = node_input(node, 1);
+    int64_t along = node_int_or(node, "axis", 0);
+    if ((along < 0 ? along + (*pairs)->type.rank : along) != axis || index->type.rank != 0) return false;
+    if (!only_integer(index, &number) || number != part) return false;
+  } else if (!is_part_of_two(value, part, axis, pairs)) {
+    return false;
+  }
+  Type of_pairs = (*pairs)->type, type = value->type;
+  if (axis < 0 || of_pairs.rank != type.rank + 1 || !dim_is(of_pairs.dims[axis], 2)) return false;
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (!dim_equal(type.dims[i], of_pairs.dims[i < (uint32_t)axis ? i : i + 1])) return false;
+  }
+  return true;
+}
+
+/* The features that a Reshape has put into two rows, or into pairs. */
+static bool is_of_reshaped(const Value *value, int64_t part, int64_t axis, Value **source) {
+  Value *pairs;
+  if (!is_one_of_two(value, part, axis, &pairs)) return false;
+  const Node *reshape = pairs->producer;
+  if (!reshape || !node_is(reshape, OP_Reshape)) return false;
+  uint32_t rank = value->type.rank;
+  *source = node_input(reshape, 0);
+  return rank > 0 && (*source)->type.rank == rank && same_dims((*source)->type, value->type, 0, rank - 1);
+}
+
 /* One of two along the axis before the last of features that a Reshape has put into two rows. */
 static bool is_row(const Value *value, int64_t row, Value **source) {
-  const Node *gather = value->producer;
-  int64_t number;
-  if (!gather || !node_is(gather, OP_Gather) || !only_integer(node_input(gather, 1), &number) || number != row)
-    return false;
-  const Value *rows = node_input(gather, 0);
-  uint32_t rank = value->type.rank;
-  const Node *reshape = rows->producer;
-  if (rank == 0 || rows->type.rank != rank + 1 || node_input(gather, 1)->type.rank != 0) return false;
-  if (node_int_or(gather, "axis", 0) != (int64_t)rank - 1 || !dim_is(rows->type.dims[rank - 1], 2)) return false;
-  if (!reshape || !node_is(reshape, OP_Reshape)) return false;
-  *source = node_input(reshape, 0);
-  return (*source)->type.rank == rank && same_dims((*source)->type, value->type, 0, rank - 1);
+  return is_of_reshaped(value, row, (int64_t)value->type.rank - 1, source);
 }
 
 static bool are_rows(Rotation *rotation, const Value *first, const Value *second) {
@@ -161,18 +197,9 @@ static bool is_every_second(const Value *value, int64_t start, Value **source) {
            only_integer(node_input(node, 3), &number) && is_last_axis(number, value) &&
            only_integer(node_input(node, 4), &number) && number == 2;
   }
-  int64_t axis = node_int_or(node, "axis", 0);
-  if (!node_is(node, OP_Gather)) return false;
-  if ((*source)->type.rank == rank) return is_last_axis(axis, value) && picks_every_second(node, start);
-  Node *parted = (*source)->producer; /* ..., features to ..., pairs, 2 */
-  if ((*source)->type.rank != rank + 1 || axis != (int64_t)rank || !only_integer(node_input(node, 1), &number))
-    return false;
-  if (number != start || !dim_is((*source)->type.dims[rank], 2) || !parted || !node_is(parted, OP_Reshape))
-    return false;
-  Value *whole = node_input(parted, 0);
-  bool fits = whole->type.rank == rank && same_dims(whole->type, value->type, 0, rank - 1);
-  *source = whole;
-  return fits;
+  if (node_is(node, OP_Gather) && (*source)->type.rank == rank)
+    return is_last_axis(node_int_or(node, "axis", 0), value) && picks_every_second(node, start);
+  return is_of_reshaped(value, start, rank, source); /* ..., features to ..., pairs, 2 */
 }
 
 static bool are_neighbours(Rotation *rotation, const Value *first, const Value *second) {
