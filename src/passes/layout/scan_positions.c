@@ -193,6 +193,25 @@ static bool is_row(const Steps *steps, const Value *update, Type row) {
   return node && node->graph == steps->body && node_has(node, RENAMES) && type_equal(node_input(node, 0)->type, row);
 }
 
+/* The axes of size 1 that the update has more than the row; false: it differs elsewhere. */
+static bool axes_more(Type update, Type row, int64_t axes[MAX_RANK], size_t *count) {
+  uint32_t at = 0;
+  *count = 0;
+  if (type_is_unranked(update) || update.rank > MAX_RANK) return false;
+  for (uint32_t i = 0; i < update.rank; i++) {
+    if (at < row.rank && dim_equal(update.dims[i], row.dims[at])) at++;
+    else if (dim_is(update.dims[i], 1)) axes[(*count)++] = i;
+    else return false;
+  }
+  return at == row.rank;
+}
+
+static bool holds_row(const Value *update, Type row) {
+  int64_t axes[MAX_RANK];
+  size_t count;
+  return same_count(update->type, row) || axes_more(update->type, row, axes, &count);
+}
+
 /* What the step writes into the carried array, when nothing else is done with the array. */
 static bool read_write(const Steps *steps, size_t carried, Write *write) {
   const Value *before = steps->body->inputs.items[carried], *after = steps->body->outputs.items[carried]->value;
@@ -211,20 +230,26 @@ static bool read_write(const Steps *steps, size_t carried, Write *write) {
   }
   write->row = type_make(steps->rewriter->context, type.dtype, dims, type.rank - 1);
   return write->order != NO_ORDER &&
-         (is_row(steps, node_input(node, 2), write->row) || same_count(node_input(node, 2)->type, write->row));
+         (is_row(steps, node_input(node, 2), write->row) || holds_row(node_input(node, 2), write->row));
 }
 
 /* The row in its own shape. */
 static Value *written(const Steps *steps, const Write *write) {
   Value *update = node_input(write->node, 2);
   if (is_row(steps, update, write->row)) return node_input(update->producer, 0);
-  int64_t sizes[MOST_PERMUTED];
-  for (uint32_t i = 0; i < write->row.rank; i++) sizes[i] = write->row.dims[i].constant;
+  int64_t numbers[MAX_RANK];
+  size_t count;
+  bool is_squeezed = axes_more(update->type, write->row, numbers, &count);
+  if (is_squeezed && count == 0) return update;
+  if (!is_squeezed) {
+    for (count = 0; count < write->row.rank; count++) numbers[count] = write->row.dims[count].constant;
+  }
   Rewriter *rewriter = steps->rewriter;
-  Value *inputs[] = {update, rewrite_constant_ints(rewriter, steps->scan, sizes, write->row.rank, write->node->origin)};
+  Value *inputs[] = {update, rewrite_constant_ints(rewriter, steps->scan, numbers, count, write->node->origin)};
   const Origin *origin =
       origin_with_emitter(rewriter->model->provenance, write->node->origin, REWRITE_EMITTER(rewriter));
-  return graph_node(steps->body, origin, OP_Reshape, inputs, 2, &write->row, 1, write->node)->outputs[0];
+  Op op = is_squeezed ? OP_Squeeze : OP_Reshape;
+  return graph_node(steps->body, origin, op, inputs, 2, &write->row, 1, write->node)->outputs[0];
 }
 
 /* The last of the stacked results goes the way of the slices. */
