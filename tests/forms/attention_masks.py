@@ -297,6 +297,6 @@ def _bias(choices: Choices, plan: Any) -> Term | None:
         else:
             own = jnp.asarray(table if head is None else table[:, head : head + 1])
             found = jnp.moveaxis(own[jnp.clip(away, -7, 7) + 7], -1, 0)
-        return placed(found, "htk", names) if heads else found[0]
+        return placed(found, "htk", names) if heads else placed(found[0], "tk", names)
 
     return bias

@@ -327,7 +327,7 @@ AtomSet term_atoms(const Term *term) {
   return term->part_count ? set : axes_set(&term->condition.axes);
 }
 
-static AtomSet masked_atoms(const Scores *scores) {
+AtomSet masked_atoms(const Scores *scores) {
   AtomSet set = 0;
   for (size_t i = 0; i < scores->term_count; i++) set |= term_atoms(&scores->terms[i]);
   return set;
@@ -440,16 +440,22 @@ static bool refine_masks(Scores *scores) {
   return is_refined;
 }
 
-/* Beside a number as low as that of a mask the logarithm of a sum is lost: a row of nothing else has weights of 1. */
+/* May a row be of nothing but low numbers, beside which the logarithm of its sum is lost? */
 static bool loses_logarithm(const Scores *scores) {
-  Condition mask;
-  double fill;
   if (!scores->is_by_logarithm || scores->has_kept_rows || scores->is_masked_row_zero) return false;
   for (size_t i = 0; i < scores->term_count; i++) {
     const Term *term = &scores->terms[i];
-    if (term->is_mask ? isfinite(term->fill) : masks_by_adding(term, weak, &mask, &fill) && isfinite(fill)) return true;
+    if (term->is_mask ? isfinite(term->fill) : may_mask(term)) return true;
   }
   return false;
+}
+
+/* What stands in place of scores, where it is no number that they would vanish in; else 0. */
+static double least_of_masks(const Scores *scores) {
+  for (size_t i = 0; i < scores->term_count; i++) {
+    if (scores->terms[i].is_mask && is_weak(&scores->terms[i])) return scores->terms[i].fill;
+  }
+  return 0;
 }
 
 static bool can_be_boolean(const Scores *scores) {
@@ -474,7 +480,8 @@ static MaskUse choose_use(Scores *scores) {
   scores->is_masked_row_zero = zeroing == ZEROES_MASKED && !has_kept_rows;
   if (scores->is_masked_row_zero && !is_quirk) return MASK_UNFIT;
   if (scores->is_masked_row_zero && can_be_boolean(scores)) return MASK_KEPT;
-  if (loses_logarithm(scores)) return MASK_UNFIT;
+  scores->loses_logarithm = loses_logarithm(scores);
+  if (scores->loses_logarithm) scores->least = least_of_masks(scores);
   return can_add(scores) ? MASK_ADDED : MASK_UNFIT;
 }
 
@@ -680,6 +687,7 @@ static Value *added_mask(Scores *scores) {
     mask = EMIT_BEFORE(match, OP_Where, type, kept, inverted ? fill : mask, inverted ? mask : fill)->outputs[0];
   }
   if (zeros) mask = sum(match, mask, zeros);
+  scores->added = mask;
   if (scores->is_masked_row_zero) return mask;
   is_infinite = is_infinite && !scores->has_kept_rows;
   if (!is_known || is_infinite || low > 1) return with_nan_rows(scores, mask, is_known, low > 0);

@@ -44,12 +44,15 @@ typedef struct Scores {
   Term triangle;     /* leaves of the weights what is not above a diagonal; no value: nothing does */
   int64_t diagonal;
   bool is_by_logarithm;    /* the weights are exp(x - logsumexp(x)) */
+  bool loses_logarithm;    /* and their sum may be another than 1 */
+  double least;            /* where it does: the number that takes the place of scores, if it is not so low; else 0 */
   bool is_masked_row_zero; /* the result of a row of which nothing is kept */
   bool has_kept_rows;      /* there is no such row */
   Dim rows, columns;
   Axis row, key;       /* the atoms of rows and columns */
   Axes wanted;         /* of the mask */
   Value *query, *keys; /* as Attention gets them, once they are made */
+  Value *added;        /* what is added to scores, once it is made; rows of -inf are still numbers in it */
 } Scores;
 
 /* How Attention masks, and what it is then given. */
@@ -59,10 +62,14 @@ typedef enum MaskUse { MASK_NONE, MASK_CAUSAL, MASK_KEPT, MASK_ADDED, MASK_UNFIT
 bool read_masks(Scores *scores);
 /* The atoms that a mask or a bias varies with. */
 AtomSet term_atoms(const Term *term);
+/* The atoms that all of them vary with. */
+AtomSet masked_atoms(const Scores *scores);
 /* What to make of masks and biases, which are to get these axes. Nothing is made yet. */
 MaskUse plan_masks(Scores *scores, const Axes *layout);
 /* The mask that Attention gets: boolean, or of float32 to be added; NULL for none. */
 Value *attention_mask(Scores *scores, MaskUse use);
+/* The result of Attention times the sum of the weights, where that may be another than 1. attention_logarithm.c */
+Value *times_sum_of_weights(Scores *scores, Value *result);
 /* softmax(Q Kᵀ) V, however the axes are arranged. attention_scores.c */
 bool fuse_attention_scores(Match *match);
 bool fuse_causal_mask(Match *match);

@@ -107,6 +107,47 @@ static bool read_sum(Quotient *quotient, const Value *weights) {
   return quotient->axis >= 0;
 }
 
+/* Does -inf take the place of scores, or is it added to them, wherever this condition puts weights out? */
+static bool is_put_out_before(const Value *scores, const Value *condition, bool inverted, int depth) {
+  const Node *node = scores->producer;
+  TwoNumbers numbers;
+  if (!node || depth == 0) return false;
+  if (read_two_numbers(scores, &numbers))
+    return numbers.mask == condition && (inverted ? numbers.kept : numbers.put_out) == -INFINITY;
+  double number;
+  bool is_scaled = (node_is(node, OP_Mul) || node_is(node, OP_Div)) && spread_number(node_input(node, 1), &number);
+  if (is_cast_of_half(node) || (is_scaled && number > 0))
+    return is_put_out_before(node_input(node, 0), condition, inverted, depth - 1);
+  if (node_is(node, OP_Where)) {
+    size_t kept = spread_number(node_input(node, 1), &number) ? 2 : 1;
+    if (!spread_number(node_input(node, 3 - kept), &number)) return false;
+    if (node_input(node, 0) == condition && (kept == 2) == inverted) return number == -INFINITY;
+    return is_put_out_before(node_input(node, kept), condition, inverted, depth - 1);
+  }
+  return node_is(node, OP_Add) && (is_put_out_before(node_input(node, 0), condition, inverted, depth - 1) ||
+                                   is_put_out_before(node_input(node, 1), condition, inverted, depth - 1));
+}
+
+/* Weights of a row of -inf are NaN, and so is their sum, which 0 is divided by where they are put out once more. The
+ * quotient is NaN as it is without that; in other rows they are 0 already. */
+static bool leave_out_zeros(Quotient *quotient) {
+  Moves *moves = &quotient->of_weights;
+  const Node *difference = node_input(moves->source->producer, 0)->producer;
+  size_t left = 0;
+  for (size_t i = 0; i < moves->count; i++) {
+    const Node *node = moves->nodes[i];
+    bool is_choice = node_is(node, OP_Where), inverted = moves->sides[i] == 2;
+    if (node_is(node, OP_Trilu)) return false;
+    if (is_choice && !is_put_out_before(node_input(difference, 0), node_input(node, 0), inverted, LONGEST))
+      return false;
+    moves->sides[left] = moves->sides[i];
+    moves->nodes[left] = moves->nodes[i];
+    left += !is_choice;
+  }
+  moves->count = left;
+  return true;
+}
+
 static bool find_weights(Quotient *quotient) {
   Match *match = quotient->match;
   size_t before = match->node_count;
@@ -116,7 +157,7 @@ static bool find_weights(Quotient *quotient) {
     quotient->side = side;
     Value *weights = quotient->of_weights.source;
     if (!is_shifted_exp(weights) || !read_sum(quotient, weights)) continue;
-    return !quotient->of_weights.puts_out || !may_be_infinite(weights, LONGEST);
+    return !quotient->of_weights.puts_out || !may_be_infinite(weights, LONGEST) || leave_out_zeros(quotient);
   }
   return false;
 }

@@ -610,7 +610,8 @@ static bool emit(Reading *reading, const Layout *layout, Operand operands[3], Ma
   }
   scores->query = inputs[0], scores->keys = inputs[1];
   inputs[3] = attention_mask(scores, use);
-  back.source = emit_operator(reading, layout, inputs, probe.type, use == MASK_CAUSAL)->outputs[0];
+  Value *made = emit_operator(reading, layout, inputs, probe.type, use == MASK_CAUSAL)->outputs[0];
+  back.source = times_sum_of_weights(scores, made);
   Value *value = emit_rest(reading, arrange(match, &back));
   match_replace(match, match_in_type(match, value, type));
   return true;
@@ -684,6 +685,12 @@ static bool place_factor(Reading *reading, const Layout *layout) {
                           &factor->condition.placed);
 }
 
+/* Sums of weights that differ over heads cannot be multiplied with what has heads and features in one axis. */
+static bool has_place_for_sums(const Scores *scores, const Layout *layout) {
+  const Axes *result = &layout->result;
+  return !scores->loses_logarithm || (masked_atoms(scores) & axis_set(&result->axis[result->rank - 1])) == 0;
+}
+
 static bool read_attention(Match *match) {
   Reading reading = {.match = match, .of_result = {.source = match->root->outputs[0]}};
   Scores *scores = &reading.scores;
@@ -702,7 +709,7 @@ static bool read_attention(Match *match) {
   scores->rows = shape.dims[2], scores->columns = shape.dims[3];
   if (reading.factor.value && !place_factor(&reading, &layout)) return false;
   MaskUse use = plan_masks(scores, &layout.mask);
-  return use != MASK_UNFIT && emit(&reading, &layout, operands, use);
+  return use != MASK_UNFIT && has_place_for_sums(scores, &layout) && emit(&reading, &layout, operands, use);
 }
 
 bool fuse_attention_scores(Match *match) {
