@@ -10,6 +10,7 @@
 
 /* clang-format off */
 const Pass all_passes[] = {
+    {"roll_steps", "makes steps of a recurrent cell that are written out a Scan", PHASE_BEGIN, roll_steps, .needs = {OP_MatMul}},
     {"hoist_from_loops", "moves computations that every step repeats out of loops", PHASE_CLEAN, hoist_from_loops},
     {"end_loops_early", "ends a loop when the remaining steps do nothing", PHASE_CLEAN, end_loops_early, .needs = {OP_Loop}},
     {"remove_dead_code", "removes nodes and initializers that no output needs", PHASE_CLEAN, remove_dead_code},
@@ -190,6 +191,7 @@ void run_passes(Model *model, const PassOptions *options) {
   if (options->check) require_verified(model, VERIFY_ALL, NULL);
   for (size_t i = 0; i < options->only_count; i++) run_pass(&run, find_pass(options->only[i]));
   if (options->only_count) return;
+  run_phase(&run, PHASE_BEGIN);
   do {
     while (run_phase(&run, PHASE_CLEAN)) continue;
   } while (run_phase(&run, PHASE_FUSE) || run_phase(&run, PHASE_LAYOUT));

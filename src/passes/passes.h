@@ -14,6 +14,7 @@ typedef enum NormalizationMode { NORMALIZATION_DECOMPOSED, NORMALIZATION_AUTO, N
 
 /* A phase works until its passes find nothing more, and whatever a later one changes begins with the first again. */
 typedef enum Phase {
+  PHASE_BEGIN,  /* sees the graph as it was lowered, once */
   PHASE_CLEAN,  /* removes, merges, folds */
   PHASE_FUSE,   /* finds operators in what stands for them */
   PHASE_EXPAND, /* writes composites as plain operators, once; then the first phase has the last word */
@@ -103,6 +104,7 @@ bool decide_by_ranges(Model *model);
 bool cancel_transposes(Model *model);
 bool count_steps(Model *model);
 bool batch_steps(Model *model);
+bool roll_steps(Model *model);
 bool scan_positions(Model *model);
 bool split_scans(Model *model);
 bool simplify_choices(Model *model);

@@ -59,8 +59,6 @@ def make(choices: Choices) -> Form:
     specs = [jax.ShapeDtypeStruct(names, TYPES[dtype])] if "symbol" in (batch, length) else None
     form = Form(fn, [numbers], {OPERATORS[cell]: 1}, specs, absent=("Scan", "Loop"), dtype=dtype)
     form.tolerance = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}[dtype]
-    if plan.loop == "Python":
-        form.apart = "Python has written out the steps before JAX traces them: there is no loop"
     return form
 
 

@@ -111,6 +111,7 @@ struct Graph {
   ARRAY(Use *) outputs;
   ARRAY(Value *) initializers;
   size_t node_count;
+  bool is_rolled; /* a loop's, whose steps the program had written out: they are again where no operator is found */
 };
 
 struct Function {
