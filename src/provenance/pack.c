@@ -3,10 +3,25 @@
 
 #include "base/bytes.h"
 
-static const char dictionary[] =
+static const char dictionary_1[] =
 #include "provenance/pack_dictionary.inc"
     ;
-enum { DICTIONARY = sizeof dictionary - 1 };
+static const char dictionary_2[] =
+#include "provenance/pack_dictionary_2.inc"
+    ;
+
+/* What a version is made of. */
+typedef struct Form {
+  const char *dictionary;
+  size_t length;
+  unsigned fewest_slots; /* a power of two, by context */
+  bool has_headings;     /* a section begins with "WORD NUMBER"; else it ends with an empty row */
+} Form;
+
+static const Form forms[] = {
+    {dictionary_1, sizeof dictionary_1 - 1, 16, true},
+    {dictionary_2, sizeof dictionary_2 - 1, 15, false},
+};
 
 /* ---- numbers of a row ---- */
 
@@ -25,7 +40,7 @@ enum { COLUMNS = 4096, MOST_FIELDS = 7, LARGEST_COUNTED = 100000 };
 
 /* Where the next byte stands. */
 typedef struct Place {
-  uint32_t section;   /* the word of the heading "WORD NUMBER" above */
+  uint32_t section;   /* the word of the heading "WORD NUMBER" above, or how many empty rows are above */
   uint32_t field;     /* how many numbers of the row are complete */
   unsigned char mark; /* what stood before the number */
   bool in_number;
@@ -57,10 +72,8 @@ enum {
   STRETCHED = 2047, /* most, of ln(p / (1 - p)) in parts of 1/256 */
   HALF = 1 << 15,   /* as a slot's */
   COUNT_LIMIT = 8,  /* outcomes that a slot counts */
-  FEWEST_SLOTS = 16,
-  MOST_SLOTS = 19, /* powers of two, by context */
+  MOST_SLOTS = 19,  /* a power of two, by context */
   REPEAT_LETTERS = 5,
-  REPEAT_SLOTS = 16,
   LONGEST_REPEAT = 31,
   LEARNING = 28,
   FIRST_WEIGHT = (1 << 16) * 28 / 100,
@@ -83,6 +96,7 @@ typedef struct Opinion {
 } Opinion;
 
 typedef struct PackModel {
+  const Form *form;
   const char *text; /* the dictionary, then the text as far as it is known */
   size_t at;
   int16_t stretched[ONE];
@@ -94,6 +108,7 @@ typedef struct PackModel {
   uint32_t hashes[CONTEXTS];
   /* the repetition */
   uint32_t *seen; /* by hash of some letters: where their end was last, plus 1 */
+  unsigned repeat_bits;
   size_t repeat_at;
   uint32_t repeat_length;                      /* 0: there is none */
   int16_t repeat_trust[LONGEST_REPEAT + 1][2]; /* by length and the bit it says */
@@ -126,9 +141,10 @@ static void fill_stretched(PackModel *model) {
   for (; next < ONE; next++) model->stretched[next] = STRETCHED;
 }
 
-static PackModel *model_new(Context *context, const char *text, size_t size) {
+static PackModel *model_new(Context *context, const Form *form, const char *text, size_t size) {
   PackModel *model = arena_new(&context->arena, PackModel);
-  unsigned bits = FEWEST_SLOTS;
+  unsigned bits = form->fewest_slots;
+  model->form = form;
   while (bits < MOST_SLOTS && (size_t)1 << bits < size * 8) bits++;
   model->text = text;
   model->slot_mask = (1u << bits) - 1;
@@ -137,7 +153,8 @@ static PackModel *model_new(Context *context, const char *text, size_t size) {
     for (size_t k = 0; k < 2 * 256; k++) model->by_bits[k].of[i] = FIRST_WEIGHT;
     for (size_t k = 0; k < 256; k++) model->by_letter[k].of[i] = FIRST_WEIGHT;
   }
-  model->seen = arena_new_array(&context->arena, (size_t)1 << REPEAT_SLOTS, uint32_t);
+  model->repeat_bits = form->has_headings ? 16 : bits - 1;
+  model->seen = arena_new_array(&context->arena, (size_t)1 << model->repeat_bits, uint32_t);
   fill_stretched(model);
   return model;
 }
@@ -183,8 +200,9 @@ static bool ends_heading(const PackModel *model, uint32_t *word) {
 
 static void end_row(PackModel *model) {
   Place *place = &model->place;
-  uint32_t word;
-  if (ends_heading(model, &word)) {
+  uint32_t word = place->section + 1;
+  bool is_new = model->form->has_headings ? ends_heading(model, &word) : model->at == place->row;
+  if (is_new) {
     place->section = word;
     fill_bytes(model->columns, 0, sizeof model->columns);
   }
@@ -243,7 +261,7 @@ static void take_repetition(PackModel *model, char c) {
   if (end < REPEAT_LETTERS) return;
   uint32_t hash = 0;
   for (size_t i = 1; i <= REPEAT_LETTERS; i++) hash = hash * 0x2F0B4C47u + (unsigned char)model->text[end - i] + 1;
-  uint32_t *seen = &model->seen[(hash * 0x9E3779B1u) >> (32 - REPEAT_SLOTS)];
+  uint32_t *seen = &model->seen[(hash * 0x9E3779B1u) >> (32 - model->repeat_bits)];
   if (!model->repeat_length && *seen) {
     size_t before = *seen - 1;
     uint32_t length = 0;
@@ -445,21 +463,23 @@ static char code_byte(PackModel *model, Coder *coder, unsigned char byte) {
   return (char)(bits & 255);
 }
 
-static PackModel *trained_model(Context *context, char *text, size_t size) {
-  copy_bytes(text, dictionary, DICTIONARY);
-  PackModel *model = model_new(context, text, size);
-  for (size_t i = 0; i < DICTIONARY; i++) {
-    code_byte(model, NULL, (unsigned char)dictionary[i]);
-    take_byte(model, dictionary[i]);
+static PackModel *trained_model(Context *context, const Form *form, char *text, size_t size) {
+  copy_bytes(text, form->dictionary, form->length);
+  PackModel *model = model_new(context, form, text, size);
+  for (size_t i = 0; i < form->length; i++) {
+    code_byte(model, NULL, (unsigned char)text[i]);
+    take_byte(model, text[i]);
   }
+  if (!form->has_headings) model->place.section = 0; /* the dictionary ends with a whole row */
   return model;
 }
 
-void pack_text(Context *context, Builder *out, const char *text, size_t length) {
-  size_t size = DICTIONARY + length;
+void pack_text(Context *context, PackVersion version, Builder *out, const char *text, size_t length) {
+  const Form *form = &forms[version - 1];
+  size_t size = form->length + length;
   char *all = arena_alloc(&context->arena, size + 1);
-  PackModel *model = trained_model(context, all, size);
-  copy_bytes(all + DICTIONARY, text, length);
+  PackModel *model = trained_model(context, form, all, size);
+  copy_bytes(all + form->length, text, length);
   Coder coder = {.greatest = TOP * PACK_BASE - 1, .out = out};
   for (size_t i = 0; i < length; i++) {
     code_byte(model, &coder, (unsigned char)text[i]);
@@ -468,19 +488,20 @@ void pack_text(Context *context, Builder *out, const char *text, size_t length) 
   put_end(&coder);
 }
 
-bool unpack_text(Context *context, const char *packed, size_t size, char *text, size_t length) {
-  size_t whole = DICTIONARY + length;
+bool unpack_text(Context *context, PackVersion version, const char *packed, size_t size, char *text, size_t length) {
+  const Form *form = &forms[version - 1];
+  size_t whole = form->length + length;
   char *all = arena_alloc(&context->arena, whole + 1);
-  PackModel *model = trained_model(context, all, whole);
+  PackModel *model = trained_model(context, form, all, whole);
   Coder coder = {.greatest = TOP * PACK_BASE - 1, .at = packed, .end = packed + size};
   for (int i = 0; i < DIGITS; i++) coder.value = coder.value * PACK_BASE + take_character(&coder);
   for (size_t i = 0; i < length && !coder.damaged && coder.beyond <= DIGITS; i++) {
     char c = code_byte(model, &coder, 0);
-    all[DICTIONARY + i] = c;
+    all[form->length + i] = c;
     take_byte(model, c);
   }
   if (coder.damaged || coder.beyond > DIGITS || coder.at != coder.end) return false;
-  copy_bytes(text, all + DICTIONARY, length);
+  copy_bytes(text, all + form->length, length);
   return true;
 }
 

@@ -6,8 +6,8 @@
  * sides first learn a dictionary: the beginning of the text that an export usually makes. All is integer arithmetic,
  * so what one machine packs another unpacks.
  *
- * Whatever is changed here or in pack_dictionary.inc makes what was packed before unreadable: it is another format and
- * needs another number (PACK_VERSION), beside the ones before it.
+ * Whatever is changed here or in a dictionary makes what was packed before unreadable: it is another format and needs
+ * another version beside the ones before it. The first is for tables of up to version 5, the second for later ones.
  */
 #ifndef J2O_PROVENANCE_PACK_H
 #define J2O_PROVENANCE_PACK_H
@@ -15,15 +15,15 @@
 #include "base/builder.h"
 #include "base/context.h"
 
-#define PACK_VERSION 1
+typedef enum PackVersion { PACK_HEADED = 1, PACK_ENDED = 2 } PackVersion;
 
 enum { PACK_BASE = 94, PACK_FIRST = '!' }; /* digits, and the character of the digit 0 */
 
 /* The characters of a text, added to `out`. */
-void pack_text(Context *context, Builder *out, const char *text, size_t length);
+void pack_text(Context *context, PackVersion version, Builder *out, const char *text, size_t length);
 
 /* `length` bytes into `text`; false when these are not the characters of a text of that length. */
-bool unpack_text(Context *context, const char *packed, size_t size, char *text, size_t length);
+bool unpack_text(Context *context, PackVersion version, const char *packed, size_t size, char *text, size_t length);
 
 /* A number from 1 on as such digits, and back: 0 when it is none, or not written in the one usual way. */
 void pack_number(Builder *out, uint64_t number);

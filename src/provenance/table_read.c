@@ -5,13 +5,15 @@
 #include "base/array.h"
 #include "base/builder.h"
 #include "base/bytes.h"
+#include "provenance/known_frames.h"
 #include "provenance/table.h"
 
 /* A recursion of depth 1,000 asks for 24 MiB; a program of many lines for 50 times its table. */
 enum { UNFOLDED_AT_LEAST = 64 << 20, UNFOLDED_PER_BYTE = 256 };
 
 typedef struct Place {
-  uint32_t file, line, name; /* file 0: a line of another form */
+  Str file, name; /* file NULL: a line of another form */
+  uint32_t line;
 } Place;
 
 typedef struct Link {
@@ -49,6 +51,8 @@ struct Table {
   int version;
   size_t unfolded, limit; /* bytes: so far, and at most */
   Builder text;           /* scratch */
+  const KnownFrames *known;
+  Str root; /* the folder of installed packages */
   Str *files, *names;
   Place *frames;
   List *inner;
@@ -109,6 +113,41 @@ static uint32_t read_row(Table *table, uint32_t least, uint32_t limit) {
   return row;
 }
 
+/* Sections of version 6 end with an empty line, and have no heading. */
+enum { ENDED_SECTIONS = 6 };
+
+static void end_section(Table *table) {
+  if (table->version >= ENDED_SECTIONS) expect(table, '\n');
+}
+
+/* How many rows the next line stands for: "KNOWN-KNOWN" of frames, "+N*TIMES" of outer. */
+static uint32_t rows_of_line(Table *table, bool is_frame, bool is_outer) {
+  if (is_outer && accept(table, '+')) {
+    read_number(table);
+    return accept(table, '*') ? read_number(table) : 1;
+  }
+  if (!is_frame || !is_digit(table)) return 1;
+  uint32_t first = read_number(table), last = accept(table, '-') ? read_number(table) : first;
+  if (last < first || last > table->known->count) fail_table(table, "reference to a row that does not exist");
+  return last - first + 1;
+}
+
+/* The rows up to the empty line, which are not passed over. */
+static uint32_t count_rows(Table *table, const char *section) {
+  const char *start = table->at;
+  bool are_frames = strcmp(section, "frames") == 0, are_outer = strcmp(section, "outer") == 0;
+  uint64_t count = 0;
+  while (table->at < table->end && *table->at != '\n') {
+    count += rows_of_line(table, are_frames, are_outer);
+    const char *stop = find_letter(table->at, '\n', (size_t)(table->end - table->at));
+    table->at = stop ? stop + 1 : table->end;
+  }
+  table->at = start;
+  if (count > INT32_MAX) fail_table(table, "number too large");
+  spend(table, (size_t)count * sizeof(Place));
+  return (uint32_t)count;
+}
+
 /* Every row has at least its line end, or a part of one. */
 static size_t most_rows(const Table *table) {
   size_t left = (size_t)(table->end - table->at);
@@ -116,6 +155,7 @@ static size_t most_rows(const Table *table) {
 }
 
 static uint32_t read_heading(Table *table, const char *name) {
+  if (table->version >= ENDED_SECTIONS) return count_rows(table, name);
   size_t length = strlen(name);
   if ((size_t)(table->end - table->at) < length || !same_bytes(table->at, name, length)) {
     fail_table(table, "a section is missing");
@@ -128,20 +168,35 @@ static uint32_t read_heading(Table *table, const char *name) {
   return count;
 }
 
-/* The rest of the row, unescaped, after what `out` holds. */
-static Str read_text(Table *table, Builder *out) {
-  while (table->at < table->end && *table->at != '\n') {
+static void read_escape(Table *table, Builder *out) {
+  if (accept(table, 'n')) builder_add(out, "\n");
+  else if (accept(table, '\\')) builder_add(out, "\\");
+  else if (accept(table, 't')) builder_add(out, "\t");
+  else if (!accept(table, '.')) fail_table(table, "unknown escape");
+}
+
+/* The text up to a letter or the end of the row, unescaped, after what `out` holds. */
+static Str read_text_up_to(Table *table, Builder *out, char stop) {
+  while (table->at < table->end && *table->at != '\n' && *table->at != stop) {
     const char *start = table->at;
-    while (table->at < table->end && *table->at != '\n' && *table->at != '\\') table->at++;
+    while (table->at < table->end && *table->at != '\n' && *table->at != '\\' && *table->at != stop) table->at++;
     builder_add_sized(out, start, (size_t)(table->at - start));
-    if (!accept(table, '\\')) continue;
-    if (accept(table, 'n')) builder_add(out, "\n");
-    else if (accept(table, '\\')) builder_add(out, "\\");
-    else fail_table(table, "unknown escape");
+    if (accept(table, '\\')) read_escape(table, out);
   }
-  expect(table, '\n');
   spend(table, out->length);
   return str_intern_sized(table->context, builder_text(out), out->length);
+}
+
+static Str read_text(Table *table, Builder *out) {
+  Str text = read_text_up_to(table, out, '\n');
+  expect(table, '\n');
+  return text;
+}
+
+static Str read_path(Table *table, Builder *out) {
+  out->length = 0;
+  if (accept(table, '@')) builder_add_sized(out, table->root, str_length(table->root));
+  return read_text(table, out);
 }
 
 /* ---- sections ---- */
@@ -154,8 +209,13 @@ static Str read_text(Table *table, Builder *out) {
 static void read_texts(Table *table) {
   Builder text;
   builder_init(&text, table->context);
+  if (table->version >= ENDED_SECTIONS) table->root = read_text(table, &text);
   Str before = str_intern(table->context, "");
   SECTION(table, "files", files, file_count, Str) {
+    if (table->version >= ENDED_SECTIONS) {
+      table->files[row] = read_path(table, &text);
+      continue;
+    }
     uint32_t shared = read_number(table);
     expect(table, ' ');
     if (shared > str_length(before)) fail_table(table, "a path shares more than the one before it has");
@@ -163,40 +223,109 @@ static void read_texts(Table *table) {
     builder_add_sized(&text, before, shared);
     table->files[row] = before = read_text(table, &text);
   }
+  end_section(table);
   SECTION(table, "names", names, name_count, Str) {
     text.length = 0;
     table->names[row] = read_text(table, &text);
   }
+  end_section(table);
 }
 
 static Place read_place(Table *table) {
-  Place place = {.file = read_row(table, 0, table->file_count)};
+  Place place = {.file = table->files[read_row(table, 0, table->file_count)]};
   expect(table, ' ');
   place.line = read_number(table);
   expect(table, ' ');
-  place.name = read_row(table, 1, table->name_count);
+  place.name = table->names[read_row(table, 1, table->name_count)];
+  return place;
+}
+
+/* A row up to the limit, or from one on to another: "FIRST-LAST". The last one. */
+static uint32_t read_rows(Table *table, uint32_t least, uint32_t limit, uint32_t *first) {
+  *first = read_row(table, least, limit);
+  if (table->version < ENDED_SECTIONS || !accept(table, '-')) return *first;
+  uint32_t last = read_row(table, *first, limit);
+  spend(table, (last - *first) * sizeof(uint32_t));
+  return last;
+}
+
+static Str known_file(Table *table, Builder *out, KnownText file) {
+  bool installed = file.text[0] == '@';
+  out->length = 0;
+  if (installed) builder_add_sized(out, table->root, str_length(table->root));
+  builder_add_sized(out, file.text + installed, file.length - installed);
+  spend(table, out->length);
+  return str_intern_sized(table->context, builder_text(out), out->length);
+}
+
+static Place known_place(Table *table, Builder *out, uint32_t number) {
+  const KnownFrame *known = table->known->by_number[number];
+  Str name = str_intern_sized(table->context, known->name.text, known->name.length);
+  return (Place){known_file(table, out, known->file), name, known->line};
+}
+
+/* KNOWN, KNOWN-KNOWN or KNOWN LINE: how many rows it is. */
+static uint32_t read_known_frames(Table *table, Builder *out, Place *places) {
+  uint32_t first, last = read_rows(table, 1, table->known->count, &first);
+  for (uint32_t i = 0; i <= last - first; i++) places[i] = known_place(table, out, first + i);
+  if (accept(table, ' ')) places[last - first].line = read_number(table);
+  expect(table, '\n');
+  return last - first + 1;
+}
+
+/* NAME<TAB>LINE PATH, or NAME alone. */
+static Place read_other_frame(Table *table, Builder *out) {
+  out->length = 0;
+  Place place = {.name = read_text_up_to(table, out, '\t')};
+  if (!accept(table, '\t')) {
+    expect(table, '\n');
+    return place;
+  }
+  place.line = read_number(table);
+  expect(table, ' ');
+  if (!is_digit(table)) {
+    place.file = read_path(table, out);
+    return place;
+  }
+  place.file = known_file(table, out, table->known->by_number[read_row(table, 1, table->known->count)]->file);
+  expect(table, '\n');
   return place;
 }
 
 static void read_frames(Table *table) {
-  Context *context = table->context;
+  Builder text;
+  builder_init(&text, table->context);
   SECTION(table, "frames", frames, frame_count, Place) {
-    table->frames[row] = read_place(table);
-    expect(table, '\n');
+    if (table->version < ENDED_SECTIONS) {
+      table->frames[row] = read_place(table);
+      expect(table, '\n');
+    } else if (is_digit(table)) {
+      row += read_known_frames(table, &text, &table->frames[row]) - 1;
+    } else {
+      table->frames[row] = read_other_frame(table, &text);
+    }
   }
+  end_section(table);
+}
+
+static void read_chains(Table *table) {
   SECTION(table, "inner", inner, inner_count, List) {
     ARRAY(uint32_t) list = {0};
-    do array_push(context, &list, read_row(table, 1, table->frame_count));
-    while (accept(table, ' '));
+    do {
+      uint32_t frame, last = read_rows(table, 1, table->frame_count, &frame);
+      for (; frame <= last; frame++) array_push(table->context, &list, frame);
+    } while (accept(table, ' '));
     expect(table, '\n');
     table->inner[row] = (List){list.items, (uint32_t)list.count};
   }
+  end_section(table);
   SECTION(table, "calls", calls, call_count, Link) {
     table->calls[row].place = table->frames[read_row(table, 1, table->frame_count)];
     expect(table, ' ');
     table->calls[row].outer = read_row(table, 0, row - 1);
     expect(table, '\n');
   }
+  end_section(table);
 }
 
 /* A line like that of the row before, so many lines below or above it. */
@@ -204,6 +333,27 @@ static Link stepped(const Table *table, Link link, uint32_t step, bool up) {
   if (up && step > link.place.line) fail_table(table, "line number without a base");
   link.place.line = up ? link.place.line - step : link.place.line + step;
   if (link.place.line > INT32_MAX) fail_table(table, "number too large");
+  return link;
+}
+
+/* "FILE LINE NAME OUTER", or, of a library, "FRAME OUTER". */
+static Link read_link(Table *table, uint32_t row) {
+  const char *start = table->at;
+  if (table->version >= ENDED_SECTIONS) {
+    uint32_t frame = read_number(table);
+    expect(table, ' ');
+    uint32_t outer = read_number(table);
+    if (table->at < table->end && *table->at == '\n') {
+      if (!frame || frame > table->frame_count || outer >= row) {
+        fail_table(table, "reference to a row that does not exist");
+      }
+      return (Link){table->frames[frame], outer};
+    }
+    table->at = start;
+  }
+  Link link = {.place = read_place(table)};
+  expect(table, ' ');
+  link.outer = read_row(table, 0, row - 1);
   return link;
 }
 
@@ -219,12 +369,11 @@ static void read_outer(Table *table) {
       *link = stepped(table, link[-1], step, up);
       for (; times > 1; times--, row++, link++) link[1] = stepped(table, *link, step, up);
     } else {
-      link->place = read_place(table);
-      expect(table, ' ');
-      link->outer = read_row(table, 0, row - 1);
+      *link = read_link(table, row);
     }
     expect(table, '\n');
   }
+  end_section(table);
 }
 
 /* COLUMN-COLUMN, or LINE:COLUMN-LINE:COLUMN. */
@@ -273,8 +422,11 @@ static bool read_addition(Table *table, TableOrigin *origin) {
 
 /* Where a row of the same way had columns alone, this one has the same, unless it says otherwise; likewise the mark. */
 static void repeat_of_way(const Table *table, TableOrigin *origin) {
-  const TableOrigin *before = &table->origins[table->last_of_way[origin->way]];
+  uint32_t last = table->last_of_way[origin->way];
+  const TableOrigin *before = &table->origins[last];
   if (table->version > 4) origin->mark = before->mark;
+  if (table->version > 5 && !last)
+    origin->mark = mark_of_plugin(table->calls[table->ways[origin->way].calls].place.name);
   if (!before->has_span || before->span[0]) return;
   origin->has_span = true;
   memcpy(origin->span, before->span, sizeof origin->span);
@@ -322,10 +474,10 @@ static void read_origin(Table *table, uint32_t row, uint32_t outer, uint32_t mod
     } else if (accept(table, 'p')) {
       origin->plugin = read_row(table, 1, table->name_count);
     } else if (accept(table, '+')) {
-      Way way = {.inner = read_row(table, 0, table->inner_count)};
+      uint32_t inner, last = read_rows(table, 0, table->inner_count, &inner);
       expect(table, ',');
-      way.calls = read_row(table, 0, table->outer_count);
-      array_push(table->context, &more, way);
+      uint32_t calls = read_row(table, 0, table->outer_count);
+      for (; inner <= last; inner++) array_push(table->context, &more, ((Way){inner, calls}));
     } else if (!(table->version > 1 && read_addition(table, origin)) && !read_fused(table, &fused)) {
       origin->outer = read_row(table, 0, table->outer_count);
     }
@@ -344,6 +496,7 @@ static void read_origins(Table *table) {
     table->ways[row].calls = read_row(table, 0, table->call_count);
     expect(table, '\n');
   }
+  end_section(table);
   uint32_t outer = 0, module = 0;
   table->last_of_way = arena_new_array(&table->context->arena, table->way_count + 1ul, uint32_t);
   SECTION(table, "origins", origins, origin_count, TableOrigin) {
@@ -352,6 +505,7 @@ static void read_origins(Table *table) {
     module = table->origins[row].module;
     table->last_of_way[table->origins[row].way] = row;
   }
+  end_section(table);
 }
 
 Table *table_read(Context *context, const char *text, size_t length, size_t limit) {
@@ -368,8 +522,10 @@ Table *table_read(Context *context, const char *text, size_t length, size_t limi
     fail(context, ERROR_FORMAT, "the provenance table has a format that this version does not support");
   }
   table->at += heading;
+  if (table->version >= ENDED_SECTIONS) table->known = known_frames(context);
   read_texts(table);
   read_frames(table);
+  read_chains(table);
   read_outer(table);
   read_origins(table);
   if (table->at != table->end) fail_table(table, "something follows");
@@ -384,15 +540,13 @@ typedef enum LineForm { TRACE_LINE, STACK_LINE } LineForm;
 static void add_line(Table *table, Builder *out, Place place, LineForm form, bool first) {
   size_t before = out->length;
   if (!first) builder_add_sized(out, "\n", 1);
-  Str name = table->names[place.name];
   if (place.file) {
-    Str file = table->files[place.file];
-    builder_add_sized(out, file, str_length(file));
+    builder_add_sized(out, place.file, str_length(place.file));
     builder_add_sized(out, ":", 1);
     builder_add_number(out, place.line);
     builder_add(out, form == TRACE_LINE ? " (" : " in ");
   }
-  builder_add_sized(out, name, str_length(name));
+  builder_add_sized(out, place.name, str_length(place.name));
   if (place.file && form == TRACE_LINE) builder_add_sized(out, ")", 1);
   spend(table, out->length - before);
 }
@@ -429,7 +583,7 @@ static Str stack_text(Table *table, Builder *out, uint32_t calls) {
 static Str place_text(Table *table, Builder *out, uint32_t name, const Link *link) {
   if (name) return table->names[name];
   out->length = 0;
-  Str function = table->names[link->place.name];
+  Str function = link->place.name;
   if (function) builder_add_sized(out, function, str_length(function));
   builder_add_sized(out, ":", 1);
   builder_add_number(out, link->place.line);

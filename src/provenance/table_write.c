@@ -5,10 +5,10 @@
 #include "base/array.h"
 #include "base/builder.h"
 #include "base/bytes.h"
+#include "provenance/known_frames.h"
 #include "provenance/table.h"
 
 typedef struct Section {
-  const char *name;
   Builder rows;
   uint32_t count;
 } Section;
@@ -46,7 +46,13 @@ struct TableWriter {
   Lines scratch;
   Builder text; /* scratch */
   Map user_files;
-  Str last_file;
+  const KnownFrames *known;
+  Str root;  /* the folder of installed packages; NULL while none was seen */
+  Map shown; /* file to how the table writes it */
+  struct {
+    uint32_t first, last; /* a row that stands for these known frames; 0: the last row is of another form */
+    size_t start;         /* of its text */
+  } known_run;
   struct {
     uint32_t file, line, name, parent;
   } last_outer;
@@ -65,13 +71,9 @@ TableWriter *table_writer_new(Context *context) {
   writer->context = context;
   Section *const sections[] = {&writer->files, &writer->names, &writer->frames, &writer->inner,
                                &writer->calls, &writer->outer, &writer->ways,   &writer->origins};
-  static const char *const names[] = {"files", "names", "frames", "inner", "calls", "outer", "ways", "origins"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    sections[i]->name = names[i];
-    builder_init(&sections[i]->rows, context);
-  }
+  for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) builder_init(&sections[i]->rows, context);
   builder_init(&writer->text, context);
-  writer->last_file = str_intern(context, "");
+  writer->known = known_frames(context);
   return writer;
 }
 
@@ -92,35 +94,70 @@ static void add_number(Builder *row, const char *mark, uint64_t number) {
 
 /* ---- files and names ---- */
 
-static void add_escaped(Builder *out, const char *text, size_t length) {
-  for (const char *end = text + length; text < end;) {
-    const char *stop = text;
-    while (stop < end && *stop != '\n' && *stop != '\\') stop++;
-    builder_add_sized(out, text, (size_t)(stop - text));
-    if (stop < end) builder_add(out, *stop == '\n' ? "\\n" : "\\\\");
-    text = stop + 1;
+static void add_letters(Builder *out, const char *at, const char *end) {
+  while (at < end) {
+    const char *stop = at;
+    while (stop < end && *stop != '\n' && *stop != '\t' && *stop != '\\') stop++;
+    builder_add_sized(out, at, (size_t)(stop - at));
+    if (stop < end) builder_add(out, *stop == '\n' ? "\\n" : *stop == '\t' ? "\\t" : "\\\\");
+    at = stop + 1;
   }
+}
+
+/* "\\." stands for nothing: it begins what would be taken for something else. */
+static void add_escaped(Builder *out, Str text) {
+  size_t length = str_length(text);
+  if (!length || (*text >= '0' && *text <= '9') || *text == '@') builder_add(out, "\\.");
+  add_letters(out, text, text + length);
+}
+
+/* The first path into a folder of installed packages says which one it is. */
+static void note_root(TableWriter *writer, Str file) {
+  static const char *const folders[] = {"/site-packages/", "/dist-packages/"};
+  size_t length = str_length(file);
+  for (size_t i = 0; i < sizeof folders / sizeof *folders && !writer->root; i++) {
+    const char *found = find_bytes(file, length, folders[i], strlen(folders[i]));
+    if (!found) continue;
+    writer->root = str_intern_sized(writer->context, file, (size_t)(found - file) + strlen(folders[i]));
+  }
+}
+
+static bool is_installed(const TableWriter *writer, Str file) {
+  size_t length = writer->root ? str_length(writer->root) : 0;
+  return length && str_length(file) >= length && same_bytes(file, writer->root, length);
+}
+
+/* How a file is written: "@" stands for the folder of installed packages. */
+static Str shown_file(TableWriter *writer, Str file) {
+  void **slot = map_slot_pointer(writer->context, &writer->shown, file);
+  if (*slot) return *slot;
+  if (!writer->root) note_root(writer, file);
+  Builder *text = &writer->text;
+  text->length = 0;
+  if (is_installed(writer, file)) {
+    builder_add(text, "@");
+    add_letters(text, file + str_length(writer->root), file + str_length(file));
+  } else {
+    add_escaped(text, file);
+  }
+  Str shown = str_intern_sized(writer->context, builder_text(text), text->length);
+  *slot = (void *)(uintptr_t)shown;
+  return shown;
 }
 
 static uint32_t file_row(TableWriter *writer, Str file) {
   void **slot = row_slot(writer, ROW_FILE, (uint64_t)(uintptr_t)file, 0);
   if (*slot) return (uint32_t)(uintptr_t)*slot;
-  size_t length = str_length(file), shared = 0, limit = str_length(writer->last_file);
-  if (limit > length) limit = length;
-  while (shared < limit && file[shared] == writer->last_file[shared]) shared++;
-  while (shared && shared < length && ((unsigned char)file[shared] & 0xC0) == 0x80) shared--; /* whole characters */
-  add_number(&writer->files.rows, "", shared);
-  builder_add(&writer->files.rows, " ");
-  add_escaped(&writer->files.rows, file + shared, length - shared);
+  Str shown = shown_file(writer, file);
+  builder_add_sized(&writer->files.rows, shown, str_length(shown));
   builder_add(&writer->files.rows, "\n");
-  writer->last_file = file;
   return new_row(&writer->files, slot);
 }
 
 static uint32_t name_row(TableWriter *writer, Str name) {
   void **slot = row_slot(writer, ROW_NAME, (uint64_t)(uintptr_t)name, 0);
   if (*slot) return (uint32_t)(uintptr_t)*slot;
-  add_escaped(&writer->names.rows, name, str_length(name));
+  add_escaped(&writer->names.rows, name);
   builder_add(&writer->names.rows, "\n");
   return new_row(&writer->names, slot);
 }
@@ -185,17 +222,56 @@ static void split_lines(TableWriter *writer, LineForm form, const char *text, co
   }
 }
 
-static void add_place(TableWriter *writer, Builder *out, const Line *line) {
-  uint32_t file = line->file ? file_row(writer, line->file) : 0;
-  add_number(out, "", file);
-  add_number(out, " ", file ? line->number : 0);
-  add_number(out, " ", name_row(writer, line->name));
+/* Known frames that follow one another are written as one row. */
+static void add_known(TableWriter *writer, uint32_t number) {
+  Builder *rows = &writer->frames.rows;
+  bool goes_on = writer->known_run.first && writer->known_run.last + 1 == number;
+  if (goes_on) {
+    rows->length = writer->known_run.start;
+  } else {
+    writer->known_run.first = number;
+    writer->known_run.start = rows->length;
+  }
+  writer->known_run.last = number;
+  add_number(rows, "", writer->known_run.first);
+  if (goes_on) add_number(rows, "-", number);
+  builder_add(rows, "\n");
+}
+
+static void add_unknown(TableWriter *writer, const Line *line) {
+  Builder *rows = &writer->frames.rows;
+  add_escaped(rows, line->name);
+  if (line->file) {
+    Str file = shown_file(writer, line->file);
+    const KnownFrame *known = known_frame_of_file(writer->known, file);
+    add_number(rows, "\t", line->number);
+    builder_add(rows, " ");
+    if (known) builder_add_number(rows, known->number);
+    else builder_add_sized(rows, file, str_length(file));
+  }
+  builder_add(rows, "\n");
+}
+
+static void write_frame(TableWriter *writer, const Line *line) {
+  Str file = line->file ? shown_file(writer, line->file) : NULL;
+  const KnownFrame *known = file ? known_frame(writer->known, file, line->name, line->number) : NULL;
+  if (known && known->line == line->number) {
+    add_known(writer, known->number);
+    return;
+  }
+  writer->known_run.first = 0;
+  if (known) {
+    add_number(&writer->frames.rows, "", known->number);
+    add_number(&writer->frames.rows, " ", line->number);
+    builder_add(&writer->frames.rows, "\n");
+  } else {
+    add_unknown(writer, line);
+  }
 }
 
 static uint32_t frame_row(TableWriter *writer, Line *line) {
   if (!line->frame) {
-    add_place(writer, &writer->frames.rows, line);
-    builder_add(&writer->frames.rows, "\n");
+    write_frame(writer, line);
     line->frame = ++writer->frames.count;
   }
   return line->frame;
@@ -214,7 +290,12 @@ static uint32_t inner_row(TableWriter *writer, const Lines *lines, size_t count)
   void **slot = row_slot(writer, ROW_INNER, list, 0);
   if (*slot) return (uint32_t)(uintptr_t)*slot;
   Builder *row = &writer->inner.rows;
-  for (size_t i = 0; i < count; i++) add_number(row, i ? " " : "", lines->items[i]->frame);
+  for (size_t i = 0; i < count; i++) {
+    uint32_t first = lines->items[i]->frame, last = first;
+    add_number(row, i ? " " : "", first);
+    while (i + 1 < count && lines->items[i + 1]->frame == last + 1) last = lines->items[++i]->frame;
+    if (last > first) add_number(row, "-", last);
+  }
   builder_add(row, "\n");
   return new_row(&writer->inner, slot);
 }
@@ -248,13 +329,12 @@ static void add_step(TableWriter *writer, uint32_t line) {
   builder_add(rows, "\n");
 }
 
-static uint32_t outer_row(TableWriter *writer, const Line *line, uint32_t parent) {
+/* A line of the user's, by its parts. */
+static void add_own_line(TableWriter *writer, const Line *line, uint32_t parent) {
   uint32_t file = line->file ? file_row(writer, line->file) : 0, name = name_row(writer, line->name);
-  void **slot = row_slot(writer, ROW_OUTER, (uint64_t)(uintptr_t)line, parent);
-  if (*slot) return (uint32_t)(uintptr_t)*slot;
-  bool similar = writer->outer.count && file && file == writer->last_outer.file && name == writer->last_outer.name &&
-                 parent == writer->last_outer.parent;
   uint32_t number = file ? line->number : 0;
+  bool similar =
+      file && file == writer->last_outer.file && name == writer->last_outer.name && parent == writer->last_outer.parent;
   if (similar) {
     add_step(writer, number);
   } else {
@@ -270,7 +350,22 @@ static uint32_t outer_row(TableWriter *writer, const Line *line, uint32_t parent
   writer->last_outer.line = line->number;
   writer->last_outer.name = name;
   writer->last_outer.parent = parent;
-  return new_row(&writer->outer, slot);
+}
+
+/* A line of a library between lines of the user's. */
+static void add_library_line(TableWriter *writer, Line *line, uint32_t parent) {
+  add_number(&writer->outer.rows, "", frame_row(writer, line));
+  add_number(&writer->outer.rows, " ", parent);
+  builder_add(&writer->outer.rows, "\n");
+  writer->run.length = writer->last_outer.file = 0;
+}
+
+static uint32_t outer_row(TableWriter *writer, Line *line, uint32_t parent) {
+  void **slot = row_slot(writer, ROW_OUTER, (uint64_t)(uintptr_t)line, parent);
+  if (*slot) return (uint32_t)(uintptr_t)*slot;
+  if (line->file && *shown_file(writer, line->file) == '@') add_library_line(writer, line, parent);
+  else add_own_line(writer, line, parent);
+  return new_row(&writer->outer, row_slot(writer, ROW_OUTER, (uint64_t)(uintptr_t)line, parent));
 }
 
 typedef struct Callsite {
@@ -346,10 +441,19 @@ static uint32_t way_row(TableWriter *writer, uint32_t inner, uint32_t calls) {
 }
 
 /* The factor is the one that tells most of the usual operators apart. */
-char operator_mark(Str op_type) {
+static char mark_of(const char *name, size_t length) {
   uint32_t sum = 0;
-  for (size_t i = 0; i < str_length(op_type); i++) sum = sum * 59 + (unsigned char)op_type[i];
+  for (size_t i = 0; i < length; i++) sum = sum * 59 + (unsigned char)name[i];
   return (char)('!' + sum % 94);
+}
+
+char operator_mark(Str op_type) { return mark_of(op_type, str_length(op_type)); }
+
+char mark_of_plugin(Str function) {
+  static const char ending[] = "Plugin.lower";
+  size_t length = function ? str_length(function) : 0, rest = sizeof ending - 1;
+  bool is_plugin = length > rest && same_bytes(function + length - rest, ending, rest);
+  return is_plugin ? mark_of(function, length - rest) : '\0';
 }
 
 static const char *block_end(const char *text, const char *end) {
@@ -364,6 +468,7 @@ typedef struct OriginParts {
   uint32_t module, made_of;  /* 0: none */
   Str span, fused_modules;   /* NULL: none */
   char mark;                 /* of the operator; 0: it is of an initializer */
+  char usual_mark;           /* of the operator that the plugin is called after; 0: of none */
   bool names_itself;         /* the initializer is called like the first that it was made of */
 } OriginParts;
 
@@ -390,6 +495,7 @@ static OriginParts origin_parts(TableWriter *writer, OriginTexts texts, Bearer b
                        .span = texts.span,
                        .fused_modules = texts.fused_modules,
                        .mark = bearer.op_type ? operator_mark(bearer.op_type) : '\0',
+                       .usual_mark = mark_of_plugin(stack->last ? stack->last->name : NULL),
                        .names_itself = names_itself(writer, texts.made_of, bearer.initializer)};
 }
 
@@ -447,18 +553,20 @@ static void write_span(TableWriter *writer, Builder *row, OriginParts parts) {
   }
 }
 
-static char last_mark(const TableWriter *writer, uint32_t way) {
-  return (char)(uintptr_t)map_get(&writer->marks, way, 0);
+/* That of the way's last row; of its first row, what is usual. */
+static char expected_mark(const TableWriter *writer, OriginParts parts) {
+  uintptr_t last = (uintptr_t)map_get(&writer->marks, parts.way, 0);
+  return last ? (char)(last & 127) : parts.usual_mark;
 }
 
 /* The mark of the way's last row is this one from now on. */
 static void note_mark(TableWriter *writer, OriginParts parts) {
-  if (parts.mark) *map_slot(writer->context, &writer->marks, parts.way, 0) = (void *)(uintptr_t)parts.mark;
-  else map_remove(&writer->marks, parts.way, 0);
+  enum { HAS_ONE = 128 }; /* none is a mark, too */
+  *map_slot(writer->context, &writer->marks, parts.way, 0) = (void *)(uintptr_t)(HAS_ONE | (unsigned char)parts.mark);
 }
 
 static void write_mark(TableWriter *writer, Builder *row, OriginParts parts) {
-  if (parts.mark != last_mark(writer, parts.way)) {
+  if (parts.mark != expected_mark(writer, parts)) {
     builder_add(row, " o");
     if (parts.mark) builder_add_sized(row, &parts.mark, 1);
   }
@@ -536,17 +644,34 @@ static uint32_t add_single(TableWriter *writer, OriginParts parts) {
   return writer->origins.count;
 }
 
+/* Further traces; those of inner rows that follow one another, below the same line, are written as one. */
+typedef struct Further {
+  Builder text;
+  size_t start; /* of the last one */
+  uint32_t first, last, outer;
+} Further;
+
+static void add_further(Further *further, Block block) {
+  bool goes_on = further->text.length && block.inner == further->last + 1 && block.outer == further->outer;
+  if (goes_on) further->text.length = further->start;
+  else further->first = block.inner;
+  further->start = further->text.length;
+  further->last = block.inner;
+  further->outer = block.outer;
+  add_number(&further->text, " +", further->first);
+  if (goes_on) add_number(&further->text, "-", further->last);
+  add_number(&further->text, ",", further->outer);
+}
+
 static uint32_t add_merged(TableWriter *writer, OriginParts parts, const char *stop, const char *end) {
-  Builder further;
-  builder_init(&further, writer->context);
+  Further further = {0};
+  builder_init(&further.text, writer->context);
   while (stop < end) {
     const char *text = stop + 2;
     stop = block_end(text, end);
-    Block more = add_block(writer, text, stop, NULL);
-    add_number(&further, " +", more.inner);
-    add_number(&further, ",", more.outer);
+    add_further(&further, add_block(writer, text, stop, NULL));
   }
-  write_row(writer, parts, str_intern_sized(writer->context, builder_text(&further), further.length));
+  write_row(writer, parts, str_intern_sized(writer->context, builder_text(&further.text), further.text.length));
   return writer->origins.count;
 }
 
@@ -613,9 +738,11 @@ const char *table_text(TableWriter *writer, size_t *length) {
   Builder out;
   builder_init(&out, writer->context);
   builder_add(&out, TABLE_HEADING);
+  if (writer->root) add_letters(&out, writer->root, writer->root + str_length(writer->root));
+  builder_add(&out, "\n");
   for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
-    builder_format(&out, "%s %u\n", sections[i]->name, sections[i]->count);
     builder_add_sized(&out, sections[i]->rows.text, sections[i]->rows.length);
+    builder_add(&out, "\n");
   }
   *length = out.length;
   return builder_text(&out);

@@ -24,6 +24,18 @@ static const Case cases[] = {
     {"\\n\\", "back\\slash:1", "fil\\e.py:1 in a\\b", "fil\\e.py:1 (a\\b)\n\xC3\xA9t\xC3\xA9.py:1 (\xC3\xA9)"},
     {"\xC3\xA8:1", "e:1", "\xC3\xA9/b.py:1 in e", "\xC3\xA8/b.py:1 (\xC3\xA8)"},
     {"f:1", "g:2", "\n\n\n", "\n\n\n\n\n"},
+    /* Known frames, on their line and on another; those of a known file; a library between lines of the user's; a
+     * second folder of packages; names and paths that look like something else. */
+    {"step:8", "SinPlugin.lower:9",
+     "/v/site-packages/jax/_src/core.py:3 in own\nsrc/lower/calls.c:20 in JitPlugin.lower",
+     "/v/lib/site-packages/jax/_src/source_info_util.py:213 (current)\n"
+     "/v/lib/site-packages/jax/_src/interpreters/partial_eval.py:1922 (DynamicJaxprTrace.process_primitive)\n"
+     "/v/lib/site-packages/jax/_src/core.py:7 (Primitive.bind)\n/v/lib/site-packages/jax/_src/core.py:713 (mine)\n"
+     "/project/model.py:8 (step)\n/v/lib/site-packages/jax/_src/core.py:705 (Primitive.bind)\n/project/main.py:3 "
+     "(main)"},
+    {"7:8", "9:1", "7.py:1 in 7\n@x.py:2 in @",
+     "1.py:8 (7)\na\tb.py:1 (c\td)\n3\n/v/lib/site-packages/@.py:1 ()\n@: ()"},
+    {"g:5", "p:1", "s:1 in p", "i.py:1 (a)\nm.py:5 (g)\n\nj.py:1 (b)\nm.py:5 (g)\n\nk.py:1 (c)\nm.py:5 (g)"},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -192,47 +204,73 @@ static ErrorKind error_of(const char *text, size_t length) {
   return kind;
 }
 
+/* Of the version before the sections ended with an empty line. */
+#define HEADED "j2o origins 5\n"
 #define SMALL_UP_TO_OUTER(heading) heading "files 1\n0 m.py\nnames 2\nf\nP\nframes 1\n1 5 2\ninner 1\n1\ncalls 1\n1 0\n"
 
-static const char small_table[] = SMALL_UP_TO_OUTER(TABLE_HEADING) "outer 3\n1 3 1 0\n+1*2\nways 1\n1 1\n"
+static const char small_table[] = SMALL_UP_TO_OUTER(HEADED) "outer 3\n1 3 1 0\n+1*2\nways 1\n1 1\n"
                                                                    "origins 5\n1 s2-9 oM\n1\n1 s m2 f1\n=2 m1 f2 f1\n"
                                                                    "1 3 o W1\n";
 
-static void damaged_tables_are_told(void) {
-  CHECK(error_of(small_table, sizeof small_table - 1) == ERROR_NONE);
-  for (size_t length = 0; length + 1 < sizeof small_table; length++) {
-    CHECK(error_of(small_table, length) == ERROR_FORMAT);
-  }
-  char copy[sizeof small_table];
-  for (size_t at = 0; at + 1 < sizeof small_table; at++) {
+#define SMALL_UP_TO_LINES \
+  TABLE_HEADING "/v/site-packages/\nm.py\n\nf\nP\n\\.\n\n1-2\n3 9\ng\t4 @x.py\nh\t5 1\nother\n\n1-3 5\n\n6 0\n\n"
+
+static const char small_ended_table[] = SMALL_UP_TO_LINES
+    "1 3 1 0\n+1*2\n2 1\n\n1 1\n\n1 s2-9 oM\n1\n1 s m2 f1\n=2 m1 f2 f1\n"
+    "1 3 o W1 +0-1,2\n\n";
+
+static void check_damage(const char *text, size_t length) {
+  CHECK(error_of(text, length) == ERROR_NONE);
+  for (size_t part = 0; part < length; part++) CHECK(error_of(text, part) == ERROR_FORMAT);
+  char *copy = malloc(length);
+  for (size_t at = 0; at < length; at++) {
     for (unsigned byte = 0; byte < 256; byte += 5) {
-      memcpy(copy, small_table, sizeof copy);
+      memcpy(copy, text, length);
       copy[at] = (char)byte;
-      ErrorKind kind = error_of(copy, sizeof copy - 1);
+      ErrorKind kind = error_of(copy, length);
       CHECK(kind == ERROR_NONE || kind == ERROR_FORMAT);
     }
   }
+  free(copy);
+}
+
+static void damaged_tables_are_told(void) {
+  check_damage(small_table, sizeof small_table - 1);
+  check_damage(small_ended_table, sizeof small_ended_table - 1);
   /* A chain that calls itself, rows that do not exist, too many rows. */
   static const char *const wrong[] = {
-      TABLE_HEADING "files 0\nnames 1\nf\nframes 0\ninner 0\ncalls 0\nouter 1\n0 0 1 1\nways 0\norigins 0\n",
-      TABLE_HEADING "files 0\nnames 0\nframes 1\n0 0 1\ninner 0\ncalls 0\nouter 0\nways 0\norigins 0\n",
-      TABLE_HEADING "files 2000000000\n",
-      "j2o origins 6\n",
+      HEADED "files 0\nnames 1\nf\nframes 0\ninner 0\ncalls 0\nouter 1\n0 0 1 1\nways 0\norigins 0\n",
+      HEADED "files 0\nnames 0\nframes 1\n0 0 1\ninner 0\ncalls 0\nouter 0\nways 0\norigins 0\n",
+      HEADED "files 2000000000\n",
+      "j2o origins 7\n",
       "j2o origins 0\n",
       /* more rows than a run may stand for, or than there are; none; what the version before did not have */
-      SMALL_UP_TO_OUTER(TABLE_HEADING) "outer 18\n1 3 1 0\n+1*17\nways 1\n1 1\norigins 0\n",
-      SMALL_UP_TO_OUTER(TABLE_HEADING) "outer 3\n1 3 1 0\n+1*3\nways 1\n1 1\norigins 0\n",
-      SMALL_UP_TO_OUTER(TABLE_HEADING) "outer 2\n1 3 1 0\n+1*0\nways 1\n1 1\norigins 0\n",
+      SMALL_UP_TO_OUTER(HEADED) "outer 18\n1 3 1 0\n+1*17\nways 1\n1 1\norigins 0\n",
+      SMALL_UP_TO_OUTER(HEADED) "outer 3\n1 3 1 0\n+1*3\nways 1\n1 1\norigins 0\n",
+      SMALL_UP_TO_OUTER(HEADED) "outer 2\n1 3 1 0\n+1*0\nways 1\n1 1\norigins 0\n",
       SMALL_UP_TO_OUTER("j2o origins 2\n") "outer 3\n1 3 1 0\n+1*2\nways 1\n1 1\norigins 0\n",
       /* a row like one that is not before it */
-      SMALL_UP_TO_OUTER(TABLE_HEADING) "outer 1\n1 3 1 0\nways 1\n1 1\norigins 2\n=1\n1 1\n",
-      SMALL_UP_TO_OUTER(TABLE_HEADING) "outer 1\n1 3 1 0\nways 1\n1 1\norigins 2\n1 1\n=0\n",
+      SMALL_UP_TO_OUTER(HEADED) "outer 1\n1 3 1 0\nways 1\n1 1\norigins 2\n=1\n1 1\n",
+      SMALL_UP_TO_OUTER(HEADED) "outer 1\n1 3 1 0\nways 1\n1 1\norigins 2\n1 1\n=0\n",
       SMALL_UP_TO_OUTER("j2o origins 2\n") "outer 1\n1 3 1 0\nways 1\n1 1\norigins 2\n1 1\n=1\n",
       SMALL_UP_TO_OUTER("j2o origins 3\n") "outer 1\n1 3 1 0\nways 1\n1 1\norigins 1\n1 1 f1\n",
       SMALL_UP_TO_OUTER("j2o origins 4\n") "outer 1\n1 3 1 0\nways 1\n1 1\norigins 1\n1 1 oA\n",
       SMALL_UP_TO_OUTER("j2o origins 4\n") "outer 1\n1 3 1 0\nways 1\n1 1\norigins 1\n1 1 W1\n",
-      SMALL_UP_TO_OUTER(TABLE_HEADING) "outer 1\n1 3 1 0\nways 1\n1 1\norigins 1\n1 1 W3\n",
+      SMALL_UP_TO_OUTER(HEADED) "outer 1\n1 3 1 0\nways 1\n1 1\norigins 1\n1 1 W3\n",
+      /* rows that are not there, or in another order; frames that are not known; more rows than a run may stand for */
+      SMALL_UP_TO_LINES "1 3 1 0\n7 1\n\n1 1\n\n\n",
+      SMALL_UP_TO_LINES "1 3 1 0\n2 2\n\n1 1\n\n\n",
+      SMALL_UP_TO_LINES "1 3 1 0\n+1*17\n\n1 1\n\n\n",
+      SMALL_UP_TO_LINES "1 3 1 0\n\n1 1\n\n1 1 +1-0,1\n\n",
+      SMALL_UP_TO_LINES "1 3 1 0\n\n1 1\n\n1 1 +0-2,1\n\n",
+      TABLE_HEADING "\n\n\n0\n\n\n\n\n\n\n",
+      TABLE_HEADING "\n\n\n1-999999\n\n\n\n\n\n\n",
+      TABLE_HEADING "\n\n\n9-8\n\n\n\n\n\n\n",
+      TABLE_HEADING "\n\n\nf\t1 999999\n\n\n\n\n\n\n",
+      TABLE_HEADING "\n\n\n1-2\n\n2-1\n\n\n\n\n\n",
   };
+  static const char empty[] = TABLE_HEADING "\n\n\n\n\n\n\n\n\n";
+  CHECK(error_of(empty, sizeof empty - 1) == ERROR_NONE);
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) CHECK(error_of(wrong[i], strlen(wrong[i])) == ERROR_FORMAT);
 }
 

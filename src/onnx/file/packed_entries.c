@@ -9,15 +9,18 @@
 
 #define HEADING "j2o packed "
 
+static const char *const keys[] = {METADATA_MODULES, METADATA_REMOVED, METADATA_SOURCES};
+enum { KEYS = sizeof keys / sizeof *keys };
+
 bool is_packed_key(const char *key, size_t length) {
-  static const char *const keys[] = {METADATA_MODULES, METADATA_REMOVED, METADATA_SOURCES};
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+  for (size_t i = 0; i < KEYS; i++) {
     if (length == strlen(keys[i]) && same_bytes(key, keys[i], length)) return true;
   }
   return false;
 }
 
-enum { DIGESTS_APART = PACK_VERSION + 1, LATEST = DIGESTS_APART };
+/* The versions of the value. */
+enum { STORED = 0, DIGESTS_APART = 2, ENDED = 3, LATEST = ENDED };
 
 /* ---- digests ---- */
 
@@ -40,15 +43,15 @@ static bool read_digest(const char *line, const char *end, unsigned char digest[
   return true;
 }
 
-/* The rows of the sources without their digests, which are put apart. False: a row has another form. */
-static bool part_digests(Context *context, Str sources, Builder *rows, Builder *digests) {
+/* The rows of the sources, of which only the path is kept; the digests are put apart. False: a row has another form. */
+static bool part_digests(Str sources, Builder *rows, Builder *digests) {
   unsigned char digest[DIGEST_BYTES];
-  builder_init(rows, context);
   for (const char *line = sources, *end = line + str_length(sources);; line++) {
     const char *stop = line_end(line, end);
-    if (!read_digest(line, stop, digest)) return false;
+    bool has_path = stop - line > 2 * DIGEST_BYTES + 1; /* an empty row would end them */
+    if (!has_path || !read_digest(line, stop, digest)) return false;
     pack_digest(digests, digest);
-    builder_add_sized(rows, line, (size_t)(stop - line) - 2 * DIGEST_BYTES);
+    builder_add_sized(rows, line, (size_t)(stop - line) - 2 * DIGEST_BYTES - 1);
     if (stop == end) return true;
     builder_add(rows, "\n");
     line = stop;
@@ -66,29 +69,42 @@ static void add_entry_text(Builder *out, const char *key, const char *value, siz
   builder_add(out, "\n");
 }
 
-/* All entries as one text; digests go to `digests` where it is not NULL and they can be found again. */
-static void entries_text(Context *context, const MetadataList *entries, Builder *text, Builder *digests) {
-  for (size_t i = 0; i < entries->count; i++) {
-    const Metadata *entry = &entries->items[i];
-    Builder rows;
-    size_t before = digests ? digests->length : 0;
-    bool parted = digests && str_is(entry->key, METADATA_SOURCES) && !before &&
-                  part_digests(context, entry->value, &rows, digests);
-    if (digests && !parted) digests->length = before;
-    if (parted) add_entry_text(text, entry->key, builder_text(&rows), rows.length);
-    else add_entry_text(text, entry->key, entry->value, str_length(entry->value));
-  }
-}
-
-/* A text that a reader would refuse to unpack. */
-static Str unpacked_value(Context *context, const MetadataList *entries) {
+/* A text that a reader would refuse to unpack, or entries of another form than an export writes. */
+static Str stored_value(Context *context, const MetadataList *entries) {
   Builder text, value;
   builder_init(&text, context);
   builder_init(&value, context);
-  entries_text(context, entries, &text, NULL);
-  builder_format(&value, HEADING "0 %zu\n", text.length);
-  builder_add_sized(&value, text.text, text.length);
+  for (size_t i = 0; i < entries->count; i++) {
+    add_entry_text(&text, entries->items[i].key, entries->items[i].value, str_length(entries->items[i].value));
+  }
+  builder_format(&value, HEADING "%d %zu\n", STORED, text.length);
+  builder_add_sized(&value, builder_text(&text), text.length);
   return str_intern_sized(context, builder_text(&value), value.length);
+}
+
+/* Rows that an empty one can end: is no row of it empty? */
+static bool has_rows(Str value) {
+  size_t length = str_length(value);
+  return length && value[0] != '\n' && value[length - 1] != '\n' && !find_bytes(value, length, "\n\n", 2);
+}
+
+/* Each entry that is packed, in their order, and an empty line; then the table. False: they have another form. */
+static bool entries_text(const MetadataList *entries, Builder *text, Builder *digests) {
+  size_t next = 0;
+  for (size_t i = 0; i < KEYS; i++) {
+    const Metadata *entry = next < entries->count ? &entries->items[next] : NULL;
+    if (entry && str_is(entry->key, keys[i])) {
+      next++;
+      if (!has_rows(entry->value)) return false;
+      if (!str_is(entry->key, METADATA_SOURCES)) builder_add_sized(text, entry->value, str_length(entry->value));
+      else if (!part_digests(entry->value, text, digests)) return false;
+      builder_add(text, "\n");
+    }
+    builder_add(text, "\n");
+  }
+  if (next + 1 != entries->count || !str_is(entries->items[next].key, METADATA_TABLE)) return false;
+  builder_add_sized(text, entries->items[next].value, str_length(entries->items[next].value));
+  return true;
 }
 
 Str packed_entries(Context *context, const MetadataList *entries) {
@@ -97,9 +113,9 @@ Str packed_entries(Context *context, const MetadataList *entries) {
   builder_init(&packed, context);
   builder_init(&value, context);
   builder_init(&digests, context);
-  entries_text(context, entries, &text, &digests);
-  pack_text(context, &packed, builder_text(&text), text.length);
-  if (!pack_is_moderate(text.length, packed.length)) return unpacked_value(context, entries);
+  if (!entries_text(entries, &text, &digests)) return stored_value(context, entries);
+  pack_text(context, PACK_ENDED, &packed, builder_text(&text), text.length);
+  if (!pack_is_moderate(text.length, packed.length)) return stored_value(context, entries);
   builder_format(&value, HEADING "%d %zu %zu\n", LATEST, text.length, digests.length / DIGEST_DIGITS);
   builder_add_sized(&value, builder_text(&digests), digests.length);
   builder_add_sized(&value, packed.text, packed.length);
@@ -155,14 +171,16 @@ static void join_digest(const Unpacking *unpacking, Builder *rows, const char *d
   }
 }
 
-/* Each row of the sources gets its digest back. */
-static Str join_digests(const Unpacking *unpacking, Str sources, const char *digits, size_t count) {
+/* Each row of the sources gets its digest back, behind `between`. */
+static Str join_digests(const Unpacking *unpacking, Str sources, const char *between, const char *digits,
+                        size_t count) {
   Builder rows;
   builder_init(&rows, unpacking->context);
   for (const char *line = sources, *end = line + str_length(sources);; line++) {
     const char *stop = line_end(line, end);
     if (!count--) fail_packed(unpacking);
     builder_add_sized(&rows, line, (size_t)(stop - line));
+    builder_add(&rows, between);
     join_digest(unpacking, &rows, digits);
     digits += DIGEST_DIGITS;
     if (stop == end) break;
@@ -184,7 +202,7 @@ static const char *take_digests(Unpacking *unpacking, size_t count) {
 /* What the characters from `at` on stand for. */
 static void unpack_rest(Unpacking *unpacking, size_t version, size_t length, size_t limit) {
   size_t size = (size_t)(unpacking->end - unpacking->at);
-  if (version == 0) {
+  if (version == STORED) {
     if (length != size) fail_packed(unpacking);
     return;
   }
@@ -193,9 +211,52 @@ static void unpack_rest(Unpacking *unpacking, size_t version, size_t length, siz
          length >> 20, (length >> 20) + 1);
   }
   char *text = arena_alloc(&unpacking->context->arena, length + 1);
-  if (!unpack_text(unpacking->context, unpacking->at, size, text, length)) fail_packed(unpacking);
+  PackVersion form = version >= ENDED ? PACK_ENDED : PACK_HEADED;
+  if (!unpack_text(unpacking->context, form, unpacking->at, size, text, length)) fail_packed(unpacking);
   unpacking->at = text;
   unpacking->end = text + length;
+}
+
+/* Versions up to 2: an entry after the other. */
+static void read_headed(Unpacking *unpacking, MetadataList *entries, const char *digests, size_t count) {
+  while (unpacking->at < unpacking->end) {
+    Metadata entry = read_packed(unpacking);
+    if (count && str_is(entry.key, METADATA_SOURCES)) {
+      entry.value = join_digests(unpacking, entry.value, "", digests, count);
+      count = 0;
+    }
+    array_push(unpacking->context, entries, entry);
+  }
+  if (count) fail_packed(unpacking);
+  if (!entries->count || !str_is(entries->items[entries->count - 1].key, METADATA_TABLE)) fail_packed(unpacking);
+}
+
+/* The rows up to an empty one, which is passed over; NULL: there are none. */
+static Str read_rows(Unpacking *unpacking) {
+  const char *start = unpacking->at;
+  while (unpacking->at < unpacking->end && *unpacking->at != '\n') {
+    unpacking->at = line_end(unpacking->at, unpacking->end);
+    if (unpacking->at < unpacking->end) unpacking->at++;
+  }
+  if (unpacking->at == unpacking->end) fail_packed(unpacking);
+  size_t length = (size_t)(unpacking->at++ - start);
+  return length ? str_intern_sized(unpacking->context, start, length - 1) : NULL;
+}
+
+static void read_ended(Unpacking *unpacking, MetadataList *entries, const char *digests, size_t count) {
+  Context *context = unpacking->context;
+  for (size_t i = 0; i < KEYS; i++) {
+    Metadata entry = {str_intern(context, keys[i]), read_rows(unpacking)};
+    if (!entry.value) continue;
+    if (str_is(entry.key, METADATA_SOURCES)) {
+      entry.value = join_digests(unpacking, entry.value, "\t", digests, count);
+      count = 0;
+    }
+    array_push(context, entries, entry);
+  }
+  if (count) fail_packed(unpacking);
+  Str table = str_intern_sized(context, unpacking->at, (size_t)(unpacking->end - unpacking->at));
+  array_push(context, entries, ((Metadata){str_intern(context, METADATA_TABLE), table}));
 }
 
 MetadataList unpacked_entries(Context *context, const char *value, size_t length, size_t limit) {
@@ -215,15 +276,7 @@ MetadataList unpacked_entries(Context *context, const char *value, size_t length
   size_t unpacked = read_number(&unpacking, apart ? ' ' : '\n'), count = apart ? read_number(&unpacking, '\n') : 0;
   const char *digests = take_digests(&unpacking, count);
   unpack_rest(&unpacking, version, unpacked, limit);
-  while (unpacking.at < unpacking.end) {
-    Metadata entry = read_packed(&unpacking);
-    if (count && str_is(entry.key, METADATA_SOURCES)) {
-      entry.value = join_digests(&unpacking, entry.value, digests, count);
-      count = 0;
-    }
-    array_push(context, &entries, entry);
-  }
-  if (count) fail_packed(&unpacking);
-  if (!entries.count || !str_is(entries.items[entries.count - 1].key, METADATA_TABLE)) fail_packed(&unpacking);
+  if (version >= ENDED) read_ended(&unpacking, &entries, digests, count);
+  else read_headed(&unpacking, &entries, digests, count);
   return entries;
 }

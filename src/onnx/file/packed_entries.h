@@ -1,17 +1,19 @@
 /* Entries of a model in one: what stands under pkg.jax2onnx.provenance in a compact model.
  *
- *   j2o packed VERSION LENGTH DIGESTS
+ *   j2o packed 3 LENGTH DIGESTS
  *   CHARACTERS
  *
- * LENGTH is that of the text that the characters stand for (provenance/pack.h). Before them stand DIGESTS digests of
- * source files, 40 characters each, which the rows of the sources are without. Version 1 has none; nor has version 0,
- * whose characters are the text. It has for each entry, without the prefix of its key,
+ * LENGTH is that of the text that the characters stand for (provenance/pack.h): the rows of the modules, of the removed
+ * traces and of the sources, an empty line behind each, and the table of origins (provenance/table.h). Before the
+ * characters stand DIGESTS digests, one for each row of the sources, 40 characters each; the row is the path alone.
+ *
+ * Version 0 has no digests, and the characters are the text, which has for each entry, without the prefix of its key,
  *
  *   NAME LENGTH
  *   VALUE
  *
- * One of them is the table of origins (provenance/table.h). Earlier exports wrote the table there and the others as
- * they are.
+ * Versions 1 and 2 pack a text of that form; version 1 has the digests in the rows of the sources. Earlier exports
+ * wrote the table there and the others as they are.
  */
 #ifndef J2O_ONNX_FILE_PACKED_ENTRIES_H
 #define J2O_ONNX_FILE_PACKED_ENTRIES_H
