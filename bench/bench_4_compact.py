@@ -1,9 +1,9 @@
 """What the compact level costs: the file against the plain graph, the elements of tensors aside, over every model of
 bench/models and programs of other kinds; and the export against a minimal one.
 
-A graph of a few nodes is smaller than what a single trace through JAX and Flax says, so below SMALL bytes the ratio is
-printed without a target. Nor is there one where the callsites alone, which every node keeps, are more than half of the
-plain graph: 27 bytes each and the name of the function, which may be longer than the node.
+Every node keeps its callsite, 27 bytes and the name of the function, which may be longer than the node: the ratio with
+the callsites alone is printed as the floor. Where that leaves no tenth of the plain graph for the rest, and below SMALL
+bytes, where a digest and a path of each source file are much of it, the target is for what comes on top of that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from jax2onnx import to_onnx
 
 WIDTH, HEADS, LAYERS, LINES = 64, 4, 12, 4000
 TARGET, SMALL = 1.6, 5000
-SLOWER = 1.25  # packing learns from a text of its own first, which takes 5 ms
+MOST_FLOOR = 1.5
+LEAST_REST, REST = 450, 0.3  # bytes, and share of the plain graph: on top of the callsites
+SLOWER = 1.25  # packing learns from a text of its own first, which takes 1 ms
 
 
 def weight(*shape: int) -> np.ndarray:
@@ -98,6 +100,39 @@ def loop_program() -> Callable[[jax.Array], jax.Array]:
     return program
 
 
+def one_line(x: jax.Array) -> jax.Array:
+    return jnp.tanh(x)
+
+
+def few_lines(x: jax.Array, y: jax.Array) -> jax.Array:
+    z = jnp.sin(x) * 2 + y
+    w = jnp.exp(-(z**2))
+    return w / (w.sum(-1, keepdims=True) + 1e-6)
+
+
+def three_layers(x: jax.Array) -> jax.Array:
+    for matrix in weight(16, 32), weight(32, 32), weight(32, 4):
+        x = jax.nn.relu(x @ matrix + 0.1)
+    return x
+
+
+def recurrence(x: jax.Array) -> jax.Array:
+    def step(carry: jax.Array, row: jax.Array) -> tuple[jax.Array, jax.Array]:
+        carry = jnp.tanh(carry * 0.5 + row)
+        return carry, carry
+
+    return jax.lax.scan(step, jnp.zeros(4), x)[1]
+
+
+def small_programs() -> Iterator[tuple[str, Callable[..., Any], list[Any]]]:
+    """What people try first."""
+    yield "one line", one_line, [(4,)]
+    yield "a few lines", few_lines, [(4, 8), (4, 8)]
+    yield "three layers", three_layers, [(2, 16)]
+    yield "a recurrence", recurrence, [(5, 4)]
+    yield "a block of a transformer", Block(), [(2, 16, WIDTH)]
+
+
 def random_programs(count: int) -> Iterator[tuple[str, Callable[..., Any], list[Any]]]:
     """Functions of a few dozen lines, each an operation or two on what the lines before computed."""
     forms = (
@@ -145,15 +180,14 @@ def size(name: str, fn: Callable[..., Any], inputs: list[Any], folder: pathlib.P
     for level in ("off", "compact"):
         to_onnx(fn, inputs, stacktrace_metadata=level, return_mode="file", output_path=folder / level, **settings)
     plain, compact = graph_bytes(folder / "off"), graph_bytes(folder / "compact")
-    callsites = callsite_bytes(onnx.load(folder / "compact").graph) / plain
-    judged = plain >= SMALL and callsites <= 0.5
-    words = f"(target <= {TARGET})"
-    if plain < SMALL:
-        words = f"({compact - plain} bytes more; no target below {SMALL})"
-    elif not judged:
-        words = f"(callsites alone {callsites:.2f}; no target)"
-    print(f"compact, {name}: {compact / plain:.2f} of the plain graph's {plain} bytes {words}", flush=True)
-    return not judged or compact <= TARGET * plain
+    floor = plain + callsite_bytes(onnx.load(folder / "compact").graph)
+    most, words = TARGET * plain, f"target <= {TARGET}"
+    if plain < SMALL or floor > MOST_FLOOR * plain:
+        most = floor + LEAST_REST + REST * plain
+        words = f"{compact - floor} bytes on top of it, target <= {LEAST_REST} + {REST} of the plain graph"
+    ratios = f"{compact / plain:.2f} of the plain graph's {plain} bytes, floor {floor / plain:.2f}"
+    print(f"compact, {name}: {ratios} ({words})", flush=True)
+    return compact <= most
 
 
 def duration(name: str, fn: Callable[..., Any], shape: tuple[Any, ...], folder: pathlib.Path) -> bool:
@@ -178,13 +212,12 @@ def main() -> int:
             size(f"a program of {LINES} lines", straight, [("B", 128)], path),
             size(f"a loop of {LINES} equations", loop_program(), [(8, 16)], path),
         ]
+        within += [size(name, fn, inputs, path) for name, fn, inputs in small_programs()]
         within += [size(name, fn, inputs, path) for name, fn, inputs in random_programs(8)]
         for case in cases():
             fn, inputs = case.build()
             within += [size(f"{case.name}, opset {opset}", fn, inputs, path, opset=opset) for opset in ("auto", OPSET)]
-        print(
-            f"compact: {sum(within)} of {len(within)} within {TARGET} of the plain graph's bytes, or without a target"
-        )
+        print(f"compact: {sum(within)} of {len(within)} within their targets")
         within += [
             duration(f"a transformer of {LAYERS} layers", transformer, ("B", 16, WIDTH), path),
             duration(f"a program of {LINES} lines", straight, ("B", 128), path),

@@ -72,15 +72,32 @@ static void inherit_node(void *data, const Node *node) {
   if (node->origin) inherit(estate->accounts, estate->heir, node->origin);
 }
 
-static void share_out(Accounts *accounts) {
-  for (size_t i = 0; i < accounts->model->removals.count; i++) {
-    const Removal *removal = &accounts->model->removals.items[i];
-    Heir heir = removal->node ? removal->node->heir : removal->value->heir;
-    if (is_nobody(heir)) continue;
-    Estate estate = {accounts, heir};
-    if (removal->node) each_body_node(removal->node, inherit_node, &estate);
-    else inherit(accounts, heir, removal->value->origin);
+static void hand_to(Accounts *accounts, const Removal *removal, Heir heir) {
+  if (is_nobody(heir)) return;
+  Estate estate = {accounts, heir};
+  if (removal->node) each_body_node(removal->node, inherit_node, &estate);
+  else inherit(accounts, heir, removal->value->origin);
+}
+
+/* What several nodes used that were fused into others belongs to each of these. Of a constant that stood for equal ones
+ * the last user is one of another: it counts only where none of its own is left. */
+static void share_among(Accounts *accounts, const Removal *removal) {
+  Heir heir = removal->node ? removal->node->heir : removal->value->heir;
+  const Heirs *others = removal->node ? removal->node->others : removal->value->users;
+  bool is_merged = removal->value && removal->value->is_merged, has_own = false;
+  if (is_merged && heir.value) others = NULL; /* the one that it was merged with is still there */
+  for (size_t i = 0; others && i < others->count; i++) {
+    Heir other = living_heir(others->items[i]);
+    bool is_last = other.node == heir.node && other.value == heir.value;
+    if (is_merged || !is_last) hand_to(accounts, removal, other);
+    has_own = has_own || !is_nobody(other);
   }
+  if (!is_merged || !has_own) hand_to(accounts, removal, heir);
+}
+
+static void share_out(Accounts *accounts) {
+  for (size_t i = 0; i < accounts->model->removals.count; i++)
+    share_among(accounts, &accounts->model->removals.items[i]);
   for (size_t i = 0; i < accounts->heirs.count; i++) {
     Heir heir = accounts->heirs.items[i];
     const Origin **origin = heir.node ? &heir.node->origin : &heir.value->origin;

@@ -24,7 +24,10 @@ static const SiteRope *rope_new(Rewriter *rewriter, const Origin *origin, const 
 }
 
 void rewrite_hand_over(Rewriter *rewriter, Node *receiver, Node *giver) {
-  if (receiver && receiver != giver) giver->heir = (Heir){.node = receiver};
+  if (receiver && receiver != giver) {
+    giver->heir = (Heir){.node = receiver};
+    giver->others = NULL;
+  }
   if (!receiver || !rewriter->model->provenance || receiver == giver || !giver->origin) return;
   const SiteRope *given = map_get_pointer(&rewriter->received, giver);
   const SiteRope *leaf = rope_new(rewriter, giver->origin, NULL, NULL);

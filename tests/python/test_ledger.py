@@ -73,6 +73,35 @@ def test_a_mask_that_became_an_attribute_is_on_the_node():
     assert lines_of(causal, metadata(node)[TRACEBACK]) == {1, 2, 3, 4}
 
 
+def causal_layers(q, k, v):
+    mask = jnp.tril(jnp.ones((8, 8), bool))
+    for _ in range(3):
+        scores = jnp.where(mask, q @ k.swapaxes(-1, -2) / 2.0, -jnp.inf)
+        q = jax.nn.softmax(scores, axis=-1) @ v
+    return q
+
+
+def gated_layers(x):
+    shift = jnp.exp(jnp.zeros((3,))) * 2.0
+    for _ in range(3):
+        x = jax.nn.relu(x * 0.5 + shift)
+    return x + jnp.float32(1) * x
+
+
+def test_what_several_fused_nodes_used_is_on_each_of_them():
+    model = to_onnx(causal_layers, [(2, 3, 8, 4)] * 3, opset=23, stacktrace_metadata="full")
+    nodes = [node for node in all_nodes(model) if node.op_type == "Attention"]
+    assert len(nodes) == 3
+    for node in nodes:
+        assert lines_of(causal_layers, metadata(node)[TRACEBACK]) == {1, 3, 4}
+
+
+def test_what_stays_is_not_on_those_that_use_it():
+    model = to_onnx(gated_layers, [(2, 3)], opset=23, stacktrace_metadata="full")
+    for node in all_nodes(model):
+        assert 1 not in lines_of(gated_layers, metadata(node)[TRACEBACK])
+
+
 def test_a_constant_of_many_operations_remembers_them_all():
     source = "def program(x):\n    t = jnp.ones((3,))\n" + "    t = t * 1.5 - 1.0\n" * 40 + "    return x + t\n"
     space = {"jnp": jnp}

@@ -169,7 +169,7 @@ def test_the_levels_can_be_chosen_by_the_environment(exports, tmp_path, monkeypa
     monkeypatch.setenv("JAX2ONNX_STACKTRACE_DETAIL", "compact")
     model = to_onnx(Wave(), [("B", 3)])
     assert model.metadata_props[-1].key == "pkg.jax2onnx.provenance"
-    assert model.metadata_props[-1].value.startswith("j2o packed 2 ")
+    assert model.metadata_props[-1].value.startswith("j2o packed 3 ")
 
 
 def straight_program(count):

@@ -215,14 +215,58 @@ bool node_is_used(const Node *node) {
   return false;
 }
 
-/* A value that was used for the last time goes where its user went. */
+static bool is_nobody(Heir heir) { return !heir.node && !heir.value; }
+
+static void add_heir(Context *context, Heirs *heirs, Heir heir) {
+  enum { MOST_HEIRS = 256 }; /* so that a value of many uses costs no more than their number */
+  if (is_nobody(heir) || heirs->count == MOST_HEIRS) return;
+  for (size_t i = heirs->count; i--;) {
+    if (heirs->items[i].node == heir.node && heirs->items[i].value == heir.value) return;
+  }
+  array_push(context, heirs, heir);
+}
+
+/* A constant of some elements: a single number is the same in many places, and says nothing about most of them. */
+static bool is_array(const Value *value) {
+  enum { LONGEST_NUMBER = 16 };
+  return value->tensor && value->origin && !value->is_merged && value->tensor->size > LONGEST_NUMBER;
+}
+
+/* Where a user of the value went, which may be in several places. */
+static void note_user(Value *value, const Node *user) {
+  Model *model = user->graph->model;
+  if (!(value->producer || is_array(value)) || !model->provenance->ledger || (is_nobody(user->heir) && !user->others))
+    return;
+  if (!value->users) value->users = arena_new(&model->context->arena, Heirs);
+  add_heir(model->context, value->users, user->heir);
+  for (size_t i = 0; user->others && i < user->others->count; i++) {
+    add_heir(model->context, value->users, user->others->items[i]);
+  }
+}
+
+void value_keep_users(Value *constant) {
+  Model *model = constant->graph->model;
+  if (constant->is_merged || !constant->origin || !model->provenance || !model->provenance->ledger) return;
+  constant->is_merged = true;
+  constant->users = arena_new(&model->context->arena, Heirs);
+  for (const Use *use = constant->uses; use; use = use->next) {
+    if (use->node) array_push(model->context, constant->users, ((Heir){.node = use->node}));
+  }
+}
+
+/* A value that was used for the last time goes where its users went. */
 static void bequeath(Value *value, const Node *user) {
   Model *model = user->graph->model;
-  if (value->uses || !model->provenance) return;
+  if (!model->provenance) return;
+  if (value->uses || value->users || user->others) note_user(value, user); /* a shared one, now or before */
+  if (value->uses) return;
   Node *producer = value->producer;
-  if (producer && !producer->heir.node && !producer->heir.value && !node_is_used(producer)) producer->heir = user->heir;
+  if (producer && is_nobody(producer->heir) && !node_is_used(producer)) {
+    producer->heir = user->heir;
+    producer->others = value->users;
+  }
   if (!value->tensor || !value->origin) return;
-  if (!value->heir.node && !value->heir.value) value->heir = user->heir;
+  if (is_nobody(value->heir)) value->heir = user->heir;
   value_forget(value);
 }
 

@@ -38,6 +38,8 @@ typedef struct Heir {
   Value *value; /* an initializer */
 } Heir;
 
+typedef ARRAY(Heir) Heirs;
+
 /* What walks over large graphs read stands first, in few lines of the cache; likewise in Node. */
 struct Value {
   Use *uses;
@@ -52,6 +54,8 @@ struct Value {
   const Origin *origin;  /* of a constant that a pass folded; else NULL */
   const Origin *literal; /* of an initializer that the program holds: the equation that used it first; else NULL */
   Heir heir;             /* of an initializer that nothing uses any more */
+  Heirs *users;          /* who has the sites of nodes that used it and are gone; NULL: none while it was shared */
+  bool is_merged;        /* an initializer that stands for equal ones, or stood: users are those that it had before */
   MetadataList metadata; /* of an initializer that was read from a file */
 };
 
@@ -100,6 +104,7 @@ struct Node {
   Function *callee;      /* the model's function that a node we made calls, else NULL */
   MetadataList metadata; /* of nodes that were read from a file */
   Heir heir;             /* of a node that was removed, or lost its last reader with one */
+  const Heirs *others;   /* of one that lost its last reader: those of the readers before; or NULL */
 };
 
 struct Graph {
@@ -181,8 +186,11 @@ size_t value_use_count(const Value *value);
 static inline bool value_has_one_use(const Value *value) { return value->uses && !value->uses->next; }
 /* The node that has its only use; NULL where there are several, or it is an output. */
 static inline Node *value_only_user(const Value *value) { return value_has_one_use(value) ? value->uses->node : NULL; }
-/* Its outputs must be unused. What only this node used has the same heir. */
+/* Its outputs must be unused. What nothing uses then has the heirs of this node and of those that used it before. */
 void node_remove(Node *node);
+/* Before an initializer takes over the uses of an equal one, of both: what one of them says is no trace of what used
+ * the other. */
+void value_keep_users(Value *constant);
 /* An initializer that nothing uses any more: the ledger asks for its heir. */
 void value_forget(Value *constant);
 void node_move(Node *node, Node *before);          /* into before's graph; within its own to the end when NULL */

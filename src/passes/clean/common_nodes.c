@@ -150,6 +150,8 @@ static void merge_initializers(Merger *merger, Graph *graph) {
       }
       if (!same_tensor(first->tensor, value->tensor)) continue;
       if (value_is_output(value)) break;
+      value_keep_users(first);
+      value_keep_users(value);
       value_replace(value, first);
       rewriter->changed = true;
       break;
