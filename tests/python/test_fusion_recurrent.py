@@ -316,3 +316,36 @@ def test_a_counted_loop_that_reads_and_writes_rows(backwards, along):
 
     found = op_types(check_export(fn, [x], rtol=1e-4, atol=1e-5))
     assert found.count("RNN") == 1 and "Scan" not in found and "ScatterND" not in found
+
+
+# ---- steps that are written out ----
+
+
+def test_steps_written_out_become_an_operator_with_the_lines_of_all():
+    kernel, recurrent = rows(FEATURES, WIDTH), rows(WIDTH, WIDTH)
+
+    def steps(x):
+        h = zeros(x)
+        h = tanh(x[0] @ kernel + h @ recurrent)
+        h = tanh(x[1] @ kernel + h @ recurrent)
+        h = tanh(x[2] @ kernel + h @ recurrent)
+        return h
+
+    model = check_export(steps, [X])
+    (node,) = (node for node in model.graph.node if node.op_type == "RNN")
+    first = steps.__code__.co_firstlineno
+    assert all(f":{first + step} " in metadata(node)[KEYS[3]] for step in (2, 3, 4))
+
+
+def test_steps_without_an_operator_keep_their_lines():
+    def steps(x, weights):
+        h = x[0]
+        h = tanh(h @ weights[0]) + x[0]
+        h = tanh(h @ weights[1]) + x[1]
+        h = tanh(h @ weights[2]) + x[2]
+        return h
+
+    model = check_export(steps, [rows(3, BATCH, WIDTH), rows(3, WIDTH, WIDTH)])
+    first = steps.__code__.co_firstlineno
+    products = [node for node in model.graph.node if node.op_type == "MatMul"]
+    assert [metadata(node)[KEYS[0]].rsplit(":", 1)[1] for node in products] == [str(first + step) for step in (2, 3, 4)]

@@ -116,7 +116,6 @@ struct Graph {
   ARRAY(Use *) outputs;
   ARRAY(Value *) initializers;
   size_t node_count;
-  bool is_rolled; /* a loop's, whose steps the program had written out: they are again where no operator is found */
 };
 
 struct Function {
@@ -152,6 +151,7 @@ struct Model {
   ARRAY(Function *) functions;
   MetadataList metadata;
   const struct Target *target; /* what it is made for (target/target.h); NULL: the newest ONNX Runtime */
+  bool is_trial;               /* made to see what passes make of a few nodes */
   bool rounds_products;        /* the runtime may round what quantised weights are multiplied by */
   Str no_domain;               /* "" */
   Str op_types[OP_COUNT];      /* names of operators once they were needed */

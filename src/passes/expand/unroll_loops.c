@@ -1,5 +1,4 @@
-/* Loops whose number of steps is known are written out for targets that have no loop, and so are those that the program
- * had written out (roll_steps.c).
+/* Loops whose number of steps is known are written out for targets that have no loop.
  *
  * It is done last, when nothing is left to be recognised in a body, and only as far as the model does not grow beyond
  * measure: what stays a loop is told at export as what the target lacks.
@@ -155,8 +154,7 @@ static bool is_not_read(const Target *target, const Node *node) {
 
 static void unroll(Rewriter *rewriter, Node *node) {
   Unrolling u = {.rewriter = rewriter, .loop = node};
-  if (!node_has(node, LOOPS) || !can_unroll(&u)) return;
-  if (!u.body->is_rolled && !is_not_read(rewriter->model->target, node)) return;
+  if (!node_has(node, LOOPS) || !is_not_read(rewriter->model->target, node) || !can_unroll(&u)) return;
   u.state = arena_new_array(&rewriter->context->arena, u.carried, Value *);
   u.parts = arena_new_array(&rewriter->context->arena, (size_t)u.stacked * (size_t)u.steps, Value *);
   for (uint32_t i = 0; i < u.carried; i++) u.state[i] = node_input(node, u.shape.first_input + i);

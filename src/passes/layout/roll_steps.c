@@ -3,8 +3,8 @@
  * A Python loop over positions leaves no loop behind, only the nodes of its steps. As they are lowered they are the
  * same nodes once and again: each reads what lies around the steps, what its own step computes, what the step before it
  * computed, or a row of an array by the number of the step. That is the body of a Scan, and recurrent layers are found
- * in Scans (fuse_recurrent.c). Only what can be a cell is looked at, which multiplies what it carries and squashes it;
- * where no operator is found for it, its steps are written out again (unroll_loops.c).
+ * in Scans (fuse_recurrent.c). Only what can be a cell is looked at, which multiplies what it carries and squashes it,
+ * and only what becomes an operator is changed (become_recurrent.c).
  *
  * Nodes are compared by a hash first, and what repeats at a distance is looked at from one product to the next, so the
  * work is the number of nodes times the number of products that are tried.
@@ -13,6 +13,7 @@
 
 #include "onnx/graph/same.h"
 #include "passes/layout/permute_axes.h"
+#include "passes/layout/roll_steps.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -25,6 +26,7 @@ enum {
   MOST_RESULTS = 8,     /* values of steps that are read around them */
   MOST_TRIED = 12,      /* products that a step may begin again at, and nodes that the first may begin at */
   MOST_LOOPS = 64,      /* of one graph */
+  MOST_TRIALS = 16,     /* likewise: of what becomes no operator */
   MOST_NESTED = 4,      /* Concats of Concats */
   MOST_LEAVES = 1 << 12 /* that are joined */
 };
@@ -66,6 +68,7 @@ typedef struct Steps {
   Result carried[MOST_CARRIED], stacked[MOST_RESULTS];
   size_t row_count, carried_count, stacked_count;
   int64_t budget;               /* nodes that may yet be compared: the work stays linear */
+  int trials;                   /* that came to nothing */
   bool is_ordered, is_reversed; /* which rows the steps read: the first one first, or last */
 } Steps;
 
@@ -402,7 +405,6 @@ static Graph *make_body(Steps *steps, Node **made) {
   Context *context = steps->rewriter->context;
   Graph *body = graph_new(steps->rewriter->model, str_intern(context, "steps"));
   Value **values = arena_new_array(&context->arena, steps->length * MOST_INPUTS, Value *);
-  body->is_rolled = true;
   for (size_t i = 0; i < steps->carried_count; i++)
     steps->carried[i].inside = graph_input(body, steps->carried[i].first->type, NULL);
   for (size_t i = 0; i < steps->row_count; i++) {
@@ -665,6 +667,14 @@ static void roll(Steps *steps) {
 
 /* ---- finding them ---- */
 
+static bool is_worth_it(Steps *steps) {
+  if (steps->rewriter->model->is_trial) return true;
+  if (steps->trials == MOST_TRIALS) return false;
+  if (become_recurrent(steps->nodes + steps->begin, steps->length * (size_t)steps->count)) return true;
+  steps->trials++;
+  return false;
+}
+
 static bool are_steps(Steps *steps) {
   if (steps->count < FEWEST_STEPS) return false;
   steps->row_count = steps->carried_count = steps->stacked_count = 0;
@@ -678,7 +688,7 @@ static bool are_steps(Steps *steps) {
     }
   }
   steps->limit = 0;
-  return read_inputs(steps) && is_cell(steps) && read_results(steps);
+  return read_inputs(steps) && is_cell(steps) && read_results(steps) && is_worth_it(steps);
 }
 
 /* The steps of another loop may follow that are the same up to what they read. */
