@@ -110,7 +110,8 @@ static const Tensor *evaluate_plain(const Evaluation *evaluation) {
     if (evaluation->inputs[i] && !plain(evaluation->inputs[i])) return NULL;
     if (evaluation->inputs[i] && !(i == 0 && node_moves_all(node))) tensor_ready(evaluation->inputs[i]);
   }
-  const EvaluateRow *const families[] = {evaluate_elementwise, evaluate_movement, evaluate_reductions};
+  const EvaluateRow *const families[] = {evaluate_elementwise, evaluate_movement, evaluate_reductions,
+                                         evaluate_products};
   for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
     EvaluateFunction *function = find(families[i], node->op);
     if (function) return function(evaluation);

@@ -29,7 +29,7 @@ typedef struct EvaluateRow {
   EvaluateFunction *evaluate;
 } EvaluateRow;
 
-extern const EvaluateRow evaluate_elementwise[], evaluate_movement[], evaluate_reductions[];
+extern const EvaluateRow evaluate_elementwise[], evaluate_movement[], evaluate_reductions[], evaluate_products[];
 
 /* What families share: reading arguments and making results. */
 const Tensor *evaluate_input(const Evaluation *evaluation, size_t index); /* NULL past the end */

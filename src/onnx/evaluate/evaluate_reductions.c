@@ -147,7 +147,52 @@ static const Tensor *evaluate_cumulative_sum(const Evaluation *evaluation) {
   return result;
 }
 
+/* Along one axis: `length` elements, `stride` bytes apart. -1 where one of them is NaN, whose place is left open. */
+static int64_t place_of_extreme(const Tensor *x, const char *line, int64_t length, size_t stride, Reduction reduction) {
+  int64_t place = 0;
+  for (int64_t i = 0; i < length; i++, line += stride) {
+    const char *best = line - (size_t)(i - place) * stride;
+    if (dtype_is_float(x->dtype)) {
+      double a = number_decode(x->dtype, best), b = number_decode(x->dtype, line);
+      if (isnan(b)) return -1;
+      if (reduction == LARGEST ? b > a : b < a) place = i;
+    } else {
+      int64_t a = number_decode_int(x->dtype, best), b = number_decode_int(x->dtype, line);
+      if (a != b && reduce_integer(reduction, x->dtype, a, b) == b) place = i;
+    }
+  }
+  return place;
+}
+
+static const Tensor *evaluate_place(const Evaluation *evaluation, Reduction reduction) {
+  const Tensor *x = evaluate_input(evaluation, 0);
+  const Node *node = evaluation->node;
+  int64_t dims[MAX_RANK], axis = x ? evaluate_axis(node_int_or(node, "axis", 0), x->rank) : -1, inner = 1;
+  if (axis < 0 || !computable(x->dtype) || x->size == 0 || node_int_or(node, "select_last_index", 0)) return NULL;
+  bool keep = node_int_or(node, "keepdims", 1) != 0;
+  size_t rank = 0;
+  for (int64_t i = 0; i < x->rank; i++) {
+    if (i != axis) dims[rank++] = x->dims[i];
+    else if (keep) dims[rank++] = 1;
+    if (i > axis) inner *= x->dims[i];
+  }
+  Tensor *result = evaluate_result(evaluation, DTYPE_INT64, dims, rank);
+  for (int64_t i = 0; result && i < tensor_count(result); i++) {
+    const char *line =
+        (const char *)x->data + (size_t)(i / inner * inner * x->dims[axis] + i % inner) * tensor_width(x);
+    int64_t place = place_of_extreme(x, line, x->dims[axis], (size_t)inner * tensor_width(x), reduction);
+    if (place < 0) return NULL;
+    copy_bytes(result_data(result) + (size_t)i * sizeof place, &place, sizeof place);
+  }
+  return result;
+}
+
+static const Tensor *evaluate_arg_max(const Evaluation *evaluation) { return evaluate_place(evaluation, LARGEST); }
+static const Tensor *evaluate_arg_min(const Evaluation *evaluation) { return evaluate_place(evaluation, SMALLEST); }
+
 const EvaluateRow evaluate_reductions[] = {
-    {OP_ReduceSum, evaluate_sum},      {OP_ReduceProd, evaluate_product},    {OP_ReduceMax, evaluate_largest},
-    {OP_ReduceMin, evaluate_smallest}, {OP_CumSum, evaluate_cumulative_sum}, {OP_NONE, NULL},
+    {OP_ReduceSum, evaluate_sum},         {OP_ReduceProd, evaluate_product},
+    {OP_ReduceMax, evaluate_largest},     {OP_ReduceMin, evaluate_smallest},
+    {OP_CumSum, evaluate_cumulative_sum}, {OP_ArgMax, evaluate_arg_max},
+    {OP_ArgMin, evaluate_arg_min},        {OP_NONE, NULL},
 };

@@ -10,6 +10,7 @@ enum {
   LARGEST_VALUE = 256,      /* bytes of one value of one step */
   MOST_EVALUATED = 1 << 13, /* nodes, over all steps */
   MOST_ROUNDS = 8,          /* until it is found which values are known */
+  LARGEST_STACK = 1 << 16,  /* bytes of what all steps compute */
 };
 
 /* The known value of a step is the value's scratch; `known` says which have one. */
@@ -121,8 +122,47 @@ static bool find_known(Teller *teller) {
   return false;
 }
 
-/* Only what is carried on, or decides whether there is a next step, is computed in all steps. */
-static void keep_needed(Teller *teller) {
+static bool is_computed(const Teller *teller, const Node *node) {
+  return node && node->graph == teller->shape->body && node->output_count == 1 &&
+         map_get_pointer(&teller->known, node->outputs[0]);
+}
+
+static bool has_reader(const Teller *teller, const Value *value) {
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (use->node && !is_computed(teller, use->node)) return true;
+  }
+  return false;
+}
+
+/* What steps hand out, apart from what is known of what they carry on. */
+static Map handed_out(const Teller *teller) {
+  const LoopShape *shape = teller->shape;
+  Map values = {0};
+  for (size_t i = shape->lead; i < shape->body->outputs.count; i++) {
+    Value *value = shape->body->outputs.items[i]->value;
+    bool is_carried = i - shape->lead < shape->carried && teller->now[i - shape->lead];
+    if (!is_carried) *map_slot_pointer(teller->context, &values, value) = value;
+  }
+  return values;
+}
+
+/* Where the known ends: what is computed, and read by what is not. */
+static void find_wanted(Teller *teller, int64_t limit, Foretold *foretold) {
+  if (limit > MOST_EVALUATED / (1 + (int64_t)teller->computed.count)) return;
+  Map handed = handed_out(teller);
+  for (size_t i = 0; i < teller->computed.count; i++) {
+    Value *value = teller->computed.items[i]->outputs[0];
+    const Tensor *first = value->scratch;
+    if (!has_reader(teller, value) && !map_get_pointer(&handed, value)) continue;
+    if (!first->size || first->size > LARGEST_STACK / (size_t)limit) continue;
+    if (!type_equal(value->type, tensor_type(teller->context, first))) continue;
+    const Tensor **by_step = arena_new_array(&teller->context->arena, (size_t)limit, const Tensor *);
+    array_push(teller->context, &foretold->computed, ((ForetoldValue){value, by_step}));
+  }
+}
+
+/* Only what is wanted, carried on, or decides whether there is a next step, is computed in all steps. */
+static void keep_needed(Teller *teller, const Foretold *foretold) {
   Map needed = {0};
   size_t first = teller->computed.count, count = 0;
   for (size_t i = 0; i < teller->shape->carried; i++) {
@@ -130,6 +170,9 @@ static void keep_needed(Teller *teller) {
   }
   if (teller->shape->lead) {
     *map_slot_pointer(teller->context, &needed, teller->shape->body->outputs.items[0]->value) = teller;
+  }
+  for (size_t i = 0; i < foretold->computed.count; i++) {
+    *map_slot_pointer(teller->context, &needed, foretold->computed.items[i].value) = teller;
   }
   for (size_t i = teller->computed.count; i--;) {
     const Node *node = teller->computed.items[i];
@@ -182,6 +225,10 @@ static bool take_steps(Teller *teller, int64_t limit, Foretold *foretold) {
   }
   while (more && foretold->steps < limit) {
     if (foretold->steps == most || !take_step(teller, foretold->steps)) return false;
+    for (size_t i = 0; i < foretold->computed.count; i++) {
+      ForetoldValue *computed = &foretold->computed.items[i];
+      computed->by_step[foretold->steps] = computed->value->scratch;
+    }
     foretold->steps++;
     more = goes_on(teller, &known);
     if (!known) return false;
@@ -203,6 +250,7 @@ bool foretell(const Node *loop, const LoopShape *shape, int64_t limit, Foretold 
     any = any || teller.now[i];
   }
   if (!any || !find_known(&teller)) return false;
-  keep_needed(&teller);
+  find_wanted(&teller, limit, foretold);
+  keep_needed(&teller, foretold);
   return take_steps(&teller, limit, foretold);
 }

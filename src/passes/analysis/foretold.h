@@ -7,9 +7,16 @@
 
 #include "passes/loop_body.h"
 
+/* A value that each step computes. */
+typedef struct ForetoldValue {
+  Value *value;
+  const Tensor **by_step;
+} ForetoldValue;
+
 typedef struct Foretold {
   int64_t steps;           /* that the loop takes */
   const Tensor ***carried; /* by carried value: what each step begins with, and what is left at the end; or NULL */
+  ARRAY(ForetoldValue) computed; /* of which nodes are computed whose results are not known */
 } Foretold;
 
 /* Of a Loop or a Scan of at most `limit` steps. False when how many steps it takes is not known, or it would take long

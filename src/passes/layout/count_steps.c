@@ -5,8 +5,9 @@
  * carried is such numbers too, and what is computed of it can then be computed for all steps at once (batch_steps.c).
  *
  * A while loop that counts to a bound has a known number of steps as well, and so has one whose end is decided by what
- * can be computed at export: the times of a solver with constant steps (foretold.c). Runtimes for which only Loop was
- * tried keep it.
+ * can be computed at export: the times of a solver with constant steps (foretold.c). What steps compute of such values
+ * is scanned as well: the gains of a filter, whose covariances begin with a constant, need none of their sixty nodes a
+ * step. Runtimes for which only Loop was tried keep it.
  */
 #include "base/bytes.h"
 #include "passes/analysis/foretold.h"
@@ -226,12 +227,26 @@ static const Tensor *stacked(Rewriter *rewriter, const Tensor *const *values, in
   return all;
 }
 
+/* What all steps compute of what is known is a constant of each, as if it had been folded there. */
+static void scan_computed(Rewriter *rewriter, Node *scan, const Foretold *foretold, int64_t length) {
+  for (size_t i = 0; i < foretold->computed.count; i++) {
+    ForetoldValue known = foretold->computed.items[i];
+    const Tensor *all = stacked(rewriter, known.by_step, length, scan_runs_backwards(scan));
+    Node *node = known.value->producer;
+    const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+    Value *constant = rewrite_constant(rewriter, scan, all, origin);
+    node->heir = (Heir){.value = constant};
+    rewrite_replace(rewriter, node, scan_add_input(scan, constant, known.value->type));
+  }
+}
+
 static void scan_foretold(Rewriter *rewriter, Node *scan) {
   LoopShape shape;
   int64_t length;
   Foretold foretold;
   if (!loop_shape(scan, &shape) || !scan_length(scan, &shape, &length) || scan->output_count < 2) return;
   if (!foretell(scan, &shape, length, &foretold)) return;
+  scan_computed(rewriter, scan, &foretold, length);
   for (size_t i = shape.carried; i-- && scan->output_count > 1;) {
     const Tensor **values = foretold.carried[i];
     if (!values) continue;
