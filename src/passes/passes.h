@@ -75,7 +75,9 @@ bool leave_out_roundings(Model *model);
 bool sink_reshapes(Model *model);
 bool expand_composites(Model *model);
 bool keep_products_exact(Model *model);
+bool merge_factors(Model *model);
 bool unroll_loops(Model *model);
+bool widen_steps(Model *model); /* of unroll_loops.c */
 bool spell_root_mean_squares(Model *model);
 bool part_chained_products(Model *model);
 bool write_unsigned_as_signed(Model *model);

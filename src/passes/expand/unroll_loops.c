@@ -1,4 +1,5 @@
-/* Loops whose number of steps is known are written out for targets that have no loop.
+/* Loops whose number of steps is known are written out: all of them for targets that have no loop, and short steps,
+ * several at a time, where the runtime takes as long to begin a step as to compute it.
  *
  * It is done last, when nothing is left to be recognised in a body, and only as far as the model does not grow beyond
  * measure: what stays a loop is told at export as what the target lacks.
@@ -17,8 +18,11 @@ typedef struct Unrolling {
   Graph *body;
   uint32_t carried, stacked, sliced; /* values carried on, results of all steps, inputs that each step gets a part of */
   int64_t steps;
-  Value **state; /* carried values, before the step at hand */
-  Value **parts; /* results of all steps, of one after the other */
+  Graph *into;    /* where the steps are written */
+  Node *before;   /* which node; NULL: at the end */
+  Value **slices; /* what each step gets a part of, by input */
+  Value **state;  /* carried values, before the step at hand */
+  Value **parts;  /* results of all steps, of one after the other */
 } Unrolling;
 
 static int64_t list_item(const Node *node, const char *name, uint32_t index) {
@@ -60,9 +64,9 @@ static Value *scalar(Unrolling *u, DType dtype, int64_t value) {
 
 /* What the step at `place` gets of an input. */
 static Value *part_at(Unrolling *u, uint32_t sliced, int64_t place) {
-  Value *all = node_input(u->loop, u->carried + sliced), *index = scalar(u, DTYPE_INT64, place);
+  Value *all = u->slices[sliced], *index = scalar(u, DTYPE_INT64, place);
   Type type = u->body->inputs.items[u->carried + sliced]->type;
-  Node *gather = graph_node(u->loop->graph, ORIGIN(u), OP_Gather, (Value *[]){all, index}, 2, &type, 1, u->loop);
+  Node *gather = graph_node(u->into, ORIGIN(u), OP_Gather, (Value *[]){all, index}, 2, &type, 1, u->before);
   node_set_int(gather, "axis", axis_of(u, "scan_input_axes", sliced, all->type.rank));
   return gather->outputs[0];
 }
@@ -83,7 +87,7 @@ static Value *with_axis(Unrolling *u, Value *part, uint32_t stacked) {
   dims[axis] = dim_of(1);
   Type type = {.dtype = all.dtype, .rank = all.rank, .dims = dims};
   Value *inputs[] = {part, rewrite_constant_ints(u->rewriter, u->loop, &axis, 1, u->loop->origin)};
-  return graph_node(u->loop->graph, ORIGIN(u), OP_Unsqueeze, inputs, 2, &type, 1, u->loop)->outputs[0];
+  return graph_node(u->into, ORIGIN(u), OP_Unsqueeze, inputs, 2, &type, 1, u->before)->outputs[0];
 }
 
 static void take_step(Unrolling *u, int64_t step) {
@@ -99,9 +103,10 @@ static void take_step(Unrolling *u, int64_t step) {
   }
   for (uint32_t i = 0; i < u->sliced; i++) {
     int64_t place = place_of(u, "scan_input_directions", i, step);
-    *map_slot_pointer(context, &copies, u->body->inputs.items[u->carried + i]) = part_at(u, i, place);
+    Value *slice = u->body->inputs.items[u->carried + i];
+    if (slice->uses) *map_slot_pointer(context, &copies, slice) = part_at(u, i, place);
   }
-  copy_nodes(u->body, u->loop->graph, u->loop, &copies);
+  copy_nodes(u->body, u->into, u->before, &copies);
   for (uint32_t i = 0; i < u->carried; i++) {
     u->state[i] = copy_of(&copies, u->body->outputs.items[first_output + i]->value);
   }
@@ -114,7 +119,7 @@ static void take_step(Unrolling *u, int64_t step) {
 static Value *joined(Unrolling *u, uint32_t stacked) {
   Type type = u->loop->outputs[u->carried + stacked]->type;
   Value **parts = u->parts + stacked * u->steps;
-  Node *join = graph_node(u->loop->graph, ORIGIN(u), OP_Concat, parts, (size_t)u->steps, &type, 1, u->loop);
+  Node *join = graph_node(u->into, ORIGIN(u), OP_Concat, parts, (size_t)u->steps, &type, 1, u->before);
   node_set_int(join, "axis", stacking_axis(u, stacked));
   return join->outputs[0];
 }
@@ -152,25 +157,145 @@ static bool is_not_read(const Target *target, const Node *node) {
   return target_has(target, QUIRK_SCAN_IS_NOT_READ) || (turns && target_has(target, QUIRK_SCAN_CANNOT_GO_BACKWARDS));
 }
 
+static void take_steps(Unrolling *u) {
+  u->parts = arena_new_array(&u->rewriter->context->arena, (size_t)u->stacked * (size_t)u->steps, Value *);
+  for (int64_t step = 0; step < u->steps; step++) take_step(u, step);
+}
+
+static void write_out(Unrolling *u) {
+  Node *node = u->loop;
+  Arena *arena = &u->rewriter->context->arena;
+  u->into = node->graph;
+  u->before = node;
+  u->state = arena_new_array(arena, u->carried, Value *);
+  u->slices = arena_new_array(arena, u->sliced, Value *);
+  for (uint32_t i = 0; i < u->carried; i++) u->state[i] = node_input(node, u->shape.first_input + i);
+  for (uint32_t i = 0; i < u->sliced; i++) u->slices[i] = node_input(node, u->carried + i);
+  take_steps(u);
+  for (uint32_t i = 0; i < node->output_count; i++) {
+    Value *value = i < u->carried ? u->state[i] : joined(u, i - u->carried);
+    replace_output(u, node->outputs[i], value);
+  }
+  release_nodes(u->body);
+  node_remove(node);
+  u->rewriter->changed = true;
+}
+
 static void unroll(Rewriter *rewriter, Node *node) {
   Unrolling u = {.rewriter = rewriter, .loop = node};
-  if (!node_has(node, LOOPS) || !is_not_read(rewriter->model->target, node) || !can_unroll(&u)) return;
-  u.state = arena_new_array(&rewriter->context->arena, u.carried, Value *);
-  u.parts = arena_new_array(&rewriter->context->arena, (size_t)u.stacked * (size_t)u.steps, Value *);
-  for (uint32_t i = 0; i < u.carried; i++) u.state[i] = node_input(node, u.shape.first_input + i);
-  for (int64_t step = 0; step < u.steps; step++) take_step(&u, step);
-  for (uint32_t i = 0; i < node->output_count; i++) {
-    Value *value = i < u.carried ? u.state[i] : joined(&u, i - u.carried);
-    replace_output(&u, node->outputs[i], value);
-  }
-  release_nodes(u.body);
-  node_remove(node);
-  rewriter->changed = true;
+  if (node_has(node, LOOPS) && is_not_read(rewriter->model->target, node) && can_unroll(&u)) write_out(&u);
 }
 
 bool unroll_loops(Model *model) {
   Rewriter rewriter;
   rewrite_begin(&rewriter, model, __func__);
   rewrite_each_node(&rewriter, unroll);
+  return rewrite_end(&rewriter);
+}
+
+/* ---- short steps ---- */
+
+/* What ONNX Runtime 1.31 takes on few numbers, in us:
+ *
+ * | to begin a Scan                                    | 3          |
+ * | a step of two carried values, beside its nodes     | 0.35       |
+ * | a node                                             | 0.2 to 0.3 |
+ * | a part that Gather takes of what is sliced         | 0.3        |
+ * | a part that Unsqueeze and Concat stack             | 0.3        |
+ *
+ * So steps that only carry on are written out one after the other, and those that get or give parts are not. */
+enum {
+  MOST_STEP_NODES = 16,  /* of a step: it takes about a tenth less then */
+  MOST_WIDE_NODES = 128, /* that steps are written out as */
+  MOST_ELEMENTS = 256,   /* of each value: beyond, nodes take their time */
+};
+
+/* Nodes of the body and of the branches in it; more than any bound where there is a loop or much work in it. */
+static int64_t small_nodes(const Graph *body) {
+  int64_t count = 0, elements;
+  FOR_EACH_NODE(node, body) {
+    if (node_has(node, LOOPS) || node->callee) return INT32_MAX;
+    for (uint32_t i = 0; i < node->output_count; i++) {
+      const Value *value = node->outputs[i];
+      bool is_known = value && !type_is_unranked(value->type) && type_count(value->type, &elements);
+      if (value && (!is_known || elements > MOST_ELEMENTS)) return INT32_MAX;
+    }
+    for (size_t i = 0; i < node->attributes.count; i++) {
+      if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) count += small_nodes(node->attributes.items[i].graph);
+    }
+    count++;
+  }
+  return count;
+}
+
+/* How many steps at a time: a divisor of their number. 1: there is none. */
+static int64_t steps_at_a_time(int64_t steps, int64_t nodes) {
+  int64_t most = MOST_WIDE_NODES / (nodes ? nodes : 1);
+  for (int64_t count = most < steps ? most : steps; count > 1; count--) {
+    if (steps % count == 0) return count;
+  }
+  return 1;
+}
+
+/* Several steps as one; a Scan needs something to go along, which none of them reads. */
+static Graph *wide_body(Unrolling *u, DType along) {
+  u->into = graph_new(u->rewriter->model, u->body->name);
+  u->before = NULL;
+  u->state = arena_new_array(&u->rewriter->context->arena, u->carried, Value *);
+  for (uint32_t i = 0; i < u->carried; i++) u->state[i] = graph_input(u->into, u->body->inputs.items[i]->type, NULL);
+  graph_input(u->into, (Type){.dtype = along}, NULL);
+  take_steps(u);
+  for (uint32_t i = 0; i < u->carried; i++) graph_output(u->into, u->state[i]);
+  return u->into;
+}
+
+static void widen(Unrolling *u, int64_t width) {
+  Node *scan = u->loop;
+  Arena *arena = &u->rewriter->context->arena;
+  int64_t steps = u->steps / width, *numbers = arena_new_array(arena, (size_t)steps, int64_t);
+  Value **inputs = arena_new_array(arena, u->carried + 1, Value *);
+  Type *types = arena_new_array(arena, u->carried, Type);
+  for (int64_t i = 0; i < steps; i++) numbers[i] = i;
+  for (uint32_t i = 0; i < u->carried; i++) {
+    inputs[i] = node_input(scan, i);
+    types[i] = scan->outputs[i]->type;
+  }
+  inputs[u->carried] = rewrite_constant_ints(u->rewriter, scan, numbers, (size_t)steps, scan->origin);
+  Node *wider = graph_node(scan->graph, ORIGIN(u), OP_Scan, inputs, u->carried + 1, types, u->carried, scan);
+  u->steps = width;
+  node_set_graph(wider, "body", wide_body(u, DTYPE_INT64));
+  node_set_int(wider, "num_scan_inputs", 1);
+  for (uint32_t i = 0; i < u->carried; i++) {
+    rewrite_take_name(wider->outputs[i], scan->outputs[i]);
+    value_replace(scan->outputs[i], wider->outputs[i]);
+  }
+  rewrite_hand_over(u->rewriter, wider, scan);
+  release_nodes(u->body);
+  node_remove(scan);
+  u->rewriter->changed = true;
+}
+
+static bool only_carries(const Unrolling *u) {
+  for (uint32_t i = 0; i < u->sliced; i++) {
+    if (u->body->inputs.items[u->carried + i]->uses) return false;
+  }
+  return u->carried && !u->stacked;
+}
+
+static void widen_steps_of(Rewriter *rewriter, Node *node) {
+  Unrolling u = {.rewriter = rewriter, .loop = node};
+  if (!node_is(node, OP_Scan) || !can_unroll(&u) || !only_carries(&u)) return;
+  int64_t nodes = small_nodes(u.body), width = steps_at_a_time(u.steps, nodes);
+  if (width < 2 || nodes > MOST_STEP_NODES) return;
+  if (width == u.steps) write_out(&u);
+  else widen(&u, width);
+}
+
+bool widen_steps(Model *model) {
+  Rewriter rewriter;
+  bool measured = !model->target || model->target->runtime == RUNTIME_ONNX_RUNTIME;
+  if (!measured) return false;
+  rewrite_begin(&rewriter, model, __func__);
+  rewrite_each_node(&rewriter, widen_steps_of);
   return rewrite_end(&rewriter);
 }

@@ -1,0 +1,106 @@
+/* Constant factors of a product become one: (x * 2) * -0.5, x * 0.3 / 2, -(3 * x), 0.5 * x * y * 0.1.
+ *
+ * The product of two constants is computed at export and rounded once, as the product that goes was, so the result is
+ * as accurate as before, and exact where a factor is a power of two. XLA joins such factors as well. Quotients are
+ * joined only where that is exact: x * 10 / 3 is a whole number for every third x. It is done last: what is fused has
+ * its factors where the program has them. A node on a few numbers takes ONNX Runtime 0.2 us, and derivatives are full
+ * of such factors.
+ */
+#include <math.h>
+
+#include "passes/rewrite.h"
+#include "types/numbers.h"
+
+enum {
+  FARTHEST = 4,         /* nodes between two factors */
+  LARGEST_EXPONENT = 40 /* of both and of their product: nothing overflows that did not before */
+};
+
+static bool is_moderate(double number) {
+  int exponent;
+  if (!isfinite(number) || number == 0) return false;
+  frexp(number, &exponent);
+  return exponent > -LARGEST_EXPONENT && exponent < LARGEST_EXPONENT;
+}
+
+static bool is_power_of_two(double number) {
+  int exponent;
+  return fabs(frexp(number, &exponent)) == 0.5;
+}
+
+/* One number, which is no parameter. */
+static bool read_number(const Value *value, double *number) {
+  const Tensor *tensor = constant_of(value);
+  if (!tensor || tensor->name || tensor->made_of) return false;
+  if (tensor->dtype != DTYPE_FLOAT32 && tensor->dtype != DTYPE_FLOAT64) return false;
+  if (tensor->size != dtype_bytes(tensor->dtype, 1)) return false;
+  *number = number_decode(tensor->dtype, tensor->data);
+  return is_moderate(*number);
+}
+
+/* Which operand of a Mul or Div is a number: 0, 1, or -1 for none. */
+static int number_operand(const Node *node, double *number) {
+  if (!node_is(node, OP_Mul) && !node_is(node, OP_Div)) return -1;
+  for (int i = 0; i < 2; i++) {
+    if (read_number(node_input(node, (size_t)i), number)) return i;
+  }
+  return -1;
+}
+
+static void set_number(Rewriter *rewriter, Node *node, int operand, double number) {
+  const Tensor *old = constant_of(node_input(node, (size_t)operand));
+  Tensor *tensor = arena_copy(&rewriter->context->arena, old, sizeof *old);
+  uint64_t bits = number_encode(old->dtype, number);
+  tensor->data = arena_copy(&rewriter->context->arena, &bits, old->size);
+  use_set(&node->inputs[operand], rewrite_constant(rewriter, node, tensor, node->origin));
+}
+
+typedef struct Factor {
+  double number;
+  bool divides;
+} Factor;
+
+/* What the node's number becomes. */
+static bool joined(const Node *node, int operand, double number, Factor by, double *joined) {
+  bool divides = node_is(node, OP_Div) && operand == 1, is_quotient = divides != by.divides;
+  *joined = is_quotient ? number / by.number : number * by.number;
+  DType dtype = node->outputs[0]->type.dtype;
+  uint64_t bits = number_encode(dtype, *joined);
+  bool only_products = !by.divides && node_is(node, OP_Mul);
+  bool exact = dtype == DTYPE_FLOAT32 && number_decode(dtype, &bits) == *joined;
+  return is_moderate(*joined) && (only_products || exact || is_power_of_two(by.number));
+}
+
+/* Joins the factor to one of the value, which nothing else reads. */
+static bool absorb(Rewriter *rewriter, Value *value, const Node *reader, Factor by, int depth) {
+  Node *node = value->producer;
+  double number;
+  if (!node || node->graph != reader->graph || value_only_user(value) != reader || depth == FARTHEST) return false;
+  if (!node_is(node, OP_Mul) && !node_is(node, OP_Div)) return false;
+  int operand = number_operand(node, &number);
+  if (operand >= 0) {
+    bool can = joined(node, operand, number, by, &number);
+    if (can) set_number(rewriter, node, operand, number);
+    return can;
+  }
+  Factor below = {by.number, by.divides != node_is(node, OP_Div)};
+  return absorb(rewriter, node_input(node, 0), node, by, depth + 1) ||
+         absorb(rewriter, node_input(node, 1), node, below, depth + 1);
+}
+
+static void merge(Rewriter *rewriter, Node *node) {
+  double number = -1;
+  int operand = node_is(node, OP_Neg) ? 1 : number_operand(node, &number);
+  if (operand < 0 || (node_is(node, OP_Div) && operand == 0)) return;
+  Value *rest = node_input(node, operand == 0);
+  if (!dtype_is_float(rest->type.dtype) || !type_equal(rest->type, node->outputs[0]->type)) return;
+  if (!absorb(rewriter, rest, node, (Factor){number, node_is(node, OP_Div)}, 0)) return;
+  rewrite_replace(rewriter, node, rest);
+}
+
+bool merge_factors(Model *model) {
+  Rewriter rewriter;
+  rewrite_begin(&rewriter, model, __func__);
+  rewrite_each_node(&rewriter, merge);
+  return rewrite_end(&rewriter);
+}
