@@ -86,12 +86,27 @@ static bool widens(DType from, DType to) {
   return a == KIND_UINT && (b == KIND_INT || b == KIND_UINT) && dtype_bits(to) > bits;
 }
 
+/* A truth value as a number, or the largest or smallest of some. */
+static bool is_zero_or_one(const Value *value) {
+  enum { MOST_REDUCTIONS = 4 };
+  const Node *node = value->producer;
+  for (int i = 0; node && i < MOST_REDUCTIONS && (node_is(node, OP_ReduceMax) || node_is(node, OP_ReduceMin)); i++) {
+    node = node_input(node, 0)->producer;
+  }
+  return node && node_is(node, OP_Cast) && input_type(node, 0).dtype == DTYPE_BOOL;
+}
+
 static void simplify_cast(Rewriter *rewriter, Node *node) {
   if (same_type(input_type(node, 0), output_type(node))) {
     replace(rewriter, node, node_input(node, 0));
     return;
   }
   Node *inner = producer(node, 0);
+  if (inner && node_is(inner, OP_Cast) && output_type(inner).dtype == DTYPE_BOOL &&
+      same_type(input_type(inner, 0), output_type(node)) && is_zero_or_one(node_input(inner, 0))) {
+    cancel(rewriter, node, inner);
+    return;
+  }
   if (!inner || !node_is(inner, OP_Cast) || !widens(input_type(inner, 0).dtype, output_type(inner).dtype)) return;
   if (output_type(node).dtype >= DTYPE_COMPLEX64) return;
   if (same_type(input_type(inner, 0), output_type(node))) cancel(rewriter, node, inner);

@@ -278,6 +278,30 @@ static bool join_difference(Match *match) {
   return EMIT_MATCH(match, op, difference, by);
 }
 
+/* x - x is 0 or NaN, and so is its sum: whether all are finite is one comparison. */
+static bool fuse_finite(Match *match, bool any_is_not) {
+  const Node *reduce = match->root;
+  Value *x = match->values[X_SLOT];
+  DType dtype = match_dtype(match);
+  if (dtype != DTYPE_FLOAT32 && dtype != DTYPE_FLOAT64) return false;
+  if (match->nodes[1]->outputs[0]->type.dtype != DTYPE_UINT8 || axes_are_attribute(match, OP_ReduceSum)) return false;
+  if (!node_input(reduce, 1)) return false;
+  Type type = type_with(match_type(match), dtype), truth = type_with(type, DTYPE_BOOL);
+  Value *difference = EMIT_BEFORE(match, OP_Sub, x->type, x, x)->outputs[0];
+  Value *sum = EMIT_BEFORE(match, OP_ReduceSum, type, difference, node_input(reduce, 1))->outputs[0];
+  node_set_int(sum->producer, "keepdims", keeps_axes(reduce));
+  Value *zero = rewrite_constant_number(match->rewriter, match->root, dtype, 0, match->root->origin);
+  Value *result = EMIT_BEFORE(match, OP_Equal, truth, sum, zero)->outputs[0];
+  if (any_is_not) result = EMIT_BEFORE(match, OP_Not, truth, result)->outputs[0];
+  node_set_int(EMIT_MATCH(match, OP_Cast, result), "to", onnx_dtype(DTYPE_UINT8));
+  return true;
+}
+
+static bool fuse_all_finite(Match *match) { return fuse_finite(match, false); }
+static bool fuse_any_not_finite(Match *match) { return fuse_finite(match, true); }
+
+#define IS_FINITE OP(Equal, OP(Sub, X, X), NUMBER(0))
+
 static const FusionRule rules[] = {
     {OP(Unsqueeze, X), OP_NONE, fuse_kept_axes},
     {OP(Reshape, X), OP_NONE, fuse_kept_axes},
@@ -295,6 +319,8 @@ static const FusionRule rules[] = {
     {OP(Sub, OP(Mul, X, ANY(DIVISOR)), OP(Mul, ANY(SUM), ANY(DIVISOR))), OP_NONE, join_difference},
     {OP(Sub, OP(Div, X, ANY(DIVISOR)), OP(Div, ANY(SUM), ANY(DIVISOR))), OP_NONE, join_difference},
     {OP(MatMul, X, X), OP_ReduceSum, fuse_product_with_itself},
+    {OP(ReduceMin, OP(Cast, IS_FINITE)), OP_ReduceSum, fuse_all_finite},
+    {OP(ReduceMax, OP(Cast, OP(Not, IS_FINITE))), OP_ReduceSum, fuse_any_not_finite},
     {OP(ReduceSum, OP(Mul, X, X)), OP_ReduceSumSquare, fuse_sum_of_squares},
     {OP(Sqrt, OP_AT(SUM, ReduceSumSquare, X)), OP_ReduceL2, fuse_length},
 };

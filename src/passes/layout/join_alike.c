@@ -43,6 +43,7 @@ struct Row {
   uint32_t count; /* operands */
   Row *operands[MOST_OPERANDS];
   bool subtracts[MOST_LANES]; /* lanes that subtract where others add, or that are negated */
+  bool stays[MOST_LANES];     /* lanes that are read by what is not joined as well */
   int64_t places[MOST_LANES]; /* of parts */
   Value *lanes[MOST_LANES];
 };
@@ -73,10 +74,15 @@ static bool has_one_reader(const Value *value) {
   return value->uses != NULL;
 }
 
+static bool goes(const Row *row, uint32_t lane) { return !row->stays[lane] && has_one_reader(row->lanes[lane]); }
+
+/* Each node is saved once, however many lanes it makes. */
 static int saved_with(const Join *join, const Row *row) {
   int saved = 0;
   for (uint32_t i = 0; i < join->lanes; i++) {
-    if (has_one_reader(row->lanes[i])) saved += cost_of(row->lanes[i]->producer);
+    uint32_t first = 0;
+    while (row->lanes[first]->producer != row->lanes[i]->producer) first++;
+    if (first == i && goes(row, i)) saved += cost_of(row->lanes[i]->producer);
   }
   return saved;
 }
@@ -221,6 +227,7 @@ static Row *operand_row(Join *join, const Row *row, uint32_t operand) {
     const Node *first = row->lanes[0]->producer, *node = row->lanes[i]->producer;
     uint32_t at = reads_better_swapped(first, node) ? 1 - operand : operand;
     result->lanes[i] = node_input(node, at);
+    result->stays[i] = !goes(row, i);
     if (!result->lanes[i] || type_is_unranked(result->lanes[i]->type)) return NULL;
   }
   result->axis += (int64_t)result->lanes[0]->type.rank - row->lanes[0]->type.rank;
@@ -274,6 +281,7 @@ static Row *plan_without_axis(Join *join, Row *row) {
   *inner = (Row){.stacks = true, .axis = row->axis};
   for (uint32_t i = 0; i < join->lanes; i++) {
     if (row->stacks || !(inner->lanes[i] = without_axis(join, row, row->lanes[i]))) return NULL;
+    inner->stays[i] = !goes(row, i);
   }
   if (!are_of_one_type(join, inner) || !plan(join, inner)) return NULL;
   return inner->kind == ROW_PARTS || inner->kind == ROW_ALIKE ? inner : NULL;
@@ -289,7 +297,8 @@ static Row *plan_negated(Join *join, Row *row) {
     const Node *node = row->lanes[i]->producer;
     row->subtracts[i] = node && node_is(node, OP_Neg) && has_exact_signs(node);
     inner->lanes[i] = row->subtracts[i] ? node_input(node, 0) : row->lanes[i];
-    if (row->subtracts[i] && has_one_reader(row->lanes[i])) row->gain += cost_of(node);
+    inner->stays[i] = row->subtracts[i] ? !goes(row, i) : row->stays[i];
+    if (row->subtracts[i] && goes(row, i)) row->gain += cost_of(node);
     any = any || row->subtracts[i];
   }
   if (!any || !has_signs(join, row) || !plan(join, inner)) return NULL;
