@@ -77,6 +77,7 @@ bool expand_composites(Model *model);
 bool keep_products_exact(Model *model);
 bool merge_factors(Model *model);
 bool pick_parts(Model *model);
+bool sink_into_branches(Model *model);
 bool unroll_loops(Model *model);
 bool widen_steps(Model *model); /* of unroll_loops.c */
 bool spell_root_mean_squares(Model *model);
