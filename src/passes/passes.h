@@ -110,6 +110,7 @@ bool count_steps(Model *model);
 bool batch_steps(Model *model);
 bool roll_steps(Model *model);
 bool scan_positions(Model *model);
+bool scan_delayed(Model *model);
 bool split_scans(Model *model);
 bool simplify_choices(Model *model);
 bool join_numbers(Model *model);

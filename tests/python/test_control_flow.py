@@ -500,7 +500,7 @@ def traced_nodes(fn: Callable[..., Any], args: list[Any], op: str) -> list[dict[
 
 def nested_program(x, xs):
     def inner(carry, a):
-        return jnp.tanh(carry), a  # inner line
+        return jnp.tanh(carry + a), a  # inner line
 
     def step(state):
         count, y = state
