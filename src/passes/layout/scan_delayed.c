@@ -28,9 +28,10 @@ static Value *without_last(const Batch *batch, Value *all, Type step) {
                          (step.rank + 1) * sizeof(Dim));
   dims[0] = dim_of(batch->length.constant - 1);
   Type type = {.dtype = step.dtype, .rank = step.rank + 1, .dims = dims};
-  Value *inputs[] = {all, number(batch, backwards), number(batch, batch->length.constant - !backwards), number(batch, 0)};
-  const Origin *origin = origin_with_emitter(batch->rewriter->model->provenance, batch->scan->origin,
-                                             REWRITE_EMITTER(batch->rewriter));
+  Value *inputs[] = {all, number(batch, backwards), number(batch, batch->length.constant - !backwards),
+                     number(batch, 0)};
+  const Origin *origin =
+      origin_with_emitter(batch->rewriter->model->provenance, batch->scan->origin, REWRITE_EMITTER(batch->rewriter));
   return graph_node(batch->scan->graph, origin, OP_Slice, inputs, 4, &type, 1, batch->scan)->outputs[0];
 }
 
@@ -42,8 +43,8 @@ static Value *delayed(const Batch *batch, Value *all, Value *start, Type step) {
   one.dims = dims;
   Value *first = put(batch, OP_Unsqueeze, one, start, number(batch, 0)), *rest = without_last(batch, all, step);
   bool backwards = scan_runs_backwards(batch->scan);
-  Value *joined = put(batch, OP_Concat, stacked_type(batch, step, step.rank), backwards ? rest : first,
-                      backwards ? first : rest);
+  Value *joined =
+      put(batch, OP_Concat, stacked_type(batch, step, step.rank), backwards ? rest : first, backwards ? first : rest);
   node_set_int(joined->producer, "axis", 0);
   return joined;
 }
