@@ -6,7 +6,7 @@
 #include "passes/pattern.h"
 #include "target/target.h"
 
-enum { LEFT, RIGHT, PRODUCT, BIAS, SPLIT, TURNED };
+enum { LEFT, RIGHT, PRODUCT, BIAS, SPLIT, TURNED, OTHER };
 
 static bool is_matrix(const Value *value) { return value->type.dtype != DTYPE_NONE && value->type.rank == 2; }
 
@@ -40,6 +40,18 @@ static bool fuse_gemm(Match *match) {
   Node *gemm = EMIT_MATCH(match, OP_Gemm, left_source ? left_source : left, right_source ? right_source : right, bias);
   if (left_source) node_set_int(gemm, "transA", 1);
   if (right_source) node_set_int(gemm, "transB", 1);
+  return true;
+}
+
+/* A bias that is added after something else, as a residual, is added to the product first, for Gemm. */
+static bool fuse_bias_before_sum(Match *match) {
+  Value *product = match->values[PRODUCT], *other = match->values[OTHER], *bias = match->values[BIAS];
+  Type type = match_type(match);
+  if (!is_matrix(match->values[LEFT]) || !is_matrix(match->values[RIGHT]) || unread_constant_of(other)) return false;
+  if (!dtype_is_float(type.dtype) || !type_equal(type, product->type) || !type_equal(type, other->type)) return false;
+  if (type.rank != 2 || !is_bias(bias->type, type)) return false;
+  Value *sum = EMIT_BEFORE(match, OP_Add, type, product, bias)->outputs[0];
+  EMIT_MATCH(match, OP_Add, other, sum);
   return true;
 }
 
@@ -236,6 +248,8 @@ static const FusionRule rules[] = {
     {OP(Add, SPLIT_PRODUCT, CONSTANT(BIAS)), OP_NONE, fuse_bias_before_reshape},
     {OP(Add, OP_AT(TURNED, Transpose, SPLIT_PRODUCT), CONSTANT(BIAS)), OP_NONE, fuse_bias_before_reshape},
     {OP(Add, OP_AT(PRODUCT, MatMul, ANY(LEFT), ANY(RIGHT)), ANY(BIAS)), OP_Gemm, fuse_gemm},
+    {OP(Add, OP(Add, OP_AT(PRODUCT, MatMul, ANY(LEFT), ANY(RIGHT)), ANY(OTHER)), CONSTANT(BIAS)), OP_Gemm,
+     fuse_bias_before_sum},
     {OP(Transpose, OP(MatMul, ANY(LEFT), ANY(RIGHT))), OP_MatMul, fuse_transposed_product},
     {OP(MatMul, ANY(LEFT), ANY(RIGHT)), OP_MatMul, fuse_transposed_times_vector},
     {OP(MatMul, ANY(LEFT), ANY(RIGHT)), OP_Transpose, fuse_cast_before_transpose},
