@@ -1,6 +1,6 @@
 """The models of bench/models, and the same written in other styles (bench/styles), in float32, float16 and bfloat16:
 nodes beside an expert's of float32, error against JAX, ONNX Runtime's time. An arrow marks graphs of more than 1.2
-times the expert's nodes, beside a Cast for each input and output of halves.
+times the expert's nodes, beside a Cast for each input and output of bfloat16, and for each cache of float16.
 
     python bench/bench_13_precisions.py [NAME ...] [--keep FOLDER] [--beside FOLDER]
 

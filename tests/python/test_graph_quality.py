@@ -47,7 +47,13 @@ def test_a_graph_is_as_an_expert_would_write_it(case):
 
 # In halves, and in other styles: a few of each stand for the others in the short run.
 SHORT_HALVES = {("gpt", "bfloat16"), ("gpt_cached", "float16"), ("llama", "float16"), ("lstm", "float16")}
-SHORT_STYLES = {("gpt_einsum", "float32"), ("llama_linen", "float32"), ("vit_einsum", "float16")}
+SHORT_STYLES = {
+    ("gpt_einsum", "float32"),
+    ("llama_linen", "float32"),
+    ("vit_einsum", "float16"),
+    ("unet_bilinear_lax", "float16"),
+    ("MobileNetV2_lax", "float32"),
+}
 RESTATED = [
     pytest.param(
         case, dtype, id=f"{case.name}-{dtype}", marks=[] if (case.name, dtype) in short else [pytest.mark.full]
