@@ -1,5 +1,6 @@
-/* Slices that lie side by side and cover an axis are one Split. Parts of an axis that a Reshape took apart, and that
- * are reshaped again, are parts of the axis as it was. */
+/* Slices that lie side by side and cover an axis are one Split; those that were rounded to halves before are rounded
+ * behind it. Parts of an axis that a Reshape took apart, and that are reshaped again, are parts of the axis as it was.
+ */
 #include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/pattern.h"
@@ -29,17 +30,40 @@ static bool read_part(Node *node, Part *part) {
   return start >= 0 && start < end;
 }
 
+static bool is_rounding(const Node *node, const Graph *graph) {
+  return node && node_is(node, OP_Narrow) && node->graph == graph;
+}
+
+/* Slices of the value along the axis of the first. */
+static bool find_others(const Part *first, const Value *source, Part *others, size_t *count) {
+  for (const Use *use = source->uses; use; use = use->next) {
+    if (*count == MOST_PARTS) return false;
+    if (!use->node || use->node == first->node || use->node->graph != first->node->graph) continue;
+    if (read_part(use->node, &others[*count]) && others[*count].axis == first->axis) ++*count;
+  }
+  return true;
+}
+
+/* The same, and of the value before or after it was rounded. */
+static bool find_all_others(const Part *first, Part *others, size_t *count) {
+  const Value *source = node_input(first->node, 0);
+  const Graph *graph = first->node->graph;
+  bool rounded = is_rounding(source->producer, graph);
+  if (!find_others(first, source, others, count)) return false;
+  if (rounded) return find_others(first, node_input(source->producer, 0), others, count);
+  for (const Use *use = source->uses; use; use = use->next) {
+    if (is_rounding(use->node, graph) && !find_others(first, use->node->outputs[0], others, count)) return false;
+  }
+  return true;
+}
+
 /* From the part that begins the axis to its end; how many, or 0. */
 static size_t line_up(const Part *first, Part *parts) {
   const Value *source = node_input(first->node, 0);
   int64_t size = source->type.dims[first->axis].constant;
   Part others[MOST_PARTS];
   size_t count = 0, found = 0;
-  for (const Use *use = source->uses; use; use = use->next) {
-    if (count == MOST_PARTS) return 0;
-    if (!use->node || use->node == first->node || use->node->graph != first->node->graph) continue;
-    if (read_part(use->node, &others[count]) && others[count].axis == first->axis) count++;
-  }
+  if (!find_all_others(first, others, &count)) return 0;
   parts[found++] = *first;
   for (int64_t at = first->end; at < size;) {
     size_t next = 0;
@@ -56,16 +80,39 @@ static void take_over(Value *old, Value *value) {
   value_replace(old, value);
 }
 
+/* What the slices are parts of: if some are of what was not rounded, that. */
+static Value *source_of(const Part *parts, size_t count) {
+  Value *source = node_input(parts[0].node, 0);
+  for (size_t i = 1; i < count; i++) {
+    Value *other = node_input(parts[i].node, 0);
+    if (is_rounding(source->producer, parts[i].node->graph) && node_input(source->producer, 0) == other) source = other;
+  }
+  return source;
+}
+
+/* The part, rounded as the slice's source was. */
+static Value *rounded_part(Rewriter *rewriter, Value *part, Node *slice, Node *before) {
+  Value *source = node_input(slice, 0);
+  if (source->type.dtype == part->type.dtype) return part;
+  Type type = type_with(part->type, source->type.dtype);
+  const Origin *origin = source->producer->origin;
+  origin = origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+  Node *narrow = graph_node(slice->graph, origin, OP_Narrow, &part, 1, &type, 1, before);
+  node_copy_attributes(narrow, source->producer);
+  rewrite_hand_over(rewriter, narrow, slice);
+  return narrow->outputs[0];
+}
+
 /* The slices are left without a use: the walk goes on from one of them. */
 static void emit_split(Rewriter *rewriter, const Part *parts, size_t count) {
-  Value *source = node_input(parts[0].node, 0);
+  Value *source = source_of(parts, count);
   Graph *graph = parts[0].node->graph;
   bool made_here = source->producer && source->graph == graph;
   Node *before = made_here ? source->producer->next : graph->first;
   Type types[MOST_PARTS];
   int64_t sizes[MOST_PARTS];
   for (size_t i = 0; i < count; i++) {
-    types[i] = parts[i].node->outputs[0]->type;
+    types[i] = type_with(parts[i].node->outputs[0]->type, source->type.dtype);
     sizes[i] = parts[i].end - parts[i].start;
   }
   const Origin *origin = parts[0].node->origin;
@@ -75,7 +122,7 @@ static void emit_split(Rewriter *rewriter, const Part *parts, size_t count) {
   node_set_int(split, "axis", parts[0].axis);
   for (size_t i = 0; i < count; i++) {
     rewrite_hand_over(rewriter, split, parts[i].node);
-    take_over(parts[i].node->outputs[0], split->outputs[i]);
+    take_over(parts[i].node->outputs[0], rounded_part(rewriter, split->outputs[i], parts[i].node, before));
   }
   rewriter->changed = true;
 }
