@@ -33,7 +33,7 @@ class Layers:
         self.dtype = dtype
 
     def array(self, variable: Any) -> jax.Array | None:
-        return None if variable is None else jnp.asarray(np.asarray(variable), self.dtype)
+        return None if variable is None else jnp.asarray(variable.value, self.dtype)
 
     def of(self, layer: Any) -> Function:
         kind = type(layer).__name__

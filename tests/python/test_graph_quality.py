@@ -52,7 +52,6 @@ SHORT_STYLES = {
     ("llama_linen", "float32"),
     ("vit_einsum", "float16"),
     ("unet_bilinear_lax", "float16"),
-    ("MobileNetV2_lax", "float32"),
 }
 RESTATED = [
     pytest.param(
