@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from attention_layers import function_of_jax, library_layer, step_with_cache
+from attention_layers import decoding_layer, function_of_jax, library_layer, step_with_cache
 from attention_masks import Given, Rule, make_rules, placed
 from forms import Choices, Form
 
@@ -24,7 +24,7 @@ FEATURES = 8
 
 def make(choices: Choices) -> Form:
     kind = choices.take(
-        "written", *["by hand"] * 14, "library layer", "library layer", "jax.nn", "jax.nn", "cache", "cache"
+        "written", *["by hand"] * 14, "library layer", "library layer", "jax.nn", "jax.nn", "cache", "cache", "decoding"
     )
     if kind == "library layer":
         return library_layer(choices)
@@ -32,6 +32,8 @@ def make(choices: Choices) -> Form:
         return function_of_jax(choices)
     if kind == "cache":
         return step_with_cache(choices)
+    if kind == "decoding":
+        return decoding_layer(choices)
     return _by_hand(choices)
 
 
@@ -280,14 +282,25 @@ def _product(choices: Choices, plan: Plan, weights: Callable[..., Any]) -> tuple
         way = choices.take("products by", "einsum", "matmul", "vmap", "broadcast")
     else:
         loops = ["loop"] if "h" in plan.order else []
-        way = choices.take("products by", "einsum", "einsum", "matmul", "dot_general", "vmap", "turned", *loops)
+        ways = ["einsum", "einsum", "matmul", "dot_general", "vmap", "turned", "batch_matmul", "query by query", *loops]
+        if plan.queries == "td":
+            ways.append("tensordot")
+        way = choices.take("products by", *ways)
     if way == "loop":
         return _by_loop(choices, plan, weights), plan.sizes["h"]
     if way == "einsum":
         return _by_einsum(choices, plan, weights, plan.queries, plan.keys), 1
     if way == "broadcast":
         return _spread_over_heads(choices, plan, weights), 1
-    ways = {"matmul": _by_matmul, "dot_general": _by_dot_general, "vmap": _by_vmap, "turned": _turned}
+    ways = {
+        "matmul": _by_matmul,
+        "dot_general": _by_dot_general,
+        "vmap": _by_vmap,
+        "turned": _turned,
+        "batch_matmul": _by_matmul,
+        "tensordot": _by_tensordot,
+        "query by query": _query_by_query,
+    }
     return ways[way](choices, plan, weights), 1
 
 
@@ -339,13 +352,39 @@ def _heads_first(plan: Plan) -> Callable[[Array], Array]:
 def _by_matmul(choices: Choices, plan: Plan, weights: Callable[..., Any]) -> Callable[..., Array]:
     first = _heads_first(plan)
     single = plan.heads == "multi-query"
+    by_lax = choices.made["products by"] == "batch_matmul" and plan.queries != "td"
+    matmul = jax.lax.batch_matmul if by_lax else jnp.matmul
     names = plan.lead + ("htk" if "h" in plan.order else "tk")
     result = names.replace("k", "e")
 
     def product(q: Array, k: Array, v: Array, *given: Array) -> Array:
         q, k, v = (first(q), *(jnp.expand_dims(a, -3) if single else first(a) for a in (k, v)))
-        shares, total = weights(q @ jnp.swapaxes(k, -1, -2), names, *given)
-        return first(_divided(shares @ v, result, total, names))
+        shares, total = weights(matmul(q, jnp.swapaxes(k, -1, -2)), names, *given)
+        return first(_divided(matmul(shares, v), result, total, names))
+
+    return product
+
+
+def _by_tensordot(choices: Choices, plan: Plan, weights: Callable[..., Any]) -> Callable[..., Array]:
+    def product(q: Array, k: Array, v: Array, *given: Array) -> Array:
+        shares, total = weights(jnp.tensordot(q, k, axes=((1,), (1,))), "tk", *given)
+        return _divided(jnp.tensordot(shares, v, axes=1), "te", total, "tk")
+
+    return product
+
+
+def _query_by_query(choices: Choices, plan: Plan, weights: Callable[..., Any]) -> Callable[..., Array]:
+    """Keys times one query, mapped over the queries; the weights of all of them at once, and again one by one."""
+    first = _heads_first(plan)
+    names = plan.lead + ("htk" if "h" in plan.order else "tk")
+    result = names.replace("k", "e")
+
+    def product(q: Array, k: Array, v: Array, *given: Array) -> Array:
+        q, k, v = map(first, (q, k, v))
+        scores = jax.vmap(lambda one: jnp.matvec(k, one), -2, -2)(q)
+        shares, total = weights(scores, names, *given)
+        mixed = jax.vmap(lambda one: jnp.vecmat(one, v), -2, -2)(shares)
+        return first(_divided(mixed, result, total, names))
 
     return product
 

@@ -132,6 +132,30 @@ def step_with_cache(choices: Choices) -> Form:
     return _form(fn, args, specs, dtype)
 
 
+@functools.cache
+def _decoding(heads: int, length: int, size: int) -> tuple[Any, Any, Any]:
+    from flax import linen
+
+    layer = linen.MultiHeadDotProductAttention(heads, qkv_features=32, decode=True)
+    made = layer.init(jax.random.key(0), jnp.zeros((size, length, 16)))
+    return layer, {"params": made["params"]}, made["cache"]
+
+
+def decoding_layer(choices: Choices) -> Form:
+    """A layer of Flax that keeps a cache of its own."""
+    size, length, heads = choices.take("batch", 1, 2), choices.take("length", 10, 128), choices.take("heads", 1, 4)
+    layer, weights, cache = _decoding(heads, length, size)
+    position = np.asarray(length // 2, np.int32)
+    shape = cache["cached_key"].shape
+    args = [choices.normal((size, 1, 16)), position, choices.normal(shape), choices.normal(shape)]
+
+    def fn(x: Array, position: Array, keys: Array, values: Array) -> tuple[Array, Any]:
+        cache = {"cache_index": position, "cached_key": keys, "cached_value": values}
+        return layer.apply({**weights, "cache": cache}, x, mutable=["cache"])
+
+    return _form(fn, args, None, "float32")
+
+
 # ---- layers ----
 
 
@@ -210,6 +234,54 @@ def _equinox(heads: int) -> Callable[..., Array]:
     return call
 
 
+@functools.cache
+def _equinox_mapped(heads: int) -> Callable[..., Array]:
+    one = _equinox(heads)
+
+    def call(x: Array, kept: Array | None, causal: bool) -> Array:
+        if kept is None:
+            return jax.vmap(lambda row: one(row, None, causal))(x)
+        return jax.vmap(lambda row, mask: one(row, mask, causal))(x, kept)
+
+    return call
+
+
+def _by_function(attend: Callable[..., Array]) -> Callable[[int], Callable[..., Array]]:
+    """A function of queries, keys, values and a mask of batch, heads, queries and keys."""
+
+    def make(heads: int) -> Callable[..., Array]:
+        def call(x: Array, kept: Array | None, causal: bool) -> Array:
+            q = x.reshape(*x.shape[:-1], heads, -1)
+            length = x.shape[1]
+            mask = jnp.tril(jnp.ones((length, length), bool))[None, None] if causal else None
+            if kept is not None:
+                padding = kept[:, None, None, :]
+                mask = padding if mask is None else mask & padding
+            return attend(q, jnp.sin(q), jnp.cos(q), mask)
+
+        return call
+
+    return make
+
+
+def _linen_function(q: Array, k: Array, v: Array, mask: Array | None) -> Array:
+    from flax import linen
+
+    return linen.dot_product_attention(q, k, v, mask=mask)
+
+
+def _nnx_function(q: Array, k: Array, v: Array, mask: Array | None) -> Array:
+    from flax import nnx
+
+    return nnx.dot_product_attention(q, k, v, mask=mask)
+
+
+def _keras_function(q: Array, k: Array, v: Array, mask: Array | None) -> Array:
+    if mask is not None:  # of the shape of the scores
+        mask = jnp.broadcast_to(mask, (q.shape[0], q.shape[2], q.shape[1], q.shape[1]))
+    return _keras().ops.dot_product_attention(q, k, v, mask=mask)
+
+
 def _keras() -> Any:
     import os
 
@@ -245,6 +317,10 @@ _LAYERS = {
     "flax.nnx": _flax_nnx,
     "flax.linen": _flax_linen,
     "equinox": _equinox,
+    "equinox, mapped": _equinox_mapped,
+    "function of linen": _by_function(_linen_function),
+    "function of nnx": _by_function(_nnx_function),
+    "function of keras": _by_function(_keras_function),
     "keras": _keras_layer,
     "keras, grouped": _keras_groups,
 }

@@ -84,11 +84,14 @@ def make_rules(choices: Choices, plan: Any) -> Rule:
     fill = fills[number]
     if plan.dtype == "float16" and fill < least:
         fill = -math.inf  # that is what becomes of it
-    how = choices.take("applied by", "where", "where", "where not", "addition", "product", "softmax where")
+    ways = ("where", "where", "where not", "addition", "product", "softmax where", "select", "blend", "triangle")
+    how = choices.take("applied by", *ways)
     joined = choices.take("masks joined by", "and", "logical_and", "product", "one after the other", "or of opposites")
     if how == "product" and (math.isinf(fill) or (plan.dtype != "float32" and number == "least")):
         how = "addition"  # 0 times infinity
-    adds = how in ("addition", "product")
+    if how == "blend" and math.isinf(fill):
+        how = "where"
+    adds = how in ("addition", "product", "triangle")
     if count > 1 and joined == "one after the other" and adds and fill <= least / 2:
         fill = -1e9 if plan.dtype != "float16" else -1e4  # their sum would be -inf
     # A score that -1e4 is added to is still there, up to rounding; halves may be added in float32.
@@ -108,9 +111,18 @@ def make_rules(choices: Choices, plan: Any) -> Rule:
             return jnp.where(mask, scores, jnp.asarray(fill, scores.dtype))
         if how == "where not":
             return jnp.where(~mask, fill, scores)
-        if how == "addition":
+        if how == "select":
+            return jax.lax.select(jnp.broadcast_to(mask, scores.shape), scores, jnp.full_like(scores, fill))
+        if how == "blend":
+            kept = mask.astype(scores.dtype)
+            return scores * kept - (1 - kept) * -fill
+        if how in ("addition", "triangle"):
             return scores + jnp.where(mask, 0.0, fill).astype(scores.dtype)
         return scores + (1.0 - mask.astype(scores.dtype)) * fill
+
+    def put_out_above(scores: Array, names: str) -> Array:
+        numbers = jnp.triu(jnp.full(_lengths(scores, names), fill, scores.dtype), 1)
+        return scores + placed(numbers, "tk", names)
 
     def apply(scores: Array, names: str, given: Named) -> tuple[Array, Array | None]:
         if cap:
@@ -119,7 +131,9 @@ def make_rules(choices: Choices, plan: Any) -> Rule:
             scores = scores + bias(scores, names, given).astype(scores.dtype)
         mask = together(scores, names, given)
         if masks and not where:
-            if joined == "one after the other":
+            if how == "triangle" and kinds == ["causal"]:
+                scores = put_out_above(scores, names)
+            elif joined == "one after the other":
                 for one in masks:
                     scores = put_out(scores, one(scores, names, given))
             else:
@@ -129,7 +143,7 @@ def make_rules(choices: Choices, plan: Any) -> Rule:
         return scores, mask
 
     rule = Rule(apply, where, bool(masks) and not where, math.isinf(fill))
-    if masks and bias and not bias_first and how in ("where", "where not") and fill > -2e4:
+    if masks and bias and not bias_first and not adds and not where and fill > -2e4:
         rule.apart = "what is added to so small a number is seen in a row of nothing else"
     return rule
 

@@ -58,6 +58,17 @@ typedef struct Scores {
 /* How Attention masks, and what it is then given. */
 typedef enum MaskUse { MASK_NONE, MASK_CAUSAL, MASK_KEPT, MASK_ADDED, MASK_UNFIT } MaskUse;
 
+/* scores * kept + (1 - kept) * fill */
+typedef struct Blend {
+  Node *product; /* of the scores, which are its input at `side` */
+  size_t side;
+  Value *mask;
+  bool inverted;
+  double fill;
+} Blend;
+
+/* What an Add or a Sub is, when it is that. attention_blend.c */
+bool read_blend(Match *match, const Node *sum, Blend *blend);
 /* Takes masks apart; false when one cannot be read. attention_masks.c */
 bool read_masks(Scores *scores);
 /* The atoms that a mask or a bias varies with. */

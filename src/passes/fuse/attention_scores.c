@@ -100,6 +100,16 @@ static bool step_over_mask(Reading *reading, Chain *chain, Node *node, double fa
   return false;
 }
 
+static bool step_over_blend(Reading *reading, Chain *chain, Node *node, const Blend *blend, double factor) {
+  Term *term = new_term(&reading->scores, (Term){.value = blend->mask,
+                                                 .is_mask = true,
+                                                 .inverted = blend->inverted,
+                                                 .fill = blend->fill * factor,
+                                                 .dtype = node->outputs[0]->type.dtype});
+  return term && extend(reading, chain, node, blend->product->outputs[0], term) &&
+         extend(reading, chain, blend->product, node_input(blend->product, blend->side), NULL);
+}
+
 static bool step_over_bias(Reading *reading, Chain *chain, Node *node, double factor) {
   enum { DEEP = 10 };
   bool is_sum = node_is(node, OP_Add);
@@ -113,6 +123,12 @@ static bool step_over_bias(Reading *reading, Chain *chain, Node *node, double fa
     return term && extend(reading, chain, node, source, term);
   }
   return false;
+}
+
+static bool step_over_sum(Reading *reading, Chain *chain, Node *node, double factor) {
+  Blend blend;
+  if (read_blend(reading->match, node, &blend)) return step_over_blend(reading, chain, node, &blend, factor);
+  return step_over_bias(reading, chain, node, factor);
 }
 
 /* A factor that is the same for all keys, as one that is learned for each head: it goes to the queries, if nothing was
@@ -160,7 +176,7 @@ static bool walk_scores(Reading *reading) {
     } else if (node_is(node, OP_Where) && scores->cap == 0) {
       is_passed = step_over_mask(reading, chain, node, factor);
     } else if ((node_is(node, OP_Add) || node_is(node, OP_Sub)) && scores->cap == 0) {
-      is_passed = step_over_bias(reading, chain, node, factor);
+      is_passed = step_over_sum(reading, chain, node, factor);
     } else if (node_is(node, OP_Tanh)) {
       is_passed = step_over_cap(reading, chain, node, &factor);
     }
