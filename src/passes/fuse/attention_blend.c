@@ -1,12 +1,13 @@
-/* Scores that are masked by a product and a sum: scores * kept + (1 - kept) * fill, where kept is 1 or 0. That is a fill
- * in place of what is put out. */
+/* Scores that are masked by a product and a sum: scores * kept + (1 - kept) * fill, where kept is 1 or 0. That is a
+ * fill in place of what is put out. */
 #include "passes/analysis/masks.h"
 #include "passes/fuse/attention_parts.h"
 #include "types/moved.h"
 #include "types/numbers.h"
 
 static Value *without_not(Value *mask, bool *inverted) {
-  for (; mask->producer && node_is(mask->producer, OP_Not); mask = node_input(mask->producer, 0)) *inverted = !*inverted;
+  for (; mask->producer && node_is(mask->producer, OP_Not); mask = node_input(mask->producer, 0))
+    *inverted = !*inverted;
   return mask;
 }
 
