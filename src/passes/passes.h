@@ -27,7 +27,7 @@ typedef struct Pass {
   Phase phase;
   bool (*run)(Model *model); /* true when it changed something */
   NormalizationMode from;    /* runs in this mode and those after it */
-  Op needs[5];               /* in a model without any of these it does nothing; OP_NONE: no such operator is known */
+  Op needs[6];               /* in a model without any of these it does nothing; OP_NONE: no such operator is known */
 } Pass;
 
 extern const Pass all_passes[];          /* in the order they run; closed by a row without a name */

@@ -13,6 +13,7 @@ from forms import TYPES, Choices, Form
 
 Array = Any
 CHANNELS = 3
+_REPEATING = ("Einsum", "Expand", "Tile")
 
 
 def make(choices: Choices) -> Form:
@@ -22,12 +23,13 @@ def make(choices: Choices) -> Form:
     batch = choices.take("batch", None, 1, 2, "symbol")
     high, wide = choices.take("from", (4, 6), (8, 8))
     to = choices.take("to", (8, 12), (16, 16), (4, 4), (5, 9))
-    way = choices.take("written", *["jax.image"] * 3, "repeat", "keras", "indices", "one by one", *_REPEATED)
+    ways = (*["jax.image"] * 3, "repeat", "keras", "indices", "indexing", "stack", "one by one", *_REPEATED)
+    way = choices.take("written", *ways)
     antialias = choices.take("antialias", False, True) if way == "jax.image" else False
     last = order == "channels last"
     if way == "one by one" and method == "nearest":
         method = choices.take("method", "bilinear", "bicubic")
-    if way in ("repeat", "indices") or way in _REPEATED:
+    if way in ("repeat", "indices", "indexing", "stack") or way in _REPEATED:
         method, to = choices.take("method", "nearest"), choices.take("to", (2 * high, 2 * wide))
     if way == "keras":
         to, order, last = choices.take("to", (2 * high, 2 * wide)), choices.take("order", "channels last"), True
@@ -39,24 +41,22 @@ def make(choices: Choices) -> Form:
     fn = _resized(way, method, antialias, at, to)
     named = ("B" if batch == "symbol" else shape[0], *shape[1:])
     specs = [jax.ShapeDtypeStruct(named, TYPES[dtype])] if batch == "symbol" else None
-    picked = method == "nearest" and way in ("jax.image", "indices")
+    picked = method == "nearest" and way in ("jax.image", "indices", "indexing")
     same = to == (high, wide) or picked  # picking is a Gather for each axis
     same = same or (method == "nearest" and dtype == "bfloat16")  # which the runtime moves, but does not resize
-    apart = None
-    if method == "lanczos3":
-        apart = "Resize has no such weights"
-    if method in ("bicubic", "cubic") and not antialias and (to[0] < high or to[1] < wide):
-        apart = "the runtime interpolates cubically over channels last, where it puts them, only what grows"
+    # Resize has no such weights; and the runtime interpolates cubically over channels last, where it puts them, only
+    # what grows: each axis is a product then.
+    shrinks = to[0] < high or to[1] < wide
+    by_products = method == "lanczos3" or (method in ("bicubic", "cubic") and not antialias and shrinks)
     if method != "nearest" and sum(one != other for one, other in zip(to, (high, wide), strict=True)) == 1:
         same = True  # one product is one node
     return Form(
         fn,
         [choices.normal(shape, dtype)],
-        {} if same else {"Resize": 1},
+        {} if same or by_products else {"Resize": 1},
         specs,
-        absent=() if same else ("MatMul", "Gemm", "Einsum", "Expand", "Tile"),
-        most=5,
-        apart=apart,
+        absent=_REPEATING if by_products else () if same else ("MatMul", "Gemm", *_REPEATING),
+        most=7 + 2 * (dtype != "float32") if by_products else 5,
         dtype=dtype,
         tolerance={"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}[dtype],
     )
@@ -85,6 +85,14 @@ def _resized(way: str, method: str, antialias: bool, at: int, to: tuple[int, int
         if way == "indices":
             rows, columns = jnp.arange(to[0]) // 2, jnp.arange(to[1]) // 2
             return jnp.take(jnp.take(x, rows, axis=at), columns, axis=at + 1)
+        if way == "indexing":
+            before = (slice(None),) * at
+            return x[(*before, (jnp.arange(to[0]) // 2)[:, None], (jnp.arange(to[1]) // 2)[None, :])]
+        if way == "stack":
+            for axis in (at, at + 1):
+                doubled = (*x.shape[:axis], 2 * x.shape[axis], *x.shape[axis + 1 :])
+                x = jnp.stack([x, x], axis + 1).reshape(doubled)
+            return x
         if way == "repeat":
             return jnp.repeat(jnp.repeat(x, 2, axis=at), 2, axis=at + 1)
         if way in _REPEATED:

@@ -145,3 +145,10 @@ def test_a_fused_node_names_all_its_lines():
         assert f":{line} (" in said[KEYS[3]], line
     primary = said[KEYS[3]].split("\n\n")[0]
     assert f":{first + 5} (" in primary and f":{first + 1} (" not in primary
+
+
+def test_the_logarithm_of_a_sigmoid_far_below_zero():
+    """ONNX Runtime's Sigmoid is 0 from -18 on."""
+    x = np.array([-80, -30, -20, -17, -1, 0, 5, 30], np.float32)
+    check_export(lambda x: jnp.log(jax.nn.sigmoid(x)), [x], rtol=1e-4, atol=1e-6)
+    check_export(lambda x: jnp.log(1 / (1 + jnp.exp(-x))), [x], rtol=1e-4, atol=1e-6)

@@ -260,6 +260,20 @@ static bool fuse_sigmoid(Match *match) {
   return true;
 }
 
+/* The logarithm of a sigmoid, which others may read: -log(1 + exp(-x)) is infinite where JAX's is. */
+static bool fuse_log_of_sigmoid(Match *match) {
+  const Node *sigmoid = match->values[X_SLOT]->producer;
+  Type type = match_type(match);
+  if (!sigmoid || !node_is(sigmoid, OP_Sigmoid) || !match_keeps_type(match)) return false;
+  if (dtype_is_half(type.dtype)) return false; /* whose exponential is infinite from 12 on */
+  match_take(match, match->values[X_SLOT], OP_Sigmoid);
+  Value *one = rewrite_constant_number(match->rewriter, match->root, type.dtype, 1, match->root->origin);
+  Value *power = EMIT_BEFORE(match, OP_Exp, type, EMIT_BEFORE(match, OP_Neg, type, node_input(sigmoid, 0))->outputs[0])
+                     ->outputs[0];
+  Value *sum = EMIT_BEFORE(match, OP_Add, type, one, power)->outputs[0];
+  return EMIT_MATCH(match, OP_Neg, EMIT_BEFORE(match, OP_Log, type, sum)->outputs[0]);
+}
+
 /* Is it x, or x times a number? */
 static bool is_multiple_of(const Value *value, const Value *x) {
   const Node *node = value->producer;
@@ -410,6 +424,7 @@ static const FusionRule rules[] = {
     {OP(Div, ANY(B), ONE_AND_EXP), OP_Sigmoid, fuse_quotient_by_sigmoid},
     {OP(Div, NUMBER(1), ONE_AND_EXP), OP_Sigmoid, fuse_sigmoid},
     {OP(Reciprocal, ONE_AND_EXP), OP_Sigmoid, fuse_sigmoid},
+    {OP(Log, X), OP_NONE, fuse_log_of_sigmoid},
     {NORMAL, OP_NONE, fuse_normal},
     {OP(Mul, X, OP(Sigmoid, X)), OP_Swish, fuse_one_operand},
     {OP(Mul, X), OP_NONE, fuse_gated},

@@ -215,6 +215,41 @@ static bool follow_expand(Chain *chain, const Node *node) {
   return true;
 }
 
+/* A Concat of one value and itself. */
+static bool joins_itself(const Node *node) {
+  if (!node_is(node, OP_Concat) || node->output_count != 1 || node->input_count < 2) return false;
+  for (uint32_t i = 1; i < node->input_count; i++) {
+    if (node->inputs[i].value != node->inputs[0].value) return false;
+  }
+  return true;
+}
+
+/* The value follows itself along an axis: an axis before that one is put in and repeated. */
+static bool follow_join(Chain *chain, const Node *node) {
+  Track *track = &chain->track, result = {.rank = track->rank};
+  int64_t axis = node_int_or(node, "axis", 0);
+  if (axis < 0) axis += track->rank;
+  if (!joins_itself(node) || axis < 0 || axis >= track->rank) return false;
+  for (uint32_t i = 0; i < track->rank; i++) {
+    if (i == axis && !add_label(&result, (Label){-1, dim_of(node->input_count)})) return false;
+    for (uint32_t at = axis_start(track, i); at < track->ends[i]; at++) {
+      if (!add_label(&result, track->labels[at])) return false;
+    }
+    result.ends[i] = result.count;
+  }
+  *track = result;
+  return true;
+}
+
+/* The only node that reads the value, be it several times. */
+static Node *only_reader(const Value *value) {
+  Node *node = value->uses ? value->uses->node : NULL;
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (!use->node || use->node != node) return NULL;
+  }
+  return node && joins_itself(node) ? node : value_only_user(value);
+}
+
 static bool moves_elements(const Node *node) {
   return node_is(node, OP_Transpose) || node_is(node, OP_Reshape) || node_is(node, OP_Unsqueeze) ||
          node_is(node, OP_Squeeze);
@@ -231,6 +266,7 @@ static bool follow(Finder *finder, Chain *chain, Node *node, const Value *value)
     followed = regroup(finder->rewriter.context, &chain->track, node->outputs[0]->type);
   } else if (node_is(node, OP_Gather)) followed = follow_gather(finder, chain, node);
   else if (node_is(node, OP_Expand) || node_is(node, OP_Tile)) followed = follow_expand(chain, node);
+  else if (node_is(node, OP_Concat)) followed = follow_join(chain, node);
   else if (node_is(node, OP_Mul)) followed = is_uniform_number(node_input(node, 1), 1) && follow_expand(chain, node);
   if (followed) chain->nodes[chain->count++] = node;
   return followed;
@@ -531,7 +567,7 @@ static bool plan_from(Finder *finder, Value *source, Node *first, Chain *chain, 
       found = true;
     }
     value = node->outputs[0];
-    node = value_only_user(value);
+    node = only_reader(value);
   }
   return found;
 }
@@ -564,7 +600,8 @@ static void try_candidate(Finder *finder, Node *node) {
 static void collect(Rewriter *rewriter, Node *node) {
   Finder *finder = (Finder *)rewriter;
   bool candidate = node_is(node, OP_MatMul) || node_is(node, OP_Gather) || node_is(node, OP_Expand) ||
-                   node_is(node, OP_Tile) || (node_is(node, OP_Mul) && is_uniform_number(node_input(node, 1), 1));
+                   node_is(node, OP_Tile) || joins_itself(node) ||
+                   (node_is(node, OP_Mul) && is_uniform_number(node_input(node, 1), 1));
   if (candidate && node->output_count == 1) array_push(rewriter->context, &finder->candidates, node);
 }
 
