@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/analysis/positions.h"
+#include "passes/clean/computed_shapes.h"
 #include "passes/clean/kept_axes.h"
 #include "passes/layout/permute_axes.h"
 #include "passes/passes.h"
@@ -205,6 +206,24 @@ static void change_axes_at_once(Rewriter *rewriter, Node *node, Node *inner) {
   rewrite_drop_unused(rewriter, inner, change);
 }
 
+/* The same where the sizes of a Reshape are computed: axes of size 1 before it are no matter to it, and those after it
+ * it leaves out itself. */
+static void reshape_by_computed_sizes(Rewriter *rewriter, Node *node, Node *inner) {
+  Type to = output_type(node);
+  if (node_is(node, OP_Reshape) && !node_is(inner, OP_Reshape) && gives_the_same(node, input_type(inner, 0))) {
+    read_past(rewriter, node, inner);
+    return;
+  }
+  bool is_squeezed = node_is(node, OP_Squeeze) && node_is(inner, OP_Reshape) && value_only_user(node_input(node, 0));
+  Value *shape = is_squeezed ? shape_without_ones(rewriter, inner, node) : NULL;
+  if (!shape) return;
+  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  Value *inputs[] = {node_input(inner, 0), shape};
+  Node *reshape = graph_node(node->graph, origin, OP_Reshape, inputs, 2, &to, 1, node);
+  replace(rewriter, node, reshape->outputs[0]);
+  rewrite_drop_unused(rewriter, inner, reshape);
+}
+
 /* One Reshape of what the first node read. */
 static void reshape_at_once(Rewriter *rewriter, Node *node, Node *inner) {
   Type from = input_type(inner, 0), to = output_type(node);
@@ -212,6 +231,7 @@ static void reshape_at_once(Rewriter *rewriter, Node *node, Node *inner) {
   if (to.rank > MAX_RANK) return;
   if (!reshape_numbers(from, to, numbers)) {
     change_axes_at_once(rewriter, node, inner);
+    if (!node->is_gone) reshape_by_computed_sizes(rewriter, node, inner);
     return;
   }
   if (node_is(node, OP_Reshape)) {

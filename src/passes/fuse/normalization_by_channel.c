@@ -64,18 +64,49 @@ static Node *emit_over_last(Match *match, Op op, Value *x, uint32_t first, doubl
   return node;
 }
 
+/* Axes of size 1 between the first and the channels, when nothing else is there and three axes are left without them.
+ */
+static uint32_t ones_before(Type type, uint32_t channels) {
+  for (uint32_t i = 1; i < channels; i++) {
+    if (!dim_is(type.dims[i], 1)) return 0;
+  }
+  return type.rank - (channels - 1) >= 3 ? channels - 1 : 0;
+}
+
+/* The value with `count` axes of size 1 after the first put in or left out. */
+static Value *with_ones(Match *match, Value *value, Op op, uint32_t count) {
+  int64_t axes[MAX_RANK];
+  Dim dims[MAX_RANK] = {value->type.dims[0]};
+  bool more = op == OP_Unsqueeze;
+  uint32_t rank = more ? value->type.rank + count : value->type.rank - count;
+  for (uint32_t i = 0; i < count; i++) {
+    axes[i] = i + 1;
+    dims[i + 1] = dim_of(1);
+  }
+  for (uint32_t i = more ? count + 1 : 1; i < rank; i++) dims[i] = value->type.dims[more ? i - count : i + count];
+  Type type = type_make(match->rewriter->context, value->type.dtype, dims, rank);
+  Value *numbers = rewrite_constant_ints(match->rewriter, match->root, axes, count, match->root->origin);
+  return EMIT_BEFORE(match, op, type, value, numbers)->outputs[0];
+}
+
+/* The channels become the second axis, or where `back` return to where they were. */
+static Value *move_channels(Match *match, Value *value, Type type, uint32_t channels, bool back) {
+  AxisOrder order = second_from(type.rank, channels);
+  uint32_t ones = ones_before(type, channels);
+  if (channels == 1) return value;
+  if (ones) return with_ones(match, value, back ? OP_Unsqueeze : OP_Squeeze, ones);
+  return transposed(match, value, back ? order_inverse(order) : order);
+}
+
 bool fuse_by_channel(Match *match, const Normalized *n) {
   Type type = type_with(n->x->type, match_type(match).dtype);
   uint32_t channels = 0;
   DType dtype = normalized_in(match, OP_InstanceNormalization, type.dtype);
   if (dtype == DTYPE_NONE || (n->x->type.dtype != dtype && !dtype_is_half(n->x->type.dtype))) return false;
   if (!find_channels(n, type, &channels) || (n->scale && n->scale->type.dtype != type.dtype)) return false;
-  AxisOrder order = second_from(type.rank, channels);
-  Value *value = match_in_type(match, n->x, dtype);
-  if (channels != 1) value = transposed(match, value, order);
+  Value *value = move_channels(match, match_in_type(match, n->x, dtype), type, channels, false);
   value = emit_instance(match, value, n->share, (float)n->epsilon)->outputs[0];
-  if (channels != 1) value = transposed(match, value, order_inverse(order));
-  replace_by_normalized(match, n, value);
+  replace_by_normalized(match, n, move_channels(match, value, type, channels, true));
   return true;
 }
 
@@ -105,7 +136,7 @@ static Value *by_channel(Match *match, const Value *value, Type channel, double 
 
 /* The axis that scale and bias vary along: the channels, or the last where that alone is normalised; else -1. */
 static int64_t axis_of_weights(const Node *node) {
-  if (node_is(node, OP_InstanceNormalization)) return 1;
+  if (node_is(node, OP_InstanceNormalization)) return node->outputs[0]->type.rank > 1 ? 1 : -1;
   return node_int_or(node, "axis", -1) == -1 ? (int64_t)node->outputs[0]->type.rank - 1 : -1;
 }
 
@@ -118,21 +149,35 @@ static Value *as_vector(Match *match, Value *value, Type vector, double number) 
   return EMIT_BEFORE(match, OP_Reshape, vector, value, shape)->outputs[0];
 }
 
-/* The match is a product or sum with a vector, of the operator or of a Transpose after it. */
+/* Where an axis of the operator is after the node that follows it: a Transpose, or a Reshape of what is behind the
+ * second axis; -1: nowhere. */
+static int64_t axis_after(const Node *node, int64_t axis) {
+  AxisOrder order;
+  Type type = node->outputs[0]->type, from = node_input(node, 0)->type;
+  if (node_is(node, OP_Transpose)) return transpose_order(node, &order) ? order.to[axis] : -1;
+  return axis == 1 && same_dims(type, from, 0, 2) ? axis : -1;
+}
+
+/* The node again, of another value. */
+static Value *emit_again(Match *match, const Node *node, Value *value) {
+  Value *inputs[] = {value, node_input(node, 1)};
+  Node *again = match_node_before(match, node->op, node->outputs[0]->type, inputs, inputs[1] ? 2 : 1,
+                                  REWRITE_EMITTER(match->rewriter));
+  node_copy_attributes(again, node);
+  return again->outputs[0];
+}
+
+/* The match is a product or sum with a vector, of the operator or of a Transpose or Reshape after it. */
 static bool fuse_channel_vector(Match *match, Value *vector, bool is_scale) {
   Node *inner = match->values[INNER]->producer, *root = match->root;
   Value *around = node_input(root, node_input(root, 0) == vector);
-  AxisOrder order = {0};
-  bool is_moved = around != match->values[INNER];
-  if (is_moved && (!transpose_order(around->producer, &order) || !node_is(around->producer, OP_Transpose)))
-    return false;
+  const Node *after = around != match->values[INNER] ? around->producer : NULL;
   double scale = 1, bias = 0;
-  int64_t axis = axis_of_weights(inner);
-  if (axis < 0) return false;
+  int64_t axis = axis_of_weights(inner), now = axis < 0 || !after ? axis : axis_after(after, axis);
+  if (now < 0) return false;
   Type type = inner->outputs[0]->type, along = {.dtype = type.dtype, .rank = 1, .dims = type.dims + axis};
   if (!type_equal(match_type(match), around->type) || vector->type.dtype != type.dtype) return false;
-  if (!varies_along_axis(vector->type, match_type(match), is_moved ? (uint32_t)order.to[axis] : (uint32_t)axis))
-    return false;
+  if (!varies_along_axis(vector->type, match_type(match), (uint32_t)now)) return false;
   if (node_input(inner, 2) && (!uniform_number(node_input(inner, 2), &bias) || bias != 0)) return false;
   if (is_scale && !uniform_number(node_input(inner, 1), &scale)) return false;
   Value *weights = as_vector(match, vector, along, scale);
@@ -142,7 +187,7 @@ static bool fuse_channel_vector(Match *match, Value *vector, bool is_scale) {
   Node *node = match_node_before(match, inner->op, type, inputs, inputs[2] ? 3 : 2, REWRITE_EMITTER(match->rewriter));
   node_copy_attributes(node, inner);
   for (size_t i = 0; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
-  match_replace(match, is_moved ? transposed(match, node->outputs[0], order) : node->outputs[0]);
+  match_replace(match, after ? emit_again(match, after, node->outputs[0]) : node->outputs[0]);
   return true;
 }
 
