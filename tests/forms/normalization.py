@@ -32,7 +32,7 @@ def make(choices: Choices) -> Form:
     # what makes the variance that of a sample.
     most = 1 if dtype == "float32" and kind != "library" else None
     if most and weights and across.name == "one inside":
-        most += 2 + (len(weights.arguments) if "scale" in choices.made.get("scaled", "") else 0)
+        most += 2 + (len(weights.arguments) if choices.made["scaled"] != "not at all" else 0)
     if most and weights and weights.are_given and "scale" in choices.made["scaled"]:
         is_corrected = "corrected" in choices.made.get("variance", "") or choices.made.get("degrees")
         most += (choices.made["scaled"] == "1 + scale") + bool(is_corrected)
