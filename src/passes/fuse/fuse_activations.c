@@ -62,12 +62,15 @@ static bool fuse_clip_from_where_relu(Match *match) {
   return match_number(match, B) == match_number(match, C) && fuse_clip_from_relu(match);
 }
 
-static bool fuse_leaky_relu(Match *match) {
-  double slope = match_number(match, A);
+static bool emit_leaky_relu(Match *match, double slope) {
   if (!match_keeps_type(match) || !fits_attribute(match, slope)) return false;
   node_set_float(EMIT_MATCH(match, OP_LeakyRelu, match->values[X_SLOT]), "alpha", (float)slope);
   return true;
 }
+
+static bool fuse_leaky_relu(Match *match) { return emit_leaky_relu(match, match_number(match, A)); }
+
+static bool fuse_leaky_relu_of_quotient(Match *match) { return emit_leaky_relu(match, 1 / match_number(match, B)); }
 
 /* x above a number, and 0 for what is not, NaN among it: Relu would keep NaN. */
 static bool fuse_thresholded(Match *match) {
@@ -111,8 +114,10 @@ static bool fuse_leaky_relu_of_largest(Match *match) {
 
 /* ---- Elu, Selu, Celu ---- */
 
-#define POSITIVE EITHER(OP(Greater, X, NUMBER(0)), OP(GreaterOrEqual, X, NUMBER(0)))
-#define NEGATIVE EITHER(OP(Less, X, NUMBER(0)), OP(LessOrEqual, X, NUMBER(0)))
+#define ABOVE(v) EITHER(OP(Greater, X, v), OP(Less, v, X))
+#define FROM(v) EITHER(OP(GreaterOrEqual, X, v), OP(LessOrEqual, v, X))
+#define POSITIVE EITHER(ABOVE(NUMBER(0)), FROM(NUMBER(0)))
+#define NEGATIVE EITHER(EITHER(OP(Less, X, NUMBER(0)), OP(Greater, NUMBER(0), X)), OP(LessOrEqual, X, NUMBER(0)))
 /* Where x is positive any number is as good, and at 0 it is x: a condition that takes in 0 might pick the number. */
 #define NEGATIVE_PART EITHER(OP(Where, OP(Greater, X, NUMBER(0)), UNIFORM(B), X), EITHER(OP(Min, X, NUMBER(0)), X))
 #define EXP_LESS_1(v) EITHER(OP(Expm1, v), EITHER(OP(Sub, OP(Exp, v), NUMBER(1)), OP(Add, OP(Exp, v), NUMBER(-1))))
@@ -379,13 +384,15 @@ static const FusionRule rules[] = {
      fuse_clip_from_where},
     {OP(Where, POSITIVE, X, OP(Mul, UNIFORM(A), X)), OP_LeakyRelu, fuse_leaky_relu},
     {OP(Where, NEGATIVE, OP(Mul, UNIFORM(A), X), X), OP_LeakyRelu, fuse_leaky_relu},
+    {OP(Where, POSITIVE, X, OP(Div, X, UNIFORM(B))), OP_LeakyRelu, fuse_leaky_relu_of_quotient},
+    {OP(Where, NEGATIVE, OP(Div, X, UNIFORM(B)), X), OP_LeakyRelu, fuse_leaky_relu_of_quotient},
     {OP(Add, RELU, OP(Mul, UNIFORM(A), OP(Min, X, NUMBER(0)))), OP_LeakyRelu, fuse_leaky_relu},
     {OP(Max, X, OP(Mul, UNIFORM(A), X)), OP_LeakyRelu, fuse_leaky_relu_of_largest},
     {OP(Sub, RELU, OP(Mul, UNIFORM(A), OP(Relu, OP(Neg, X)))), OP_LeakyRelu, fuse_leaky_relu},
     {OP(Mul, X, OP(Where, POSITIVE, NUMBER(1), UNIFORM(A))), OP_LeakyRelu, fuse_leaky_relu},
     {OP(Mul, X, OP(Where, NEGATIVE, UNIFORM(A), NUMBER(1))), OP_LeakyRelu, fuse_leaky_relu},
-    {OP(Where, OP(Greater, X, UNIFORM(A)), X, NUMBER(0)), OP_ThresholdedRelu, fuse_thresholded},
-    {OP(Where, OP(GreaterOrEqual, X, NUMBER(0)), X, NUMBER(0)), OP_ThresholdedRelu, fuse_thresholded},
+    {OP(Where, ABOVE(UNIFORM(A)), X, NUMBER(0)), OP_ThresholdedRelu, fuse_thresholded},
+    {OP(Where, FROM(NUMBER(0)), X, NUMBER(0)), OP_ThresholdedRelu, fuse_thresholded},
     {OP(Where, OP(Greater, OP(Abs, X), UNIFORM(A)), X, NUMBER(0)), OP_Shrink, fuse_shrink_of_size},
     {OP(Where, OP(Greater, X, UNIFORM(A)), BESIDE(Sub, B), BELOW_OR_0(X, BESIDE(Add, C + 1))), OP_Shrink, fuse_shrink},
     {ELU(BELOW), OP_Elu, fuse_elu},
@@ -424,6 +431,7 @@ static const FusionRule rules[] = {
     {OP(Div, ANY(B), ONE_AND_EXP), OP_Sigmoid, fuse_quotient_by_sigmoid},
     {OP(Div, NUMBER(1), ONE_AND_EXP), OP_Sigmoid, fuse_sigmoid},
     {OP(Reciprocal, ONE_AND_EXP), OP_Sigmoid, fuse_sigmoid},
+    {OP(Sub, OP(Mul, NUMBER(2), OP(Sigmoid, OP(Mul, NUMBER(2), X))), NUMBER(1)), OP_Tanh, fuse_one_operand},
     {OP(Log, X), OP_NONE, fuse_log_of_sigmoid},
     {NORMAL, OP_NONE, fuse_normal},
     {OP(Mul, X, OP(Sigmoid, X)), OP_Swish, fuse_one_operand},

@@ -157,7 +157,7 @@ static bool fuse_padding(Match *match) {
 
 static Node *emit_average(Match *match, bool count_padding) {
   const Node *pool = match->values[POOLED]->producer;
-  Node *node = EMIT_MATCH(match, OP_AveragePool, match->values[SOURCE]);
+  Node *node = EMIT_MATCH(match, OP_AveragePool, match_in_type(match, match->values[SOURCE], match_type(match).dtype));
   node_copy_attributes(node, pool);
   node_set_int(node, "count_include_pad", count_padding);
   return node;
@@ -204,12 +204,15 @@ static Node *window_counter(const Value *value, double size) {
   return uniform_number(ones, &one) && one == 1 ? pool : NULL;
 }
 
-/* A window's sum over how many elements it has, which the same window says of ones. */
+/* A window's sum over how many elements it has, which the same window says of ones. Sums of halves may be widened for
+ * that: so is then what is summed. */
 static bool fuse_counted_average(Match *match) {
   static const char *const names[] = {"kernel_shape", "strides", "pads", "dilations", "auto_pad"};
   const Node *pool = match->values[POOLED]->producer;
   Node *counter = window_counter(match->values[DIVISOR], match_number(match, SIZE));
-  if (!counter || !type_equal(match_type(match), match->values[POOLED]->type)) return false;
+  DType dtype = match_type(match).dtype, summed = match->values[POOLED]->type.dtype;
+  if (!counter || !type_same_shape(match_type(match), match->values[POOLED]->type)) return false;
+  if (dtype != summed && !(dtype == DTYPE_FLOAT32 && dtype_is_half(summed))) return false;
   if (!counts_elements(node_input(counter, 0)->type, match->values[SOURCE]->type)) return false;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     if (!same_attribute(pool, counter, names[i])) return false;
@@ -237,6 +240,7 @@ static const FusionRule rules[] = {
     {OP(Div, WINDOW_SUM, UNIFORM(DIVISOR)), OP_NONE, fuse_average},
     {OP(Mul, WINDOW_SUM, UNIFORM(DIVISOR)), OP_NONE, fuse_average},
     {OP(Div, WINDOW_SUM, ANY(DIVISOR)), OP_NONE, fuse_counted_average},
+    {OP(Div, OP(Cast, WINDOW_SUM), ANY(DIVISOR)), OP_NONE, fuse_counted_average},
 };
 
 bool fuse_pooling(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

@@ -69,7 +69,8 @@ static bool fuse_mean_of(Match *match, double size) {
   int64_t count = summed(sum);
   DType dtype = match_dtype(match);
   if (count == 0 || !dtype_is_float(dtype) || !type_equal(match_type(match), match->values[SUM]->type)) return false;
-  if (!near_number(dtype, size, (double)count)) return false;
+  DType precision = constant_of(match->values[SIZE])->precision; /* of a half that was widened */
+  if (!near_number(precision ? precision : dtype, size, (double)count)) return false;
   return EMIT_REDUCTION(match, OP_ReduceMean, match->values[X_SLOT], sum, keeps_axes(sum));
 }
 
