@@ -67,6 +67,7 @@ const Pass all_passes[] = {
     {"sink_into_branches", "computes in a branch of an If what nothing else reads", PHASE_EXPAND, sink_into_branches, .needs = {OP_If}},
     {"unroll_loops", "writes out loops for targets that have none", PHASE_EXPAND, unroll_loops, .needs = {OP_Loop, OP_Scan}},
     {"widen_steps", "takes several short steps of a Scan at a time", PHASE_EXPAND, widen_steps, .needs = {OP_Scan}},
+    {"compute_both_branches", "computes both branches for targets that cannot keep them apart", PHASE_EXPAND, compute_both_branches, .needs = {OP_If}},
     {"part_chained_products", "keeps apart products that a target crashes on together", PHASE_EXPAND, part_chained_products, .needs = {OP_MatMul, OP_Gemm}},
     {"keep_products_exact", "writes products with dequantised weights in forms that the runtime does not round",
      PHASE_EXPAND, keep_products_exact, .needs = {OP_DequantizeLinear}},

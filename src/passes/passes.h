@@ -80,6 +80,7 @@ bool pick_parts(Model *model);
 bool sink_into_branches(Model *model);
 bool unroll_loops(Model *model);
 bool widen_steps(Model *model); /* of unroll_loops.c */
+bool compute_both_branches(Model *model);
 bool spell_root_mean_squares(Model *model);
 bool part_chained_products(Model *model);
 bool write_unsigned_as_signed(Model *model);

@@ -54,6 +54,13 @@ static bool stops_early(const Node *node) {
 
 static bool is_nested(const Node *node) { return node->graph->owner && node_is(node->graph->owner, node->op); }
 
+static bool is_second(const Node *node) {
+  for (const Node *other = node->graph->first; other && other != node; other = other->next) {
+    if (node_is(other, node->op)) return true;
+  }
+  return false;
+}
+
 /* Is what it divides by the number of elements along some axis, or made of it? */
 static bool divides_by_size(const Node *node) {
   enum { FAR = 8 };
