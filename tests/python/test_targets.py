@@ -250,6 +250,39 @@ def test_a_long_loop_stays_one_and_is_told():
         assert "Loop" in op_types(to_onnx(fn, [X], target="tinygrad"))
 
 
+def conditions(x, number):
+    """One beside another, and one inside another."""
+    x = jax.lax.switch(number, [jnp.sin, lambda x: x * 2, lambda x: (x - x[0]) * number], x)
+    first = jax.lax.cond(x[0, 0] > 0, jnp.exp, jnp.negative, x)
+    return first, jax.lax.cond(number > 0, lambda x: jnp.sum(x), lambda x: x[0, 1], x)
+
+
+@pytest.mark.parametrize("target", ["tract", "mnn", "portable", "openvino"])
+def test_branches_that_cannot_be_kept_apart_are_both_computed(target):
+    others = [[X, np.int32(number)] for number in (0, 2)]
+    model = check_export(conditions, [X, np.int32(1)], opset="auto", target=target, more_args=others)
+    ifs = {"tract": 1, "mnn": 3, "portable": 1, "openvino": 4}[target]
+    assert [node.op_type for node in nodes_of(model.graph)].count("If") == ifs
+
+
+def nodes_of(graph):
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from nodes_of(attribute.g)
+
+
+def test_a_branch_that_may_not_end_stays_one_and_is_told():
+    def fn(x):
+        y = jax.lax.cond(x[0] > 0, jnp.sin, jnp.cos, x)
+        return jax.lax.cond(x[1] > 0, lambda y: jax.lax.while_loop(lambda y: y[0] < 9, lambda y: y * 2, y), jnp.cos, y)
+
+    with pytest.warns(UserWarning, match="tract: Loop is not implemented"):
+        model = to_onnx(fn, [X[0]], target="tract")
+    assert op_types(model).count("If") == 1
+
+
 @pytest.mark.parametrize("length", [1, 2, 16, 24, 67, 128])
 def test_transforms_without_their_operator(length):
     x = np.random.default_rng(0).standard_normal((2, length)).astype(np.float32)
