@@ -11,6 +11,8 @@
 /* clang-format off */
 const Pass all_passes[] = {
     {"roll_steps", "makes steps of a recurrent cell that are written out a Scan", PHASE_BEGIN, roll_steps, .needs = {OP_MatMul}},
+    {"spell_rounded_quotients", "divides as XLA does, by the reciprocal, where the quotient is rounded afterwards",
+     PHASE_CLEAN, spell_rounded_quotients, .needs = {OP_Round}},
     {"hoist_from_loops", "moves computations that every step repeats out of loops", PHASE_CLEAN, hoist_from_loops},
     {"end_loops_early", "ends a loop when the remaining steps do nothing", PHASE_CLEAN, end_loops_early, .needs = {OP_Loop}},
     {"remove_dead_code", "removes nodes and initializers that no output needs", PHASE_CLEAN, remove_dead_code},
@@ -37,7 +39,8 @@ const Pass all_passes[] = {
     {"prefer_native_normalization", "recognises normalisations that lose accuracy",
      PHASE_FUSE, prefer_native_normalization, NORMALIZATION_NATIVE},
     {"fuse_activations", "recognises Relu, Clip, Elu, Gelu and other activations", PHASE_FUSE, fuse_activations},
-    {"fuse_quantization", "recognises QuantizeLinear and DequantizeLinear", PHASE_FUSE, fuse_quantization, .needs = {OP_Cast, OP_DequantizeLinear}},
+    {"fuse_bytes", "recognises QuantizeLinear where numbers are rounded to bytes", PHASE_FUSE, fuse_bytes, .needs = {OP_Round, OP_QuantizeLinear}},
+    {"fuse_quantization", "recognises DequantizeLinear", PHASE_FUSE, fuse_quantization, .needs = {OP_Cast, OP_DequantizeLinear, OP_Mul}},
     {"fuse_matmul", "recognises Gemm, and moves Transposes out of products", PHASE_FUSE, fuse_matmul},
     {"fuse_integer_products", "recognises MatMulInteger", PHASE_FUSE, fuse_integer_products},
     {"fuse_attention", "recognises Attention", PHASE_FUSE, fuse_attention},
@@ -71,6 +74,8 @@ const Pass all_passes[] = {
     {"part_chained_products", "keeps apart products that a target crashes on together", PHASE_EXPAND, part_chained_products, .needs = {OP_MatMul, OP_Gemm}},
     {"keep_products_exact", "writes products with dequantised weights in forms that the runtime does not round",
      PHASE_EXPAND, keep_products_exact, .needs = {OP_DequantizeLinear}},
+    {"keep_double_scales", "writes scales of float64 in a form that the runtime does not round",
+     PHASE_EXPAND, keep_double_scales, .needs = {OP_MatMul, OP_Gemm}},
     {"expand_composites", "expands operations without an ONNX operator into plain operators", PHASE_EXPAND, expand_composites},
     {"write_unsigned_as_signed", "computes unsigned numbers as signed ones for targets that do not compute them", PHASE_EXPAND, write_unsigned_as_signed},
     {0},

@@ -17,8 +17,13 @@ SHAPES = {(5,): (5,), (2, 5): (2, 5), ("B",): (3,), ("B", 5): (2, 5), ("B", "T")
 
 
 def make(choices: Choices) -> Form:
-    way = choices.take("factors", "weights alone", "weights alone", "both")
-    return {"weights alone": _weights_alone, "both": _both}[way](choices)
+    ways = {
+        "weights alone": _weights_alone,
+        "weights rounded": _weights_rounded,
+        "both": _both,
+        "both of a convolution": _convolution,
+    }
+    return ways[choices.take("factors", "weights alone", *ways)](choices)
 
 
 def _form(choices: Choices, fn: Callable[..., Array], length: int, dtype: str, **parts: Any) -> Form:
@@ -112,6 +117,27 @@ def _weights_alone(choices: Choices) -> Form:
 # ---- both factors ----
 
 
+def _weights_rounded(choices: Choices) -> Form:
+    """Weights that are floats to begin with, rounded by the program as training with quantisation does."""
+    rows, columns = choices.take("sizes", (64, 48), (96, 64), (256, 32))
+    weights = jnp.asarray(choices.normal((rows, columns), scale=0.1))
+    kind = choices.take("rounded to", "int8", "int8", "int4")
+    axis = choices.take("scale by", None, 0, 1)
+    most = choices.take("steps", RANGES[kind][1], RANGES[kind][1] + 0.5)
+    divided = choices.take("divided", "by quotient", "by product")
+    stays = kind == "int8" and choices.take("in", "integers", "floats") == "floats"
+    multiply = _PRODUCTS[choices.take("product", *_PRODUCTS)]
+
+    def fn(x: Array) -> Array:
+        scale = jnp.maximum(jnp.max(jnp.abs(weights), axis=axis, keepdims=True) / most, 1e-7)
+        q = weights / scale if divided == "by quotient" else weights * (1 / scale)
+        q = jnp.clip(jnp.round(q), *RANGES[kind])
+        return multiply(x, (q if stays else q.astype(kind).astype(jnp.float32)) * scale)
+
+    absent = ("Round", "Abs", "ReduceMax", "Einsum")
+    return _form(choices, fn, rows, "float32", expected={"DequantizeLinear": 1}, absent=absent)
+
+
 def _scale_of(x: Array, way: str, most: int) -> Array:
     if way == "known":
         return jnp.float32(2.0**-5)
@@ -124,14 +150,22 @@ def _rounded(choices: Choices) -> tuple[Callable[[Array], tuple[Array, Array]], 
     way = choices.take("its scale", "known", "by array", "by row")
     narrow = choices.take("range", "whole", "narrow") == "narrow"
     order = choices.take("order", "round, clip", "clip, round")
+    divided = choices.take("divided", "by quotient", "by product")
+    shift = choices.take("zero point of x", None, "before rounding", "after rounding")
     least, most = RANGES[kind]
     least += narrow and least < 0
 
     def rounded(x: Array) -> tuple[Array, Array]:
         scale = _scale_of(x, way, most)
-        q = x / scale
-        q = jnp.clip(jnp.round(q), least, most) if order == "round, clip" else jnp.round(jnp.clip(q, least, most))
-        return q, scale
+        q = x / scale if divided == "by quotient" else x * (1 / scale)
+        if shift == "before rounding":
+            q = q + 3
+        if order == "clip, round":
+            q = jnp.clip(q, least, most)
+        q = jnp.round(q)
+        if shift == "after rounding" and order == "round, clip":
+            q = q + 3
+        return jnp.clip(q, least, most) if order == "round, clip" else q, scale
 
     return rounded, kind
 
@@ -153,10 +187,46 @@ def _both(choices: Choices) -> Form:
         y = y.astype(jnp.float32)
         return y * step * scale if before == "one after the other" else y * (step * scale)
 
-    form = _form(choices, fn, weights.rows, "float32", expected={"MatMulInteger": 1}, absent=("MatMul", "Einsum"))
+    expected = {"MatMulInteger": 1, "QuantizeLinear": 1}
+    form = _form(choices, fn, weights.rows, "float32", expected=expected, absent=("MatMul", "Einsum", "Round"))
     form.apart = "products of a vector stay in int32" if form.args[0].ndim == 1 else None
     return form
 
 
 def _byte(kind: str) -> str:
     return {"int4": "int8", "uint4": "uint8"}.get(kind, kind)
+
+
+def _convolution(choices: Choices) -> Form:
+    rounded, kind = _rounded(choices)
+    space = choices.take("space", 1, 2)
+    groups = choices.take("groups", 1, 1, 4)
+    strides = (choices.take("stride", 1, 2),) * space
+    padding = choices.take("padding", "SAME", "VALID")
+    last = choices.take("channels", "first", "last") == "last"
+    image, features, window = ((2, 8, 11), (12,), (3,)) if space == 1 else ((2, 8, 9, 7), (12,), (3, 2))
+    letters = "HW"[:space]
+    names = (
+        (f"N{letters}C", f"{letters}IO", f"N{letters}C") if last else (f"NC{letters}", f"OI{letters}", f"NC{letters}")
+    )
+    shape = (*window, 8 // groups, *features) if last else (*features, 8 // groups, *window)
+    least, most = RANGES[_byte(kind)]
+    kernel = jnp.asarray(choices.numbers.integers(least, most + 1, shape), _byte(kind))
+    x = choices.normal(image)
+    x = np.moveaxis(x, 1, -1).copy() if last else x
+
+    def fn(x: Array) -> Array:
+        q, step = rounded(x)
+        y = lax.conv_general_dilated(
+            q.astype(kind).astype(_byte(kind)),
+            kernel,
+            strides,
+            padding,
+            dimension_numbers=names,
+            feature_group_count=groups,
+            preferred_element_type=jnp.int32,
+        )
+        return y.astype(jnp.float32) * (jnp.max(step) * 0.01)
+
+    absent = ("MatMul", "MatMulInteger", "Round", "Gather")
+    return Form(fn, [x], expected={"ConvInteger": 1, "QuantizeLinear": 1}, absent=absent, opset=21)

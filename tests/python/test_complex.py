@@ -487,6 +487,38 @@ def test_a_constant_is_stored_as_it_lies():
     assert op_types(model) == ["Add"]
 
 
+MIXED = {
+    "matmul": lambda a, b: a @ b,
+    "einsum": lambda a, b: jnp.einsum("ij,jk->ki", a, b),
+    "the other way": lambda a, b: b.T @ a.T,
+    "batched": lambda a, b: jnp.einsum("nij,njk->nik", jnp.stack([a, a]), jnp.stack([b, 2 * b])),
+    "dot_general": lambda a, b: lax.dot_general(
+        a, b, (((1,), (0,)), ((), ())), preferred_element_type=jnp.result_type(a, b)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MIXED)
+@pytest.mark.parametrize("complex_first", [False, True])
+def test_products_of_real_and_complex_numbers(case, complex_first):
+    real, other = np.real(numbers(3, 4)), numbers(4, 5)
+    args = [real, other] if not complex_first else [numbers(3, 4), np.real(other)]
+    check_export(MIXED[case], args, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shapes", [((3, 4), (3, 4)), ((3, 1), (1, 4)), ((3, 1), (3, 4)), ((1,), (4,)), ((), ())])
+def test_parts_of_shapes_that_broadcast(shapes):
+    args = [np.real(numbers(*shape)).reshape(shape) for shape in shapes]
+
+    def fn(a, b):
+        z = lax.complex(*jnp.broadcast_arrays(a, b))
+        return z, jnp.real(z), jnp.abs(z * (1 + 2j))
+
+    check_export(fn, args, rtol=1e-5, atol=1e-5)
+    if len(shapes[0]) == 2:
+        check_export(lambda a, b: lax.complex(a, b) * 2j, args, rtol=1e-5, atol=1e-5)
+
+
 def test_a_chain_is_not_taken_apart_in_between():
     model = to_onnx(lambda z: jnp.abs(jnp.conj(z * z) * z), [A])
     assert op_types(model).count("Split") == 1

@@ -101,6 +101,14 @@ def test_tied_weights():
     check_export(fn, [normal(3, 64)], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_scales_after_the_product(bias):
+    weight, scale = integers("int8", (48, 64)), scales("column").reshape(48)
+    fn = lambda x: (x @ weight.T.astype(jnp.float32)) * scale + (scale if bias else 0)  # noqa: E731
+    model = check_export(fn, [normal(3, 64)], rtol=1e-4, atol=1e-4)
+    assert "DequantizeLinear" in op_types(model)
+
+
 def test_a_convolution():
     weight = integers("int8", (3, 3, 8, 16))
 

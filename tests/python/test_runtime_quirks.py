@@ -284,6 +284,14 @@ def scan(x: np.ndarray, axis: int) -> np.ndarray:
 
 
 @shows
+def scale_beside_product_is_single():
+    a, b = np.linspace(-1, 1, 20).reshape(4, 5), np.linspace(1, 2, 30).reshape(5, 6)
+    nodes = [node("MatMul", "a", "b", to="p"), node("Mul", "p", "s")]
+    got = run(nodes, {"a": a, "b": b}, output=np.float64, constants={"s": np.float64(1 / 3)})
+    return float(np.abs(got - a @ b / 3).max()) > 1e-12
+
+
+@shows
 def scan_crashes_on_nothing():
     return crashes("scan(np.zeros((0, 3), np.float32), 1)")
 

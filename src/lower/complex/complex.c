@@ -199,7 +199,9 @@ Parts input_parts(Lowering *l, size_t index) {
 }
 
 Value *part_array(Lowering *l, Value *part, Type type) {
-  return part->type.rank == type.rank ? part : expand_to(l, part, type.dims, type.rank);
+  bool same = part->type.rank == type.rank;
+  for (uint32_t i = 0; same && i < type.rank; i++) same = dim_equal(part->type.dims[i], type.dims[i]);
+  return same ? part : expand_to(l, part, type.dims, type.rank);
 }
 
 Value *join_parts(Lowering *l, Parts parts, Type type) {

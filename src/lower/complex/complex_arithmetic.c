@@ -3,7 +3,10 @@
 
 #include "lower/complex/complex.h"
 
-static void lower_complex(Lowering *l) { bind_parts(l, 0, (Parts){input(l, 0), input(l, 1)}); }
+static void lower_complex(Lowering *l) {
+  Type type = part_type(output_type(l, 0));
+  bind_parts(l, 0, (Parts){part_array(l, input(l, 0), type), part_array(l, input(l, 1), type)});
+}
 
 enum { IMAGINARY = 1 };
 

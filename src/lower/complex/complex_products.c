@@ -44,10 +44,33 @@ static Value *with_turned(Lowering *l, Value *pairs) {
   return constant(l, tensor_new(l, tensor->dtype, sizes, tensor->rank + 1, data, 4 * count * size));
 }
 
+/* The parts of an input, both as arrays. */
+static Parts array_parts(Lowering *l, size_t index) {
+  Parts z = input_parts(l, index);
+  Type type = part_type(input_type(l, index));
+  return (Parts){part_array(l, z.re, type), part_array(l, z.im, type)};
+}
+
+/* Of real and complex numbers: the parts of these are multiplied alike. */
+static void lower_mixed_dot_general(Lowering *l) {
+  bool left = input_is_complex(l, 0);
+  Type type = part_type(output_type(l, 0));
+  Parts z = array_parts(l, left ? 0 : 1);
+  Value *real = cast_to(l, input(l, left ? 1 : 0), type.dtype);
+  Value *re = cast_to(l, z.re, type.dtype), *im = cast_to(l, z.im, type.dtype);
+  re = left ? APPLY(l, "dot_general", type, re, real) : APPLY(l, "dot_general", type, real, re);
+  im = left ? APPLY(l, "dot_general", type, im, real) : APPLY(l, "dot_general", type, real, im);
+  bind_parts(l, 0, (Parts){re, im});
+}
+
 /* One real product: the parts of the left operand are summed over as a further axis, against the right operand and i
  * times the right operand. */
 static void lower_dot_general(Lowering *l) {
   Value *right = input(l, 1);
+  if (!input_is_complex(l, 0) || !input_is_complex(l, 1)) {
+    lower_mixed_dot_general(l);
+    return;
+  }
   Equation *equation = real_equation(l);
   equation->inputs[1] = real_operand(l, with_turned(l, right));
   Param *numbers = edit_param(l, equation, "dimension_numbers");
@@ -59,13 +82,6 @@ static void lower_dot_general(Lowering *l) {
   append_int(l, &contract->list.items[0], (int64_t)input_type(l, 0).rank - 1);
   append_int(l, &contract->list.items[1], (int64_t)right->type.rank - 1);
   lower_as_real(l, HERE, equation);
-}
-
-/* The parts of an input, both as arrays. */
-static Parts array_parts(Lowering *l, size_t index) {
-  Parts z = input_parts(l, index);
-  Type type = part_type(input_type(l, index));
-  return (Parts){part_array(l, z.re, type), part_array(l, z.im, type)};
 }
 
 static Value *convolved(Lowering *l, Value *a, Value *b) {

@@ -160,6 +160,22 @@ static const Tensor *packed(const Evaluation *evaluation, const Tensor *bytes, D
   return result;
 }
 
+/* Integers of other widths, each of which 4 bits hold; NULL: one is larger, or they are no integers. */
+static const Tensor *packed_integers(const Evaluation *evaluation, const Tensor *x, DType dtype) {
+  bool has_sign = dtype == DTYPE_INT4;
+  if (!dtype_is_integer(x->dtype) || !plain(x)) return NULL;
+  Evaluation wide = {.context = evaluation->context, .largest = x->size};
+  Tensor *bytes = evaluate_result(&wide, DTYPE_INT8, x->dims, x->rank);
+  if (!bytes) return NULL;
+  tensor_ready(x);
+  for (int64_t i = 0; i < tensor_count(x); i++) {
+    int64_t number = tensor_int_at(x, i);
+    if (number < (has_sign ? -8 : 0) || number > (has_sign ? 7 : 15)) return NULL;
+    result_data(bytes)[i] = (char)number;
+  }
+  return packed(evaluation, bytes, dtype);
+}
+
 /* Another shape for the same data. */
 static const Tensor *rename_packed(const Evaluation *evaluation, const Tensor *x, int64_t count) {
   Tensor bytes = {.dtype = DTYPE_INT8, .rank = x->rank, .dims = x->dims, .data = &bytes, .size = (size_t)count};
@@ -200,6 +216,7 @@ const Tensor *evaluate_node(const Evaluation *evaluation) {
   DType to = node->outputs[0]->type.dtype;
   bool bytes = first && (first->dtype == DTYPE_INT8 || first->dtype == DTYPE_UINT8) && plain(first);
   if (first && is_packed(first->dtype)) return evaluate_packed(evaluation, first);
-  if (node_is(node, OP_Cast) && is_packed(to)) return bytes ? packed(evaluation, first, to) : NULL;
+  if (node_is(node, OP_Cast) && is_packed(to))
+    return bytes ? packed(evaluation, first, to) : first ? packed_integers(evaluation, first, to) : NULL;
   return evaluate_plain(evaluation);
 }

@@ -5,7 +5,7 @@
 #include "onnx/evaluate/evaluate.h"
 #include "types/numbers.h"
 
-typedef enum Reduction { SUM, PRODUCT, LARGEST, SMALLEST } Reduction;
+typedef enum Reduction { SUM, PRODUCT, LARGEST, SMALLEST, SUM_OF_SIZES } Reduction;
 
 static bool computable(DType dtype) { return dtype > DTYPE_BOOL && dtype <= DTYPE_FLOAT64; }
 
@@ -13,7 +13,8 @@ static bool real_less(double a, double b) { return a < b || (a == b && signbit(a
 
 static double reduce_real(Reduction reduction, double a, double b) {
   switch (reduction) {
-    case SUM: return a + b;
+    case SUM:
+    case SUM_OF_SIZES: return a + b;
     case PRODUCT: return a * b;
     case LARGEST: return isnan(a) || real_less(b, a) ? a : b;
     default: return isnan(a) || real_less(a, b) ? a : b;
@@ -61,6 +62,7 @@ typedef struct Accumulator {
 static void accumulate(Accumulator *to, Reduction reduction, DType dtype, const void *element) {
   if (dtype_is_float(dtype)) {
     double x = number_decode(dtype, element);
+    if (reduction == SUM_OF_SIZES) x = fabs(x);
     to->real = to->started ? reduce_real(reduction, to->real, x) : x;
   } else {
     int64_t x = number_decode_int(dtype, element);
@@ -73,7 +75,7 @@ static void accumulate(Accumulator *to, Reduction reduction, DType dtype, const 
 static bool finish(const Accumulator *from, Reduction reduction, DType dtype, void *element) {
   uint64_t bits;
   if (!from->started) {
-    if (reduction != SUM && reduction != PRODUCT) return false;
+    if (reduction == LARGEST || reduction == SMALLEST) return false;
     bits = number_encode(dtype, reduction == PRODUCT);
   } else {
     bits = dtype_is_float(dtype) ? number_encode(dtype, from->real) : (uint64_t)from->integer;
@@ -121,6 +123,12 @@ static const Tensor *evaluate_product(const Evaluation *evaluation) { return eva
 static const Tensor *evaluate_largest(const Evaluation *evaluation) { return evaluate_reduction(evaluation, LARGEST); }
 static const Tensor *evaluate_smallest(const Evaluation *evaluation) {
   return evaluate_reduction(evaluation, SMALLEST);
+}
+
+/* Of integers too it is computed in floats by some. */
+static const Tensor *evaluate_sum_of_sizes(const Evaluation *evaluation) {
+  const Tensor *x = evaluate_input(evaluation, 0);
+  return x && dtype_is_float(x->dtype) ? evaluate_reduction(evaluation, SUM_OF_SIZES) : NULL;
 }
 
 static const Tensor *evaluate_cumulative_sum(const Evaluation *evaluation) {
@@ -191,8 +199,7 @@ static const Tensor *evaluate_arg_max(const Evaluation *evaluation) { return eva
 static const Tensor *evaluate_arg_min(const Evaluation *evaluation) { return evaluate_place(evaluation, SMALLEST); }
 
 const EvaluateRow evaluate_reductions[] = {
-    {OP_ReduceSum, evaluate_sum},         {OP_ReduceProd, evaluate_product},
-    {OP_ReduceMax, evaluate_largest},     {OP_ReduceMin, evaluate_smallest},
-    {OP_CumSum, evaluate_cumulative_sum}, {OP_ArgMax, evaluate_arg_max},
-    {OP_ArgMin, evaluate_arg_min},        {OP_NONE, NULL},
+    {OP_ReduceSum, evaluate_sum},      {OP_ReduceProd, evaluate_product},    {OP_ReduceMax, evaluate_largest},
+    {OP_ReduceMin, evaluate_smallest}, {OP_ReduceL1, evaluate_sum_of_sizes}, {OP_CumSum, evaluate_cumulative_sum},
+    {OP_ArgMax, evaluate_arg_max},     {OP_ArgMin, evaluate_arg_min},        {OP_NONE, NULL},
 };

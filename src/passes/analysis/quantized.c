@@ -1,11 +1,32 @@
 #include "passes/analysis/quantized.h"
 
+#include <math.h>
+
+#include "base/bytes.h"
 #include "passes/rewrite.h"
+#include "types/moved.h"
 
 enum { MOST_STEPS = 6, MOST_BEFORE = 3, MOST_INPUTS = 3 };
 
 bool is_small_integer(DType dtype) {
   return dtype == DTYPE_INT8 || dtype == DTYPE_UINT8 || dtype == DTYPE_INT4 || dtype == DTYPE_UINT4;
+}
+
+bool is_whole_weight(const Value *value) {
+  enum { FEWEST = 64 }; /* elements */
+  const Tensor *tensor = unread_constant_of(value);
+  float largest = 0;
+  if (!tensor || tensor->dtype != DTYPE_FLOAT32 || tensor->rank < 2 || tensor_is_far(tensor)) return false;
+  tensor = constant_of(value);
+  size_t count = tensor ? tensor->size / sizeof largest : 0;
+  if (count < FEWEST) return false;
+  for (size_t i = 0; i < count; i++) {
+    float number;
+    copy_bytes(&number, (const char *)tensor->data + i * sizeof number, sizeof number);
+    if (!(number >= -128 && number <= 127) || number != floorf(number)) return false;
+    largest = fmaxf(largest, fabsf(number));
+  }
+  return largest > 8;
 }
 
 static bool is_product(const Node *node) {

@@ -6,6 +6,10 @@
 
 bool is_small_integer(DType dtype);
 
+/* A float32 matrix, or more axes, whose elements are whole numbers that a byte with a sign holds and 4 bits do not, as
+ * weights are that were rounded in floats. Masks and unit matrices are none. */
+bool is_whole_weight(const Value *value);
+
 /* Is a product of matrices or a convolution all that the value is made for, whatever casts, moves, or scales it by
  * constants on the way? */
 bool leads_to_product(const Value *value);

@@ -3,6 +3,10 @@
  * The result takes the place of the node as a constant that keeps the node's origin. A fold never makes the model much
  * larger: a large result is allowed only in place of inputs that nothing else uses. A half that is used in float32 is
  * stored in float32 where it is no large weight; a large one keeps its size in the file and has a Cast.
+ *
+ * Weights that the program rounds to integers, as training with quantisation does, are read several times on the way:
+ * none of the steps may be stored. What they end in may: the integers, which are smaller, and numbers over a whole
+ * axis, their scales. So such a step is computed when the end of its chain is, and kept in memory alone.
  */
 #include "onnx/evaluate/evaluate.h"
 #include "passes/analysis/quantized.h"
@@ -13,8 +17,14 @@ enum {
   SMALL_RESULT = 1 << 12,       /* bytes that any fold may add to the model */
   LARGEST_WIDENED = 1 << 20,    /* bytes of a half in float32 */
   LARGEST_RESULT = 8 << 20,     /* bytes of a computed result */
+  LARGEST_STEP = 64 << 20,      /* bytes of a result on the way to one that is stored */
   LARGEST_TRANSPOSED = 64 << 20 /* bytes of a weight that is only moved */
 };
+
+typedef struct Folding {
+  Rewriter rewriter;
+  Map steps; /* Node -> Step */
+} Folding;
 
 /* Does the node take a part of a constant, known at export? */
 static bool takes_part(const Node *node, const Value *whole) {
@@ -52,6 +62,12 @@ static bool is_stored_weight(const Node *node) {
   if (!node_is(node, OP_Cast) || !is_small_integer(value->type.dtype) || value->type.rank < 2) return false;
   bool widens = dtype_bits(node->outputs[0]->type.dtype) > 8;
   return widens && type_count(value->type, &count) && count >= FEWEST && leads_to_product(node->outputs[0]);
+}
+
+/* Weights that were rounded in floats, before their scale. */
+static bool is_whole_weight_scaled(const Node *node) {
+  if (!node_is(node, OP_Mul) || !leads_to_product(node->outputs[0])) return false;
+  return is_whole_weight(node_input(node, 0)) || is_whole_weight(node_input(node, 1));
 }
 
 static size_t largest_result(const Node *node) {
@@ -108,9 +124,121 @@ static const Tensor *fold_node(Rewriter *rewriter, const Node *node) {
                            .input_count = node->input_count,
                            .opset = rewriter->model->opset,
                            .largest = largest_result(node)};
-  if (is_too_large(node, evaluation.largest) || is_stored_weight(node)) return NULL;
+  if (is_too_large(node, evaluation.largest) || is_stored_weight(node) || is_whole_weight_scaled(node)) return NULL;
   const Tensor *result = evaluate_node(&evaluation);
   return result && result->size <= evaluation.largest ? result : NULL;
+}
+
+/* ---- chains ---- */
+
+/* A node whose inputs are known, and which is not folded itself. */
+typedef struct Step {
+  int depth; /* of known nodes before it, and itself */
+  bool failed;
+  const Tensor *result; /* NULL: nobody has asked */
+} Step;
+
+static Step *step_at(const Folding *folding, const Value *value) {
+  return value->producer ? map_get_pointer(&folding->steps, value->producer) : NULL;
+}
+
+static void remember_step(Folding *folding, const Node *node) {
+  enum { LONGEST_CHAIN = 32 };
+  Context *context = folding->rewriter.context;
+  int depth = 0;
+  if (!node->input_count || node_has_subgraph(node)) return;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Value *value = node_input(node, i);
+    if (!value || unread_constant_of(value)) continue;
+    const Step *before = step_at(folding, value);
+    if (!before || before->depth >= LONGEST_CHAIN) return;
+    if (before->depth > depth) depth = before->depth;
+  }
+  Step *step = arena_new(&context->arena, Step);
+  step->depth = depth + 1;
+  *map_slot_pointer(context, &folding->steps, node) = step;
+}
+
+static const Tensor *compute_step(Folding *folding, const Node *node);
+
+static const Tensor *known_tensor(Folding *folding, const Value *value) {
+  const Tensor *constant = unread_constant_of(value);
+  Step *step = constant ? NULL : step_at(folding, value);
+  if (!step || step->failed || step->result) return step ? step->result : constant;
+  step->result = compute_step(folding, value->producer);
+  step->failed = !step->result;
+  return step->result;
+}
+
+static const Tensor *compute_step(Folding *folding, const Node *node) {
+  Context *context = folding->rewriter.context;
+  const Tensor **inputs = arena_new_array(&context->arena, node->input_count, const Tensor *);
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    inputs[i] = node_input(node, i) ? known_tensor(folding, node_input(node, i)) : NULL;
+    if (node_input(node, i) && !inputs[i]) return NULL;
+  }
+  Evaluation evaluation = {.context = context,
+                           .node = node,
+                           .inputs = inputs,
+                           .input_count = node->input_count,
+                           .opset = folding->rewriter.model->opset,
+                           .largest = LARGEST_STEP};
+  return is_too_large(node, evaluation.largest) ? NULL : evaluate_node(&evaluation);
+}
+
+/* Integers of few bits are smaller than what they are rounded from, and so are numbers over an axis. */
+static bool ends_chain(const Node *node) {
+  Type type = node->outputs[0]->type;
+  int64_t count, from;
+  if (node_is(node, OP_Cast)) return is_small_integer(type.dtype) && dtype_bits(node_input(node, 0)->type.dtype) > 8;
+  if (!node_has(node, REDUCES) || !type_count(type, &count)) return false;
+  return type_count(node_input(node, 0)->type, &from) && count <= from / 2;
+}
+
+enum { MOST_VISITS = 64 };
+
+/* Is the value used on the way to the node alone? */
+static bool leads_only_to(const Folding *folding, const Value *value, const Node *node, int *visits) {
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (use->node == node) continue;
+    if (!use->node || (*visits)++ >= MOST_VISITS || !map_get_pointer(&folding->steps, use->node)) return false;
+    if (!leads_only_to(folding, use->node->outputs[0], node, visits)) return false;
+  }
+  return true;
+}
+
+/* Bytes of large constants that go when the node is folded; none if one of them would stay. */
+static size_t replaced_by(const Folding *folding, const Node *node) {
+  const Node *waiting[MOST_VISITS] = {node};
+  size_t replaced = 0;
+  int visits = 0;
+  for (size_t count = 1, next = 0; next < count; next++) {
+    for (uint32_t i = 0; i < waiting[next]->input_count; i++) {
+      const Value *value = node_input(waiting[next], i);
+      const Tensor *tensor = value ? unread_constant_of(value) : NULL;
+      if (!value || (tensor && tensor->size <= SMALL_RESULT)) continue;
+      if (tensor && !leads_only_to(folding, value, node, &visits)) return 0;
+      if (tensor && tensor->size > replaced) replaced = tensor->size;
+      if (tensor) continue;
+      if (count == MOST_VISITS) return 0;
+      waiting[count++] = value->producer;
+    }
+  }
+  return replaced;
+}
+
+static const Tensor *fold_chain(Folding *folding, const Node *node) {
+  Type type = node->outputs[0]->type;
+  int64_t count;
+  remember_step(folding, node);
+  const Step *step = step_at(folding, node->outputs[0]);
+  if (!step) return NULL;
+  if (ends_chain(node)) return known_tensor(folding, node->outputs[0]);
+  if (step->depth < 2 || is_whole_weight_scaled(node) || is_stored_weight(node)) return NULL;
+  if (type.dtype == DTYPE_NONE || !dtype_bits(type.dtype) || !type_count(type, &count)) return NULL;
+  size_t size = dtype_bytes(type.dtype, (size_t)count);
+  if (size > LARGEST_RESULT || size > replaced_by(folding, node)) return NULL;
+  return known_tensor(folding, node->outputs[0]);
 }
 
 static const char *how_folded(const Node *node, const Tensor *result) {
@@ -178,8 +306,10 @@ static const Tensor *fold_empty(Rewriter *rewriter, const Node *node) {
 static void fold(Rewriter *rewriter, Node *node) {
   if (node->output_count != 1 || !node->outputs[0] || (node->domain[0] && !node_is(node, OP_Narrow))) return;
   const Tensor *result = NULL;
+  Folding *folding = (Folding *)rewriter;
   if (node_is(node, OP_Shape)) result = fold_shape(rewriter, node);
   else if (has_constant_inputs(node)) result = fold_node(rewriter, node);
+  if (!result) result = fold_chain(folding, node);
   if (!result) result = fold_empty(rewriter, node);
   if (!result) return;
   Type type = node->outputs[0]->type;
@@ -189,8 +319,9 @@ static void fold(Rewriter *rewriter, Node *node) {
 }
 
 bool fold_constants(Model *model) {
-  Rewriter rewriter;
-  rewrite_begin(&rewriter, model, __func__);
-  rewrite_each_node(&rewriter, fold);
-  return rewrite_end(&rewriter);
+  Folding folding = {0};
+  rewrite_begin(&folding.rewriter, model, __func__);
+  rewrite_each_node(&folding.rewriter, fold);
+  map_release(model->context, &folding.steps);
+  return rewrite_end(&folding.rewriter);
 }

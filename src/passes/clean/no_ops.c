@@ -448,6 +448,14 @@ static bool broadcasts_to_the_same(const Node *node, const Value *value, const V
   return most == to.rank;
 }
 
+/* A number that keep_double_scales has repeated along one axis, for the runtime's sake. */
+static bool is_kept_scale(const Node *node, const Value *value) {
+  uint32_t axes = 0;
+  if ((!node_is(node, OP_Mul) && !node_is(node, OP_Div)) || value->type.dtype != DTYPE_FLOAT64) return false;
+  for (uint32_t i = 0; i < value->type.rank; i++) axes += !dim_is(value->type.dims[i], 1);
+  return axes == 1;
+}
+
 /* Expand broadcasts its first input as well, when its target names every axis. */
 static bool expands_to_the_same(const Node *node, const Value *value) {
   Type target = input_type(node, 1);
@@ -459,7 +467,7 @@ static bool expands_to_the_same(const Node *node, const Value *value) {
 static bool leave_to_broadcasting(Rewriter *rewriter, Node *node, Value *source) {
   Value *value = node->outputs[0];
   for (const Use *use = value->uses; use; use = use->next) {
-    if (!use->node) return false;
+    if (!use->node || (unread_constant_of(source) && is_kept_scale(use->node, value))) return false;
     bool does = node_has(use->node, BROADCASTS) ? broadcasts_to_the_same(use->node, value, source)
                                                 : expands_to_the_same(use->node, value);
     if (!does) return false;
@@ -477,7 +485,7 @@ static void shrink_uniform(Rewriter *rewriter, Node *node) {
     Value *value = node->inputs[i].value;
     if (!value || value->type.rank == 0 || !uniform_bits(value, &bits) || !node_has(node, BROADCASTS)) continue;
     Value scalar = {.type = {.dtype = value->type.dtype}};
-    if (!broadcasts_to_the_same(node, value, &scalar)) continue;
+    if (!broadcasts_to_the_same(node, value, &scalar) || is_kept_scale(node, value)) continue;
     Tensor *tensor = arena_copy(arena, constant_of(value), sizeof *tensor);
     tensor->rank = 0;
     tensor->size = dtype_bytes(tensor->dtype, 1);

@@ -63,9 +63,19 @@ static Value *zero_point(Match *match, const Value *value) {
   return value->type.dtype == DTYPE_INT8 ? byte_constant(match) : NULL;
 }
 
+/* What a factor was cast from; the cast stays where others read it. */
+static Value *uncast(Match *match, Value *value) {
+  Node *cast = value->producer;
+  if (!cast || !node_is(cast, OP_Cast)) return NULL;
+  match_take(match, value, OP_Cast);
+  return node_input(cast, 0);
+}
+
 static bool fuse_product(Match *match) {
-  Value *a = match->values[A], *b = match->values[B];
-  if (match_type(match).dtype != DTYPE_INT32 || !is_factor(a) || !is_factor(b)) return false;
+  if (match_type(match).dtype != DTYPE_INT32) return false;
+  Value *a = uncast(match, match->values[A]), *b = uncast(match, match->values[B]);
+  if (!a || !b) return false;
+  if (!is_factor(a) || !is_factor(b)) return false;
   bool turns = schema_runs(OP_BitwiseXor, NULL, match_opset(match), DTYPE_UINT8);
   if (!turns && (a->type.dtype == DTYPE_INT8 || b->type.dtype == DTYPE_INT8)) return false;
   Value *inputs[] = {without_sign(match, a), without_sign(match, b), zero_point(match, a), zero_point(match, b)};
@@ -74,7 +84,7 @@ static bool fuse_product(Match *match) {
 }
 
 static const FusionRule rules[] = {
-    {OP(MatMul, OP(Cast, ANY(A)), OP(Cast, ANY(B))), OP_MatMulInteger, fuse_product},
+    {OP(MatMul, ANY(A), ANY(B)), OP_NONE, fuse_product},
 };
 
 bool fuse_integer_products(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

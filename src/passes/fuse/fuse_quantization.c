@@ -3,7 +3,8 @@
  *
  * (w - z) * s is computed alike: the difference of two such integers is exact in every float, and the product is
  * rounded once. What only moves a constant weight moves its integers, and its scales with them. A scale that a product
- * is multiplied by, column by column, belongs to the weight: W x * s = (W s) x.
+ * is multiplied by, column by column, belongs to the weight: W x * s = (W s) x. Weights that a program has rounded and
+ * scaled in floats are whole numbers before the scale, and are stored as such.
  */
 #include <math.h>
 
@@ -169,6 +170,32 @@ static bool fuse_scaled(Match *match) {
   return emit_dequantized(match, weight, scale, zero, &grain, true);
 }
 
+/* ---- weights that were rounded in floats ---- */
+
+/* The whole numbers of a constant as bytes; NULL when they are none. */
+static Value *stored_as_bytes(Match *match, const Value *value) {
+  if (!is_whole_weight(value)) return NULL;
+  const Tensor *from = constant_of(value);
+  Tensor *tensor = match_tensor(match, DTYPE_INT8, value->type);
+  if (!tensor) return NULL;
+  for (size_t i = 0; i < tensor->size; i++) {
+    put_number(tensor, (int64_t)i, number_decode(DTYPE_FLOAT32, (const char *)from->data + i * sizeof(float)));
+  }
+  tensor->name = from->name;
+  tensor->made_of = names_with(match->rewriter->context, NULL, from);
+  return rewrite_constant(match->rewriter, match->root, tensor, value->origin);
+}
+
+static bool fuse_whole(Match *match) {
+  Value *other = match->values[SCALE], *weight;
+  if (!leads_to_product(match->root->outputs[0])) return false;
+  if (is_whole_weight(other)) match->values[SCALE] = match->values[WEIGHT];
+  else other = match->values[WEIGHT];
+  if (!has_scale_type(match, match->values[SCALE]) || !(weight = stored_as_bytes(match, other))) return false;
+  match->values[WEIGHT] = weight;
+  return fuse_scaled(match);
+}
+
 /* ---- scales after the product ---- */
 
 /* One number, or one for each column of what is multiplied by the matrix. */
@@ -330,6 +357,7 @@ static const FusionRule rules[] = {
     {OP(Mul, CASTED(OP(Sub, CASTED(ANY(WEIGHT)), CONSTANT(POINT))), ANY(SCALE)), OP_DequantizeLinear, fuse_scaled},
     {OP(Mul, OP(Sub, CASTED(ANY(WEIGHT)), CONSTANT(POINT)), ANY(SCALE)), OP_DequantizeLinear, fuse_scaled},
     {OP(Mul, CASTED(ANY(WEIGHT)), ANY(SCALE)), OP_DequantizeLinear, fuse_scaled},
+    {OP(Mul, CONSTANT(WEIGHT), CONSTANT(SCALE)), OP_NONE, fuse_whole},
     {OP(Mul, OP_AT(WIDE, MatMul, ANY(FACTOR), CASTED(CONSTANT(WEIGHT))), CONSTANT(SCALE)), OP_DequantizeLinear,
      fuse_scaled_product},
 };

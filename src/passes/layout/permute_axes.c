@@ -304,6 +304,8 @@ static bool resizes_in_order(const Node *node, const AxisOrder *order) {
   return resize_runs_on(node->graph->model, resize_kind(node), order->rank, changed, false);
 }
 
+static bool has_one_scale(const Node *node) { return node_input(node, 1) && node_input(node, 1)->type.rank == 0; }
+
 static void permute_resize(Rewriter *rewriter, Node *node, const AxisOrder *order) {
   if (node_attribute(node, "axes")) {
     permute_axes_attribute(node, order);
@@ -330,12 +332,14 @@ static const PermuteRow rows[OP_COUNT] = {
     [OP_ArgMin] = {false, has_axis_and_keeps_it, permute_axis, NULL},
     [OP_Concat] = {true, has_axis, permute_axis, NULL},
     [OP_CumSum] = {false, has_axis_input, permute_axis_input, NULL},
+    [OP_DequantizeLinear] = {false, has_one_scale, NULL, NULL},
     [OP_Expand] = {false, has_size_per_axis, permute_sizes, NULL},
     [OP_Gather] = {false, gathers_along_axis, permute_axis, NULL},
     [OP_Hardmax] = {false, has_axis, permute_axis, NULL},
     [OP_LogSoftmax] = {false, has_axis, permute_axis, NULL},
     [OP_LpNormalization] = {false, has_axis, permute_axis, NULL},
     [OP_Pad] = {false, pads_constantly, permute_pads, NULL},
+    [OP_QuantizeLinear] = {false, has_one_scale, NULL, NULL},
     [OP_Resize] = {false, resizes_constantly, permute_resize, resizes_in_order},
     [OP_Slice] = {false, slices_named_axes, permute_slice, NULL},
     [OP_Softmax] = {false, has_axis, permute_axis, NULL},
