@@ -246,11 +246,9 @@ class ByHand(Layers):
         return lambda x: self.windows(x, -jnp.inf, jax.lax.max, layer)
 
     def AveragePooling2D(self, layer):
-        zero = jnp.zeros((), self.dtype)
-
         def fn(x):
-            count = self.windows(jnp.ones_like(x), zero, jax.lax.add, layer)
-            return self.windows(x, zero, jax.lax.add, layer) / count
+            count = self.windows(np.ones(x.shape, x.dtype), 0.0, jax.lax.add, layer)
+            return self.windows(x, 0.0, jax.lax.add, layer) / count
 
         return fn
 
