@@ -106,12 +106,16 @@ static bool is_widened(const Match *match, const Node *cast) {
          node_input(cast, 0)->type.dtype == match_type(match).dtype;
 }
 
-/* Axes, and what is masked or not. */
-static bool keeps_type(const Value *value) { return value->type.dtype != DTYPE_FLOAT32; }
+/* Axes, what is masked or not, and the scales and statistics of batches, which may be of float32 beside halves. */
+static bool keeps_type(const Node *node, uint32_t input) {
+  const Value *value = node_input(node, input);
+  if (node_is(node, OP_BatchNormalization) && input > 0) return unread_constant_of(value) != NULL;
+  return value->type.dtype != DTYPE_FLOAT32;
+}
 
 static bool read_operand(Match *match, const Node *node, uint32_t input, Operand *operand) {
   Value *value = node_input(node, input);
-  *operand = (Operand){.fixed = value && keeps_type(value) ? value : NULL};
+  *operand = (Operand){.fixed = value && keeps_type(node, input) ? value : NULL};
   if (!value || operand->fixed) return true;
   if (constant_of(value)) return (operand->fixed = halved(match, value, match_type(match).dtype)) != NULL;
   operand->cast = take_steps(match, value, false, &operand->steps)->producer;
