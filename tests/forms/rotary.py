@@ -22,10 +22,10 @@ def make(choices: Choices) -> Form:
     order = choices.take("order", "thd", "htd")
     batch, length = choices.take("batch", None, 1, 2, "symbol"), choices.take("length", 6, "symbol")
     way = choices.take("written", *(_HALVES if layout == "halves" else _NEIGHBOURS))
-    angles = choices.take("angles", "from positions", "constant", "table", "given")
-    if angles in ("constant", "given"):
+    angles = choices.take("angles", "from positions", "constant", "table", "given", "looked up")
+    if angles in ("constant", "given", "looked up"):
         length = choices.take("length", 6)
-    if angles == "given" and batch is None:
+    if angles in ("given", "looked up") and batch is None:
         batch = choices.take("batch", 2)
     wide = choices.take("computed in", "its own", "float32") == "float32" or way.startswith("complex")
     turn = (_HALVES if layout == "halves" else _NEIGHBOURS)[way]
@@ -47,7 +47,7 @@ def make(choices: Choices) -> Form:
     named = ("B" if batch == "symbol" else batch, "T" if length == "symbol" else length)
     args = [choices.normal(_shape(sizes, order), dtype)]
     names: list[Any] = [_shape(named, order)]
-    if angles == "given":
+    if angles in ("given", "looked up"):
         args.append(np.arange(3, 9, dtype=np.int32) + np.zeros((sizes[0], 1), np.int32))
         names.append(named)
     symbolic = any(isinstance(size, str) for shape in names for size in shape)
@@ -78,10 +78,12 @@ def _tables(choices: Choices, angles: str, order: str) -> Callable[..., tuple[Ar
         if angles == "table":
             length = x.shape[-3 if order == "thd" else -2]
             parts = [jnp.asarray(turned)[:length] for turned in (np.cos(table), np.sin(table))]
+        elif angles == "looked up":
+            parts = [jnp.asarray(turned)[given[0]] for turned in (np.cos(table), np.sin(table))]
         else:
             parts = [jnp.cos(angle(x, *given)), jnp.sin(angle(x, *given))]
         at = -2 if order == "thd" else -3
-        if order == "thd" or angles == "given":
+        if order == "thd" or angles in ("given", "looked up"):
             parts = [jnp.expand_dims(part, at) for part in parts]
         return parts[0], parts[1]
 
@@ -122,6 +124,21 @@ def _rows(x: Array, cosine: Array, sine: Array) -> Array:
 def _rotate_half(x: Array, cosine: Array, sine: Array) -> Array:
     a, b = jnp.split(x, 2, axis=-1)
     return x * _joined(cosine, cosine) + _joined(-b, a) * _joined(sine, sine)
+
+
+def _halves_exchanged(x: Array, cosine: Array, sine: Array) -> Array:
+    half = x.shape[-1] // 2
+    turned = jnp.concatenate((-x[..., half:], x[..., :half]), axis=-1)
+    return x * _joined(cosine, cosine) + turned * _joined(sine, sine)
+
+
+def _mapped(x: Array, cosine: Array, sine: Array) -> Array:
+    """One row of features after the other."""
+    turn = _split
+    cosine, sine = (jnp.broadcast_to(part, (*x.shape[:-1], part.shape[-1])) for part in (cosine, sine))
+    for _ in range(x.ndim - 1):
+        turn = jax.vmap(turn)
+    return turn(x, cosine, sine)
 
 
 def _rolled(x: Array, cosine: Array, sine: Array) -> Array:
@@ -165,6 +182,8 @@ _HALVES = {
     "signs": _signs,
     "rows": _rows,
     "rotate_half": _rotate_half,
+    "halves exchanged": _halves_exchanged,
+    "mapped": _mapped,
     "roll": _rolled,
     "complex halves": _complex_halves,
 }

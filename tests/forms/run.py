@@ -35,7 +35,7 @@ FAMILIES = {
     "normalization": (20, 0.99),
     "channels": (12, 0.99),
     "activations": (20, 0.99),
-    "recurrent": (12, 0.95),
+    "recurrent": (12, 0.99),
     "pooling": (12, 0.95),
     "convolution": (12, 0.95),
     "rotary": (10, 0.99),

@@ -162,9 +162,34 @@ static bool are_rows(Rotation *rotation, const Value *first, const Value *second
   return type_equal(first->type, second->type);
 }
 
+/* The first or the second half of the features of *source, by a Slice. */
+static bool is_sliced_half(const Value *value, int64_t which, Value **source) {
+  const Node *slice = value->producer;
+  int64_t start, end, axis, step = 1;
+  if (!slice || !node_is(slice, OP_Slice) || !node_input(slice, 3)) return false;
+  if (!only_integer(node_input(slice, 1), &start) || !only_integer(node_input(slice, 2), &end)) return false;
+  if (!only_integer(node_input(slice, 3), &axis) || !is_last_axis(axis, value)) return false;
+  if (node_input(slice, 4) && (!only_integer(node_input(slice, 4), &step) || step != 1)) return false;
+  *source = node_input(slice, 0);
+  Type whole = (*source)->type, half = value->type;
+  if (half.rank == 0 || whole.rank != half.rank || !dim_is_constant(half.dims[half.rank - 1])) return false;
+  int64_t size = half.dims[half.rank - 1].constant;
+  return dim_is(whole.dims[whole.rank - 1], 2 * size) && start == which * size && end >= start + size;
+}
+
+/* One of them may be of what was widened. */
+static bool are_sliced_halves(Rotation *rotation, const Value *first, const Value *second) {
+  Value *other;
+  if (!is_sliced_half(first, 0, &rotation->x) || !is_sliced_half(second, 1, &other)) return false;
+  rotation->parted = first->producer;
+  rotation->x = bare(rotation->match, rotation->x, NULL);
+  return bare(rotation->match, other, NULL) == rotation->x && type_same_shape(first->type, second->type);
+}
+
 static bool are_halves(Rotation *rotation, const Value *first, const Value *second) {
   Node *split = first->producer;
-  if (!split || !node_is(split, OP_Split)) return are_rows(rotation, first, second);
+  if (!split || !node_is(split, OP_Split))
+    return are_rows(rotation, first, second) || are_sliced_halves(rotation, first, second);
   if (second->producer != split || split->output_count != 2) return false;
   if (first->output_index != 0 || second->output_index != 1) return false;
   if (!is_last_axis(node_int_or(split, "axis", 0), first) || !type_equal(first->type, second->type)) return false;
