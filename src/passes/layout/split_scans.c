@@ -3,6 +3,9 @@
  * A random key that every step splits is such a value. The keys of all steps come first; what is computed of them then
  * depends on no carried value of the second Scan, and batch_steps computes it for all steps at once. Done where enough
  * nodes leave the steps to make up for going over them twice.
+ *
+ * Of all that a step makes of a key, only the next key is carried on: that number alone is computed in the steps, as a
+ * scalar, on which a node takes ONNX Runtime 0.22 us and not the 0.28 of two numbers.
  */
 #include "onnx/graph/copy.h"
 #include "passes/layout/batch_steps.h"
@@ -96,6 +99,98 @@ static void hand_over(Split *split, Value *value) {
   if (!value || !is_handed_over(split, value)) return;
   array_push(context, &split->handed_over, value);
   *map_slot_pointer(context, &split->batch.stacked, value) = value;
+}
+
+/* ---- one number of several ---- */
+
+/* Is what the body has around it one number, or a constant of as many as are computed? */
+static bool is_known_outside(const Value *value, int64_t count) {
+  if (value->type.rank == 0) return true;
+  const Tensor *tensor = constant_of(value);
+  if (!tensor || tensor->rank != 1 || dtype_bits(tensor->dtype) < 8) return false;
+  return (tensor->dims[0] == 1 || tensor->dims[0] == count) &&
+         tensor->size == dtype_bytes(tensor->dtype, (size_t)tensor->dims[0]);
+}
+
+/* The number at a place of it. */
+static Value *picked_outside(const Batch *batch, Value *value, int64_t place) {
+  if (value->type.rank == 0) return value;
+  const Tensor *tensor = constant_of(value);
+  size_t width = dtype_bytes(tensor->dtype, 1), at = tensor->dims[0] == 1 ? 0 : (size_t)place;
+  Tensor *number = arena_new(&batch->rewriter->context->arena, Tensor);
+  *number = (Tensor){.dtype = tensor->dtype, .size = width, .data = (const char *)tensor->data + at * width};
+  return rewrite_constant(batch->rewriter, batch->scan, number, batch->scan->origin);
+}
+
+/* Is each number of the result computed of one number of each input? */
+static bool is_number_by_number(const Batch *batch, const Node *node, int64_t count) {
+  if (node->domain[0] || node->output_count != 1 || node_has(node, HAS_BODY) || node_has(node, RANDOM)) return false;
+  Type type = node->outputs[0]->type;
+  if (!node_has(node, ELEMENTWISE) || type_is_unranked(type) || type.rank > 1) return false;
+  if (type.rank && !dim_is(type.dims[0], count)) return false;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Value *input = node_input(node, i);
+    if (!input || type_is_unranked(input->type)) return false;
+    if (input->graph != batch->body && !is_known_outside(input, count)) return false;
+    if (input->graph == batch->body && !input->producer && input->type.rank) return false;
+  }
+  return true;
+}
+
+static void add_producer(const Batch *batch, Map *nodes, const Value *value) {
+  Node *node = value->producer;
+  if (node && node->graph == batch->body) *map_slot_pointer(batch->rewriter->context, nodes, node) = node;
+}
+
+/* The nodes that compute what the node picks from; false where one number cannot be told from the others. */
+static bool find_computing(const Batch *batch, const Node *pick, Map *nodes) {
+  const Value *all = node_input(pick, 0);
+  size_t count = 0;
+  add_producer(batch, nodes, all);
+  for (Node *node = pick->previous; node; node = node->previous) {
+    if (!map_get_pointer(nodes, node)) continue;
+    if (!is_number_by_number(batch, node, all->type.dims[0].constant)) return false;
+    for (uint32_t i = 0; i < node->input_count; i++) add_producer(batch, nodes, node_input(node, i));
+    count++;
+  }
+  return count >= LEAST_NODES;
+}
+
+static Value *picked_node(const Batch *batch, const Node *node, Node *pick, Map *picked, int64_t place) {
+  Value **inputs = arena_new_array(&batch->rewriter->context->arena, node->input_count, Value *);
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    Value *input = node_input(node, i), *known = map_get_pointer(picked, input);
+    inputs[i] = known ? known : input->graph == batch->body ? input : picked_outside(batch, input, place);
+  }
+  Type type = {.dtype = node->outputs[0]->type.dtype};
+  Node *copy = graph_node(batch->body, node->origin, node->op, inputs, node->input_count, &type, 1, pick);
+  node_copy_attributes(copy, node);
+  return copy->outputs[0];
+}
+
+/* What is carried on as one of several numbers is computed alone, beside all of them. */
+static void compute_alone(Split *split, size_t carried) {
+  const Batch *batch = &split->batch;
+  Use *next = batch->body->outputs.items[carried];
+  Node *pick = next->value->producer;
+  Map computing = {0}, picked = {0};
+  int64_t place;
+  if (!pick || !node_is(pick, OP_Gather) || pick->graph != batch->body || !only_integer(node_input(pick, 1), &place))
+    return;
+  Value *all = node_input(pick, 0);
+  if (type_is_unranked(all->type) || all->type.rank != 1 || next->value->type.rank) return;
+  if (!dim_is_constant(all->type.dims[0]) || place < 0 || place >= all->type.dims[0].constant) return;
+  if (!find_computing(batch, pick, &computing)) return;
+  for (Node *node = batch->body->first, *end = pick; node != end; node = node->next) {
+    if (!map_get_pointer(&computing, node)) continue;
+    Value *number = picked_node(batch, node, pick, &picked, place);
+    *map_slot_pointer(batch->rewriter->context, &picked, node->outputs[0]) = number;
+  }
+  Value *number = map_get_pointer(&picked, all);
+  use_set(next, number);
+  batch->rewriter->changed = true;
+  rewrite_hand_over(batch->rewriter, number->producer, pick);
+  rewrite_drop_unused(batch->rewriter, pick, NULL);
 }
 
 /* How many nodes could be computed at once were the chain known? */
@@ -216,6 +311,9 @@ static void visit(Rewriter *rewriter, Node *node) {
   if (!batch_begin(&split.batch) || split.batch.carried > MOST_CARRIED) return;
   find_needs(&split);
   if (!leaves_something(&split)) return;
+  for (size_t i = 0; i < split.batch.carried; i++) {
+    if (is_alone(&split, i)) compute_alone(&split, i);
+  }
   find_chain(&split);
   if (count_gained(&split) >= LEAST_NODES) split_scan(&split);
 }
