@@ -7,10 +7,13 @@
  */
 #include "passes/layout/batch_steps.h"
 
+#include <math.h>
+
 #include "passes/loop_body.h"
 #include "passes/passes.h"
 #include "passes/pattern.h"
 #include "passes/rewrite.h"
+#include "types/numbers.h"
 
 enum {
   MOST_ELEMENTS = 4096,           /* of one step */
@@ -204,6 +207,61 @@ bool batch_begin(Batch *batch) {
   return true;
 }
 
+/* ---- factors ---- */
+
+static bool is_known_before(const Batch *batch, const Value *value) {
+  return is_outside(batch, value) || is_sliced(batch, value);
+}
+
+/* A constant by which a product is exact: of powers of two near one, as signs are. */
+static bool is_exact_factor(const Value *value) {
+  enum { MOST_NUMBERS = 64, LARGEST_EXPONENT = 8 };
+  const Tensor *tensor = constant_of(value);
+  if (!tensor || tensor->name || (tensor->dtype != DTYPE_FLOAT32 && tensor->dtype != DTYPE_FLOAT64)) return false;
+  size_t width = dtype_bytes(tensor->dtype, 1), count = tensor->size / width;
+  for (size_t i = 0; i < count && count <= MOST_NUMBERS; i++) {
+    int exponent;
+    double part = frexp(number_decode(tensor->dtype, (const char *)tensor->data + i * width), &exponent);
+    if (fabs(part) != 0.5 || exponent > LARGEST_EXPONENT || exponent < -LARGEST_EXPONENT) return false;
+  }
+  return count && count <= MOST_NUMBERS;
+}
+
+/* Which operand of a product is known before the loop while the other is not; -1: none, or both. */
+static int known_factor(const Batch *batch, const Node *node) {
+  if (!node || !node_is(node, OP_Mul) || node->graph != batch->body) return -1;
+  bool first = is_known_before(batch, node_input(node, 0)), second = is_known_before(batch, node_input(node, 1));
+  return first == second ? -1 : second;
+}
+
+/* (x * a) * b, of which a step computes x alone, is x * (a * b), where one of the two is a constant that rounds
+ * nothing: a * b is computed for all steps at once. */
+static void regroup(const Batch *batch, Node *node) {
+  int known = known_factor(batch, node);
+  Node *inner = known < 0 ? NULL : node_input(node, !known)->producer;
+  int inner_known = known_factor(batch, inner);
+  if (inner_known < 0 || value_only_user(inner->outputs[0]) != node) return;
+  Value *a = node_input(inner, (size_t)inner_known), *b = node_input(node, (size_t)known);
+  if (!is_sliced(batch, a) && !is_sliced(batch, b)) return;
+  if (!is_exact_factor(a) && !is_exact_factor(b)) return;
+  if (!type_equal(a->type, b->type) && a->type.rank && b->type.rank) return;
+  Type type = a->type.rank ? a->type : b->type;
+  Rewriter *rewriter = batch->rewriter;
+  const Origin *origin = origin_with_emitter(rewriter->model->provenance, inner->origin, REWRITE_EMITTER(rewriter));
+  Node *factor = graph_node(batch->body, origin, OP_Mul, (Value *[]){a, b}, 2, &type, 1, inner);
+  use_set(&node->inputs[!known], node_input(inner, !inner_known));
+  use_set(&node->inputs[known], factor->outputs[0]);
+  rewrite_drop_unused(rewriter, inner, factor);
+  rewriter->changed = true;
+}
+
+static void regroup_factors(const Batch *batch) {
+  for (Node *node = batch->body->first, *next; node; node = next) {
+    next = node->next;
+    regroup(batch, node);
+  }
+}
+
 /* Is it read by what stays in the body, or given out by it? */
 static bool is_needed_inside(const Value *value, const Map *leaving) {
   for (const Use *use = value->uses; use; use = use->next) {
@@ -246,6 +304,7 @@ static void visit(Rewriter *rewriter, Node *node) {
   Batch batch = {.rewriter = rewriter, .scan = node};
   Map leaving = {0};
   if (!batch_begin(&batch)) return;
+  regroup_factors(&batch);
   Node **nodes = arena_new_array(&rewriter->context->arena, batch.body->node_count, Node *);
   size_t count = find_leaving(&batch, &leaving, nodes);
   for (size_t i = 0; i < count; i++) {
