@@ -1,5 +1,5 @@
 /* Evaluate: small products of matrices. Floats accumulate in double and are rounded at the end; a large product is left
- * to the runtime. */
+ * to the runtime, and so is one of parameters, which stay what they are called. */
 #include "base/bytes.h"
 #include "onnx/evaluate/evaluate.h"
 #include "types/numbers.h"
@@ -46,7 +46,7 @@ static const Tensor *evaluate_matmul(const Evaluation *evaluation) {
   int64_t dims[MAX_RANK], strides[2][2 * MAX_RANK], at[2] = {0};
   size_t rank;
   if (!a || !b || !a->rank || !b->rank || a->dtype != b->dtype || a->dtype <= DTYPE_BOOL) return NULL;
-  if (a->dtype > DTYPE_FLOAT64) return NULL;
+  if (a->dtype > DTYPE_FLOAT64 || a->name || b->name || a->made_of || b->made_of) return NULL;
   Factor left = factor_of(a, true), right = factor_of(b, false);
   if (left.columns != right.rows || !a->size || !b->size) return NULL;
   if (!broadcast_dims((const Tensor *[]){&left.batch, &right.batch}, 2, dims, &rank) || rank > MAX_RANK - 2)
