@@ -703,8 +703,9 @@ static bool place_factor(Reading *reading, const Layout *layout) {
 
 /* Sums of weights that differ over heads cannot be multiplied with what has heads and features in one axis. */
 static bool has_place_for_sums(const Scores *scores, const Layout *layout) {
-  const Axes *result = &layout->result;
-  return !scores->loses_logarithm || (masked_atoms(scores) & axis_set(&result->axis[result->rank - 1])) == 0;
+  Axes result = layout->result; /* atoms may have been split since it was chosen */
+  if (!scores->loses_logarithm) return true;
+  return axes_refine(&scores->atoms, &result) && (masked_atoms(scores) & axis_set(&result.axis[result.rank - 1])) == 0;
 }
 
 static bool read_attention(Match *match) {
