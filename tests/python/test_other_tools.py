@@ -74,7 +74,7 @@ def test_a_large_weight_of_a_loop_stays_outside():
     weights = np.random.default_rng(0).normal(size=(32, 32)).astype(np.float32)
 
     def fn(x):
-        return lax.fori_loop(0, 20, lambda _, c: jnp.tanh(c @ weights) * 0.5, x)
+        return lax.fori_loop(0, 200, lambda _, c: jnp.tanh(c @ weights) * 0.5, x)
 
     model = to_onnx(fn, [np.ones(32, np.float32)])
     (body,) = [attribute.g for node in model.graph.node for attribute in node.attribute if attribute.HasField("g")]

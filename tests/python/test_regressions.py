@@ -123,14 +123,16 @@ def test_an_empty_array_backwards_is_empty():
 @pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16])
 @pytest.mark.parametrize("order", [(1, 0, 2), (1, 2, 0), (1, 2, 0, 3), (1, 2, 3, 0)])
 def test_narrow_types_are_cast_before_a_first_axis_is_moved(order, dtype):
-    """ONNX Runtime crashed when it made such a Transpose a part of the product, through the Cast between them."""
+    """ONNX Runtime crashed when it made such a Transpose a part of the product, through the Cast between them. Of
+    float16, whose Casts it makes by itself, it is the product that is transposed."""
     x = (np.arange(np.prod(range(2, 2 + len(order)))) % 5 - 2).reshape(range(2, 2 + len(order))).astype(dtype)
     shape = [x.shape[axis] for axis in order]
     right, left = np.ones((shape[-1], 3), dtype), np.ones((3, shape[-2]), dtype)
     check_export(lambda x, w: jnp.tanh(jnp.matmul(w, jnp.transpose(x, order))), [x, left])
     ops = op_types(check_export(lambda x, w: jnp.transpose(x, order) @ w + jnp.ones(3, w.dtype), [x, right]))
     if order == (1, 0, 2):
-        assert ops.index("Cast") < ops.index("Transpose") < ops.index("MatMul")
+        wanted = ["MatMul", "Transpose"] if dtype == "float16" else ["Cast", "Transpose", "MatMul"]
+        assert sorted(wanted, key=ops.index) == wanted
 
 
 def test_single_precision_needs_no_cast():

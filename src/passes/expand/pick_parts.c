@@ -43,6 +43,7 @@ static void pick(Rewriter *rewriter, Node *node) {
                      : rewrite_constant_number(rewriter, node, DTYPE_INT64, (double)index, node->origin);
   use_set(&node->inputs[0], from);
   use_set(&node->inputs[1], place);
+  rewrite_hand_over(rewriter, node, concat);
   rewrite_drop_unused(rewriter, concat, node);
   rewriter->changed = true;
 }

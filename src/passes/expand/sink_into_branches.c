@@ -48,13 +48,14 @@ static bool sink_nodes_of(Graph *graph) {
 static void tell_condition(Rewriter *rewriter, Node *node) {
   const Value *condition = node_input(node, 0);
   if (!node_is(node, OP_If) || constant_of(condition)) return;
+  const Origin *origin = condition->producer ? condition->producer->origin : node->origin;
   for (Use *use = condition->uses, *next; use; use = next) {
     next = use->next;
     const Graph *branch = use->node ? branch_of(use->node, node->graph) : NULL;
     if (!branch || branch->owner != node) continue;
     const Attribute *taken = node_attribute(node, "then_branch");
     bool is_taken = taken && taken->kind == ATTRIBUTE_GRAPH && taken->graph == branch;
-    use_set(use, rewrite_constant_number(rewriter, use->node, DTYPE_BOOL, is_taken, node->origin));
+    use_set(use, rewrite_constant_number(rewriter, use->node, DTYPE_BOOL, is_taken, origin));
     rewriter->changed = true;
   }
 }
