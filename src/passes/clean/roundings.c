@@ -183,6 +183,14 @@ static bool move_as_half(Rewriter *rewriter, Node *narrow) {
   return true;
 }
 
+/* An input of the graph has no node that could take over where the rounding came from: its readers do. */
+static void replace_by_half(Rewriter *rewriter, Node *narrow) {
+  Value *half = node_input(node_input(narrow, 0)->producer, 0);
+  for (const Use *use = narrow->outputs[0]->uses; use && !half->producer; use = use->next)
+    rewrite_hand_over(rewriter, use->node, narrow);
+  rewrite_replace(rewriter, narrow, half);
+}
+
 static void leave_out(Rewriter *rewriter, Node *node) {
   int visits = MOST_VISITS;
   if (is_widening(node) && is_narrowed(node_input(node, 0), node->graph)) {
@@ -192,7 +200,7 @@ static void leave_out(Rewriter *rewriter, Node *node) {
   } else if (is_widening(node) && widen_first(rewriter, node)) {
     rewriter->changed = true;
   } else if (node_is(node, OP_Narrow) && is_half_widened(node_input(node, 0), node)) {
-    rewrite_replace(rewriter, node, node_input(node_input(node, 0)->producer, 0));
+    replace_by_half(rewriter, node);
   } else if (node_is(node, OP_Narrow) && move_as_half(rewriter, node)) {
     rewriter->changed = true;
   } else if (can_be_narrowed_behind(node) || (moves_narrowed(node) && are_wanted_wide(node, &visits))) {
