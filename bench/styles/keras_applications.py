@@ -62,6 +62,13 @@ class Layers:
 
     InputLayer = Dropout
 
+    def Conv2D(self, layer):
+        return self.convolution(layer, self.array(layer.kernel), layer.groups)
+
+    def DepthwiseConv2D(self, layer):
+        kernel = self.array(layer.kernel)
+        return self.convolution(layer, kernel.reshape(*kernel.shape[:2], 1, -1), kernel.shape[2])
+
     def Add(self, layer):
         return lambda inputs: inputs[0] + inputs[1]
 
@@ -92,13 +99,6 @@ class InLinen(Layers):
         return self.applied(
             linen.Conv(kernel.shape[-1], size, strides, padding, **rest), {"kernel": kernel, "bias": bias}
         )
-
-    def Conv2D(self, layer):
-        return self.convolution(layer, self.array(layer.kernel), layer.groups)
-
-    def DepthwiseConv2D(self, layer):
-        kernel = self.array(layer.kernel)
-        return self.convolution(layer, kernel.reshape(*kernel.shape[:2], 1, -1), kernel.shape[2])
 
     def BatchNormalization(self, layer):
         scale, bias = self.array(layer.gamma), self.array(layer.beta)
@@ -179,13 +179,6 @@ class ByHand(Layers):
             return x if bias is None else x + bias
 
         return fn
-
-    def Conv2D(self, layer):
-        return self.convolution(layer, self.array(layer.kernel), layer.groups)
-
-    def DepthwiseConv2D(self, layer):
-        kernel = self.array(layer.kernel)
-        return self.convolution(layer, kernel.reshape(*kernel.shape[:2], 1, -1), kernel.shape[2])
 
     def BatchNormalization(self, layer):
         mean, variance = self.by_channel(layer.moving_mean), self.by_channel(layer.moving_variance)

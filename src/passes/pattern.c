@@ -85,7 +85,7 @@ static bool match_inputs(Match *match, const Goal *goal, const Node *node, bool 
   return match_with_slot(match, goal, next);
 }
 
-static bool is_matched(const Match *match, const Node *node) {
+bool match_has(const Match *match, const Node *node) {
   for (size_t i = 0; i < match->node_count; i++) {
     if (match->nodes[i] == node) return true;
   }
@@ -98,7 +98,7 @@ static bool match_node(Match *match, const Goal *goal) {
   if (!node || !node_is(node, pattern->op) || node->graph != match->root->graph || node->output_count != 1)
     return false;
   size_t before = match->node_count;
-  if (!is_matched(match, node)) {
+  if (!match_has(match, node)) {
     if (before == MATCH_NODES) return false;
     match->nodes[match->node_count++] = node;
   }
@@ -116,7 +116,7 @@ static bool match_reshaped(Match *match, const Goal *goal) {
     return false;
   size_t before = match->node_count;
   if (before == MATCH_NODES || !node_input(node, 0)) return false;
-  if (!is_matched(match, node)) match->nodes[match->node_count++] = node;
+  if (!match_has(match, node)) match->nodes[match->node_count++] = node;
   inner.value = node_input(node, 0);
   if (match_with_slot(match, goal, &inner)) return true;
   match->node_count = before;
@@ -155,7 +155,7 @@ static bool match_goals(Match *match, const Goal *goal) {
 static bool is_closed(const Match *match) {
   for (size_t i = 1; i < match->node_count; i++) {
     for (const Use *use = match->nodes[i]->outputs[0]->uses; use; use = use->next) {
-      if (!use->node || !is_matched(match, use->node)) return false;
+      if (!use->node || !match_has(match, use->node)) return false;
     }
   }
   return true;
@@ -389,9 +389,9 @@ bool same_dims(Type a, Type b, uint32_t first, uint32_t count) {
 Node *match_take(Match *match, Value *value, Op op) {
   Node *node = value->producer;
   if (!node || !node_is(node, op) || node->graph != match->root->graph || node->output_count != 1) return NULL;
-  if (is_matched(match, node)) return node;
+  if (match_has(match, node)) return node;
   for (const Use *use = value->uses; use; use = use->next) {
-    if (!use->node || !is_matched(match, use->node)) return NULL;
+    if (!use->node || !match_has(match, use->node)) return NULL;
   }
   if (match->node_count == MATCH_NODES) return NULL;
   match->nodes[match->node_count++] = node;
@@ -402,7 +402,7 @@ bool match_closes_over(Match *match, const Value *x) {
   for (size_t i = 1; i < match->node_count; i++) {
     bool is_read = false;
     for (const Use *use = match->nodes[i]->outputs[0]->uses; use; use = use->next) {
-      is_read = is_read || !use->node || !is_matched(match, use->node);
+      is_read = is_read || !use->node || !match_has(match, use->node);
     }
     if (!is_read) continue;
     if (!is_cast_of_half(match->nodes[i]) || node_input(match->nodes[i], 0) != x) return false;

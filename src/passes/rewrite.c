@@ -100,7 +100,7 @@ static bool move_inner_uses(Value *old, Value *replacement) {
 /* The outputs that the node's value is stay; an Identity takes the node's place under the same name. */
 static Node *keep_output(Rewriter *rewriter, Node *node, Value *source) {
   Value *old = node->outputs[0];
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, node);
   Node *copy = graph_node(node->graph, origin, OP_Identity, &source, 1, &old->type, 1, node);
   copy->outputs[0]->name = old->name;
   copy->outputs[0]->name_fixed = old->name_fixed;
@@ -164,6 +164,14 @@ bool only_integer(const Value *value, int64_t *number) {
   if (!tensor || tensor->dtype != DTYPE_INT64 || tensor->size != sizeof *number) return false;
   memcpy(number, tensor->data, sizeof *number);
   return true;
+}
+
+bool read_axis_slice(const Node *node, int64_t *axis, int64_t *start, int64_t *end) {
+  int64_t step = 1;
+  if (!node_is(node, OP_Slice) || !only_integer(node_input(node, 1), start) || !only_integer(node_input(node, 2), end))
+    return false;
+  return only_integer(node_input(node, 3), axis) &&
+         (!node_input(node, 4) || (only_integer(node_input(node, 4), &step) && step == 1));
 }
 
 bool small_integer(const Value *value, int64_t *number) {

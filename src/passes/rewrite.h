@@ -48,6 +48,8 @@ const Tensor *unread_constant_of(const Value *value);
 
 /* The only element of a constant of 64-bit integers. */
 bool only_integer(const Value *value, int64_t *number);
+/* A Slice along one axis, without gaps, by constants: as they are given. */
+bool read_axis_slice(const Node *node, int64_t *axis, int64_t *start, int64_t *end);
 /* A scalar constant of 32 or 64 bits that is small enough for sums of a few. */
 bool small_integer(const Value *value, int64_t *number);
 /* A constant that is this and nothing else? */
@@ -78,5 +80,8 @@ void rewrite_each_node(Rewriter *rewriter, void (*visit)(Rewriter *rewriter, Nod
 #define REWRITE_EMITTER(rewriter) \
   ((Emitter){                     \
       .name = str_intern((rewriter)->context, (rewriter)->pass), .file = source_path(__FILE__), .line = __LINE__})
+/* Where a node comes from that the pass makes for another. */
+#define REWRITE_ORIGIN(rewriter, node) \
+  origin_with_emitter((rewriter)->model->provenance, (node)->origin, REWRITE_EMITTER(rewriter))
 
 #endif

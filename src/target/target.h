@@ -64,6 +64,10 @@ extern const QuirkRow quirk_rows[QUIRK_COUNT];
 /* A target of NULL is the newest ONNX Runtime. A version before the first one that was looked at is taken to have it.
  * What is made for another runtime keeps the forms that ONNX Runtime needs: they are as right there. */
 bool target_has(const Target *target, Quirk quirk);
+/* For forms that were measured with it alone. */
+static inline bool target_is_onnx_runtime(const Target *target) {
+  return !target || target->runtime == RUNTIME_ONNX_RUNTIME;
+}
 
 /* Is it about a NaN that is lost on the way, and nothing else? */
 bool quirk_concerns_nan(Quirk quirk);

@@ -112,3 +112,13 @@ double number_decode(DType dtype, const void *data) {
     default: return (double)number_decode_int(dtype, data);
   }
 }
+
+double number_rounded(DType dtype, double value) {
+  uint64_t bits = number_encode(dtype, value);
+  return number_decode(dtype, &bits);
+}
+
+bool is_power_of_two(double value) {
+  int exponent;
+  return fabs(frexp(value, &exponent)) == 0.5;
+}

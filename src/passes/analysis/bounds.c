@@ -61,14 +61,9 @@ static bool fits(DType dtype, Bounds bounds) {
 
 static Bounds unite(Bounds a, Bounds b) { return (Bounds){fmin(a.least, b.least), fmax(a.greatest, b.greatest)}; }
 
-static double rounded(DType dtype, double number) {
-  uint64_t bits = number_encode(dtype, number);
-  return number_decode(dtype, &bits);
-}
-
 /* A half may be rounded, beyond its range to infinity, or stay as it was computed in float32. */
 static Bounds of_half(DType dtype, Bounds bounds) {
-  return unite(bounds, (Bounds){rounded(dtype, bounds.least), rounded(dtype, bounds.greatest)});
+  return unite(bounds, (Bounds){number_rounded(dtype, bounds.least), number_rounded(dtype, bounds.greatest)});
 }
 
 static bool of_input(Search *search, const Node *node, size_t index, Bounds *bounds) {

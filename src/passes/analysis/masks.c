@@ -302,13 +302,6 @@ static bool with_number(const Node *node, TwoNumbers *numbers) {
   return false;
 }
 
-/* A half may hold -inf in place of a low number. */
-static double rounded(DType dtype, double number) {
-  if (!dtype_is_half(dtype)) return number;
-  uint64_t bits = number_encode(dtype, number);
-  return number_decode(dtype, &bits);
-}
-
 bool read_two_numbers(const Value *value, TwoNumbers *numbers) {
   const Node *node = value->producer;
   if (!node || value->type.dtype == DTYPE_NONE || !node_input(node, 0)) return false;
@@ -323,8 +316,10 @@ bool read_two_numbers(const Value *value, TwoNumbers *numbers) {
     if (first->type.dtype == DTYPE_BOOL) return true;
     if (!dtype_is_float(value->type.dtype) || !dtype_is_float(first->type.dtype)) return false;
     if (!read_two_numbers(first, numbers)) return false;
-    numbers->kept = rounded(value->type.dtype, numbers->kept);
-    numbers->put_out = rounded(value->type.dtype, numbers->put_out);
+    if (dtype_is_half(value->type.dtype)) { /* it may hold -inf in place of a low number */
+      numbers->kept = number_rounded(value->type.dtype, numbers->kept);
+      numbers->put_out = number_rounded(value->type.dtype, numbers->put_out);
+    }
     return true;
   }
   if (node_has(node, RENAMES)) return same_from_end(first->type, value->type) && read_two_numbers(first, numbers);

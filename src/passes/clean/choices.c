@@ -78,7 +78,7 @@ static Outcome compare_when(Rewriter *rewriter, const Node *node, uint32_t opera
 }
 
 static Value *node_before(Rewriter *rewriter, Node *node, Op op, Value *const *inputs, size_t count) {
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, node);
   return graph_node(node->graph, origin, op, inputs, count, &node->outputs[0]->type, 1, node)->outputs[0];
 }
 

@@ -102,7 +102,7 @@ Value *shape_without_ones(Rewriter *rewriter, const Node *reshape, Node *squeeze
     if (shorter) left.parts[left.count++] = shorter;
   }
   if (left.count <= 1) return left.count ? left.parts[0] : NULL;
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, squeeze->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, squeeze);
   Dim size = dim_of(squeeze->outputs[0]->type.rank);
   Type type = type_make(rewriter->context, DTYPE_INT64, &size, 1);
   Node *node = graph_node(squeeze->graph, origin, OP_Concat, left.parts, left.count, &type, 1, squeeze);

@@ -199,7 +199,7 @@ static void change_axes_at_once(Rewriter *rewriter, Node *node, Node *inner) {
   bool longer = to.rank > from.rank;
   if (from.rank > MAX_RANK || node_input(node, 0)->uses->next) return;
   if (!puts_in_axes(longer ? from : to, longer ? to : from, axes, &count) || count == 0) return;
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, node);
   Value *inputs[] = {node_input(inner, 0), rewrite_constant_ints(rewriter, node, axes, count, node->origin)};
   Node *change = graph_node(node->graph, origin, longer ? OP_Unsqueeze : OP_Squeeze, inputs, 2, &to, 1, node);
   replace(rewriter, node, change->outputs[0]);
@@ -217,7 +217,7 @@ static void reshape_by_computed_sizes(Rewriter *rewriter, Node *node, Node *inne
   bool is_squeezed = node_is(node, OP_Squeeze) && node_is(inner, OP_Reshape) && value_only_user(node_input(node, 0));
   Value *shape = is_squeezed ? shape_without_ones(rewriter, inner, node) : NULL;
   if (!shape) return;
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, node);
   Value *inputs[] = {node_input(inner, 0), shape};
   Node *reshape = graph_node(node->graph, origin, OP_Reshape, inputs, 2, &to, 1, node);
   replace(rewriter, node, reshape->outputs[0]);
@@ -243,7 +243,7 @@ static void reshape_at_once(Rewriter *rewriter, Node *node, Node *inner) {
     return;
   }
   if (node_input(node, 0)->uses->next) return; /* the first one stays: nothing would be won */
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, node);
   Value *inputs[] = {node_input(inner, 0), rewrite_constant_ints(rewriter, node, numbers, to.rank, node->origin)};
   Node *reshape = graph_node(node->graph, origin, OP_Reshape, inputs, 2, &to, 1, node);
   replace(rewriter, node, reshape->outputs[0]);
@@ -401,7 +401,7 @@ static void replace_with_axes(Rewriter *rewriter, Node *node, Value *value) {
     if (i < missing ? !dim_is(to.dims[i], 1) : !dim_equal(to.dims[i], from.dims[i - missing])) return;
   }
   Value *inputs[] = {value, rewrite_constant_ints(rewriter, node, axes, missing, node->origin)};
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, node);
   replace(rewriter, node, graph_node(node->graph, origin, OP_Unsqueeze, inputs, 2, &to, 1, node)->outputs[0]);
 }
 

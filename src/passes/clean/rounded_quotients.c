@@ -42,7 +42,7 @@ static void spell_quotient(Rewriter *rewriter, Node *node) {
   DType dtype = result->type.dtype;
   if (dtype != DTYPE_FLOAT32 && dtype != DTYPE_FLOAT64) return;
   if (!is_shared(divisor, result->type) || !leads_to_round(result, MOST_STEPS, &visits)) return;
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, node);
   Value *inverse = graph_node(node->graph, origin, OP_Reciprocal, &divisor, 1, &divisor->type, 1, node)->outputs[0];
   Value *factors[] = {node_input(node, 0), inverse};
   rewrite_replace(rewriter, node,

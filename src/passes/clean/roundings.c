@@ -83,7 +83,7 @@ static Value *unrounded(Rewriter *rewriter, Node *node, Value *value) {
 /* The value becomes float32; whoever read it reads it narrowed. */
 static void narrow_after(Rewriter *rewriter, Node *node, Value *value) {
   Type half = value->type;
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, node);
   value->type = type_with(half, DTYPE_FLOAT32);
   Node *narrow = graph_node(node->graph, origin, OP_Narrow, &value, 1, &half, 1, node->next);
   for (Use *use = value->uses, *next; use; use = next) {

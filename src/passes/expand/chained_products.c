@@ -40,7 +40,7 @@ static bool comes_from_product(const Value *value) {
 static bool is_plain(const Node *node) { return !node_attribute(node, "alpha") && !node_attribute(node, "beta"); }
 
 static Value *put(Rewriter *rewriter, Node *before, Op op, Type type, Value *first, Value *second) {
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, before->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, before);
   Value *inputs[] = {first, second};
   return graph_node(before->graph, origin, op, inputs, second ? 2 : 1, &type, 1, before)->outputs[0];
 }

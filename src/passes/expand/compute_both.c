@@ -69,7 +69,7 @@ static void compute_both_of(Rewriter *rewriter, Node *node) {
   Map copies = {0}; /* of both: the two have no value in common */
   copy_nodes(then_branch, node->graph, node, &copies);
   copy_nodes(else_branch, node->graph, node, &copies);
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, node);
   for (uint32_t i = 0; i < node->output_count; i++) {
     Value *inputs[] = {node_input(node, 0), copy_of(&copies, then_branch->outputs.items[i]->value),
                        copy_of(&copies, else_branch->outputs.items[i]->value)};

@@ -48,7 +48,7 @@ static Value *expanded(Rewriter *rewriter, Node *node, Value *scale, Value *whol
   Dim length = dim_of((int64_t)type.rank - axis);
   Type sizes = type_make(rewriter->context, DTYPE_INT64, &length, 1);
   Type part = type_make(rewriter->context, type.dtype, type.dims + axis, type.rank - (uint32_t)axis);
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, node);
   Node *shape = graph_node(node->graph, origin, OP_Shape, &whole, 1, &sizes, 1, node);
   node_set_int(shape, "start", axis);
   Value *inputs[] = {scale, shape->outputs[0]};

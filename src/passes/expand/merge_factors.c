@@ -23,11 +23,6 @@ static bool is_moderate(double number) {
   return exponent > -LARGEST_EXPONENT && exponent < LARGEST_EXPONENT;
 }
 
-static bool is_power_of_two(double number) {
-  int exponent;
-  return fabs(frexp(number, &exponent)) == 0.5;
-}
-
 /* One number, which is no parameter. */
 static bool read_number(const Value *value, double *number) {
   const Tensor *tensor = constant_of(value);
@@ -65,9 +60,8 @@ static bool joined(const Node *node, int operand, double number, Factor by, doub
   bool divides = node_is(node, OP_Div) && operand == 1, is_quotient = divides != by.divides;
   *joined = is_quotient ? number / by.number : number * by.number;
   DType dtype = node->outputs[0]->type.dtype;
-  uint64_t bits = number_encode(dtype, *joined);
   bool only_products = !by.divides && node_is(node, OP_Mul);
-  bool exact = dtype == DTYPE_FLOAT32 && number_decode(dtype, &bits) == *joined;
+  bool exact = dtype == DTYPE_FLOAT32 && number_rounded(dtype, *joined) == *joined;
   return is_moderate(*joined) && (only_products || exact || is_power_of_two(by.number));
 }
 

@@ -44,7 +44,7 @@ static void pick(Rewriter *rewriter, Node *node) {
   use_set(&node->inputs[0], from);
   use_set(&node->inputs[1], place);
   rewrite_hand_over(rewriter, node, concat);
-  rewrite_drop_unused(rewriter, concat, node);
+  rewrite_drop_unused(rewriter, concat, NULL);
   rewriter->changed = true;
 }
 

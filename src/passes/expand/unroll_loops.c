@@ -56,10 +56,7 @@ static const Origin *origin_of(const Unrolling *u, Emitter emitter) {
 #define ORIGIN(u) origin_of((u), REWRITE_EMITTER((u)->rewriter))
 
 static Value *scalar(Unrolling *u, DType dtype, int64_t value) {
-  Tensor *tensor = arena_new(&u->rewriter->context->arena, Tensor);
-  *tensor = (Tensor){.dtype = dtype, .size = dtype_bytes(dtype, 1)};
-  tensor->data = arena_copy(&u->rewriter->context->arena, &value, tensor->size);
-  return rewrite_constant(u->rewriter, u->loop, tensor, u->loop->origin);
+  return rewrite_constant_number(u->rewriter, u->loop, dtype, (double)value, u->loop->origin);
 }
 
 /* What the step at `place` gets of an input. */
@@ -293,8 +290,7 @@ static void widen_steps_of(Rewriter *rewriter, Node *node) {
 
 bool widen_steps(Model *model) {
   Rewriter rewriter;
-  bool measured = !model->target || model->target->runtime == RUNTIME_ONNX_RUNTIME;
-  if (!measured) return false;
+  if (!target_is_onnx_runtime(model->target)) return false;
   rewrite_begin(&rewriter, model, __func__);
   rewrite_each_node(&rewriter, widen_steps_of);
   return rewrite_end(&rewriter);

@@ -46,7 +46,7 @@ static Place after(Words *words, Node *node) { return (Place){words, node->graph
 
 static Value *put(const Place *at, Op op, Type type, Value *const *inputs, size_t count) {
   Rewriter *rewriter = &at->words->rewriter;
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, at->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, at);
   rewriter->changed = true;
   return graph_node(at->graph, origin, op, inputs, count, &type, 1, at->before)->outputs[0];
 }

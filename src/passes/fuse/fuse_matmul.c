@@ -16,9 +16,7 @@ static Value *untransposed(Match *match, Value *value) {
   if (!node || node->graph != match->root->graph || !node_is(node, OP_Transpose)) return NULL;
   if (!is_matrix(value) || !node_swaps_last_axes(node)) return NULL;
   if (match->node_count == MATCH_NODES) return NULL;
-  bool known = false;
-  for (size_t i = 0; i < match->node_count; i++) known = known || match->nodes[i] == node;
-  if (!known) match->nodes[match->node_count++] = node;
+  if (!match_has(match, node)) match->nodes[match->node_count++] = node;
   return node_input(node, 0);
 }
 

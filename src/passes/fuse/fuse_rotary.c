@@ -165,11 +165,8 @@ static bool are_rows(Rotation *rotation, const Value *first, const Value *second
 /* The first or the second half of the features of *source, by a Slice. */
 static bool is_sliced_half(const Value *value, int64_t which, Value **source) {
   const Node *slice = value->producer;
-  int64_t start, end, axis, step = 1;
-  if (!slice || !node_is(slice, OP_Slice) || !node_input(slice, 3)) return false;
-  if (!only_integer(node_input(slice, 1), &start) || !only_integer(node_input(slice, 2), &end)) return false;
-  if (!only_integer(node_input(slice, 3), &axis) || !is_last_axis(axis, value)) return false;
-  if (node_input(slice, 4) && (!only_integer(node_input(slice, 4), &step) || step != 1)) return false;
+  int64_t start, end, axis;
+  if (!slice || !read_axis_slice(slice, &axis, &start, &end) || !is_last_axis(axis, value)) return false;
   *source = node_input(slice, 0);
   Type whole = (*source)->type, half = value->type;
   if (half.rank == 0 || whole.rank != half.rank || !dim_is_constant(half.dims[half.rank - 1])) return false;
@@ -613,9 +610,8 @@ static bool emit(Rotation *rotation) {
 /* ---- where there is no such operator ---- */
 
 static bool lacks_operator(const Match *match) {
-  const Target *target = match->rewriter->model->target;
-  bool measured = !target || target->runtime == RUNTIME_ONNX_RUNTIME;
-  return measured && !schema_version(OP_RotaryEmbedding, match_opset(match));
+  return target_is_onnx_runtime(match->rewriter->model->target) &&
+         !schema_version(OP_RotaryEmbedding, match_opset(match));
 }
 
 /* Of a Split and in one type, by cosines and sines that have as many features as they are held to. */

@@ -14,12 +14,10 @@ typedef struct Part {
 
 /* A Slice along one axis whose size is known, without gaps. */
 static bool read_part(Node *node, Part *part) {
-  int64_t step = 1, axis, start, end;
+  int64_t axis, start, end;
+  if (!read_axis_slice(node, &axis, &start, &end) || !node->outputs[0]->uses) return false;
   const Value *source = node_input(node, 0);
-  if (!node_is(node, OP_Slice) || !node->outputs[0]->uses || source->type.dtype == DTYPE_NONE) return false;
-  if (!only_integer(node_input(node, 1), &start) || !only_integer(node_input(node, 2), &end)) return false;
-  if (!only_integer(node_input(node, 3), &axis)) return false;
-  if (node_input(node, 4) && (!only_integer(node_input(node, 4), &step) || step != 1)) return false;
+  if (source->type.dtype == DTYPE_NONE) return false;
   if (axis < 0) axis += source->type.rank;
   if (axis < 0 || axis >= (int64_t)source->type.rank || !dim_is_constant(source->type.dims[axis])) return false;
   int64_t size = source->type.dims[axis].constant;

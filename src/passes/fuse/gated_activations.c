@@ -28,10 +28,7 @@ static bool is_curve(const Node *node) {
 
 static void take(Formula *formula, Node *node) {
   Match *match = formula->match;
-  for (size_t i = 0; i < match->node_count; i++) {
-    if (match->nodes[i] == node) return;
-  }
-  if (match->node_count < MATCH_NODES) match->nodes[match->node_count++] = node;
+  if (!match_has(match, node) && match->node_count < MATCH_NODES) match->nodes[match->node_count++] = node;
 }
 
 static bool multiply(const Polynomial *a, const Polynomial *b, Polynomial *product) {

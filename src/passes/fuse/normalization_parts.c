@@ -29,9 +29,7 @@ bool prefers_native(const Match *match) {
 
 static bool take(Reading *reading, Node *node) {
   Match *match = reading->match;
-  for (size_t i = 0; i < match->node_count; i++) {
-    if (match->nodes[i] == node) return true;
-  }
+  if (match_has(match, node)) return true;
   if (node->graph != match->root->graph || node->output_count != 1 || match->node_count == MATCH_NODES) return false;
   match->nodes[match->node_count++] = node;
   return true;
@@ -358,9 +356,7 @@ static void leave_ones_to_the_end(Match *match, Normalized *n) {
   bool axes[MAX_RANK] = {false};
   if (from.rank >= type.rank || from.rank == 0 || !differs_by_ones(from, type)) return;
   for (const Use *use = n->x->uses; use; use = use->next) {
-    bool is_part = false;
-    for (size_t i = 0; i < match->node_count; i++) is_part = is_part || match->nodes[i] == use->node;
-    if (!is_part) return;
+    if (!match_has(match, use->node)) return;
   }
   for (uint32_t i = 0, k = 0; i < from.rank; i++, k++) {
     while (k < type.rank && !dim_equal(from.dims[i], type.dims[k])) k++;

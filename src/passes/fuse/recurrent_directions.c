@@ -371,11 +371,7 @@ static void replace_part(const Pair *pair, Value *old, Value *both, size_t side,
   }
   const Origin *origin = origin_of(pair, old->producer, REWRITE_EMITTER(rewriter));
   Type type = type_make(rewriter->context, both->type.dtype, dims, both->type.rank - 1);
-  const int64_t index = (int64_t)side;
-  Tensor *number = arena_new(&rewriter->context->arena, Tensor);
-  *number = (Tensor){.dtype = DTYPE_INT64, .size = sizeof index};
-  number->data = arena_copy(&rewriter->context->arena, &index, sizeof index);
-  Value *inputs[] = {both, rewrite_constant(rewriter, before, number, old->producer->origin)};
+  Value *inputs[] = {both, rewrite_constant_number(rewriter, before, DTYPE_INT64, (double)side, old->producer->origin)};
   Node *part = graph_node(before->graph, origin, OP_Gather, inputs, 2, &type, 1, before);
   node_set_int(part, "axis", axis);
   Value *axes[] = {part->outputs[0], rewrite_constant_ints(rewriter, before, &axis, 1, old->producer->origin)};

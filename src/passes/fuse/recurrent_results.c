@@ -35,7 +35,7 @@ void pick_state(Rewriter *rewriter, Node *node) {
   Type all = steps->type, type = node->outputs[0]->type;
   const int64_t axes[] = {0, 1}; /* of directions, and of a batch that the cell did not have */
   Value *state = node_output(steps->producer, 1, (Type){.dtype = all.dtype, .rank = 3, .dims = all.dims + 1});
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, node);
   Value *inputs[] = {state, rewrite_constant_ints(rewriter, node, axes, type.rank == 2 ? 1 : 2, node->origin)};
   Node *last = graph_node(node->graph, origin, OP_Squeeze, inputs, 2, &type, 1, node);
   rewrite_replace(rewriter, node, last->outputs[0]);

@@ -84,7 +84,7 @@ Type stacked_type(const Batch *batch, Type type, uint32_t rank) {
 
 static Value *node_before(const Batch *batch, const Node *node, Op op, Type type, Value *const *inputs, size_t count) {
   Rewriter *rewriter = batch->rewriter;
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, node);
   return graph_node(batch->scan->graph, origin, op, inputs, count, &type, 1, batch->scan)->outputs[0];
 }
 
@@ -221,8 +221,9 @@ static bool is_exact_factor(const Value *value) {
   size_t width = dtype_bytes(tensor->dtype, 1), count = tensor->size / width;
   for (size_t i = 0; i < count && count <= MOST_NUMBERS; i++) {
     int exponent;
-    double part = frexp(number_decode(tensor->dtype, (const char *)tensor->data + i * width), &exponent);
-    if (fabs(part) != 0.5 || exponent > LARGEST_EXPONENT || exponent < -LARGEST_EXPONENT) return false;
+    double number = number_decode(tensor->dtype, (const char *)tensor->data + i * width);
+    frexp(number, &exponent);
+    if (!is_power_of_two(number) || exponent > LARGEST_EXPONENT || exponent < -LARGEST_EXPONENT) return false;
   }
   return count && count <= MOST_NUMBERS;
 }
@@ -247,7 +248,7 @@ static void regroup(const Batch *batch, Node *node) {
   if (!type_equal(a->type, b->type) && a->type.rank && b->type.rank) return;
   Type type = a->type.rank ? a->type : b->type;
   Rewriter *rewriter = batch->rewriter;
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, inner->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, inner);
   Node *factor = graph_node(batch->body, origin, OP_Mul, (Value *[]){a, b}, 2, &type, 1, inner);
   use_set(&node->inputs[!known], node_input(inner, !inner_known));
   use_set(&node->inputs[known], factor->outputs[0]);
@@ -289,8 +290,7 @@ static void hand_in(const Batch *batch, Value *old, Value *stacked) {
   Node *producer = old->producer;
   Value *slice = scan_add_input(batch->scan, stacked, old->type);
   if (value_is_output(old)) {
-    const Origin *origin =
-        origin_with_emitter(batch->rewriter->model->provenance, producer->origin, REWRITE_EMITTER(batch->rewriter));
+    const Origin *origin = REWRITE_ORIGIN(batch->rewriter, producer);
     Node *identity = graph_node(batch->body, origin, OP_Identity, &slice, 1, &old->type, 1, NULL);
     for (Use *use = old->uses, *next; use; use = next) {
       next = use->next;

@@ -7,7 +7,6 @@
 #include "base/array.h"
 #include "onnx/graph/copy.h"
 #include "passes/layout/roll_steps.h"
-#include "passes/passes.h"
 
 enum { MOST_AROUND = 256 }; /* nodes that are copied along, which make what the steps read */
 

@@ -135,7 +135,7 @@ static Node *scan_of(Rewriter *rewriter, Node *loop, const LoopShape *shape, int
   for (size_t i = 0; i < shape->carried; i++) inputs[i] = node_input(loop, shape->first_input + i);
   inputs[shape->carried] = rewrite_constant(rewriter, loop, numbers, loop->origin);
   for (uint32_t i = 0; i < loop->output_count; i++) types[i] = loop->outputs[i]->type;
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, loop->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, loop);
   Node *scan = graph_node(loop->graph, origin, OP_Scan, inputs, shape->carried + 1, types, loop->output_count, loop);
   node_set_int(scan, "num_scan_inputs", 1);
   make_scan_body(rewriter, loop, shape->body);
@@ -172,7 +172,7 @@ static bool scan_length(const Node *scan, const LoopShape *shape, int64_t *lengt
 static void replace_by_last(Rewriter *rewriter, Node *scan, Value *after, const Tensor *number) {
   Value *last = rewrite_constant(rewriter, scan, number, scan->origin);
   if (value_is_output(after)) {
-    const Origin *origin = origin_with_emitter(rewriter->model->provenance, scan->origin, REWRITE_EMITTER(rewriter));
+    const Origin *origin = REWRITE_ORIGIN(rewriter, scan);
     last = graph_node(scan->graph, origin, OP_Identity, &last, 1, &after->type, 1, scan)->outputs[0];
     rewrite_take_name(last, after);
   }
@@ -233,7 +233,7 @@ static void scan_computed(Rewriter *rewriter, Node *scan, const Foretold *foreto
     ForetoldValue known = foretold->computed.items[i];
     const Tensor *all = stacked(rewriter, known.by_step, length, scan_runs_backwards(scan));
     Node *node = known.value->producer;
-    const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+    const Origin *origin = REWRITE_ORIGIN(rewriter, node);
     Value *constant = rewrite_constant(rewriter, scan, all, origin);
     node->heir = (Heir){.value = constant};
     rewrite_replace(rewriter, node, scan_add_input(scan, constant, known.value->type));
@@ -265,8 +265,7 @@ static void visit(Rewriter *rewriter, Node *node) {
 
 bool count_steps(Model *model) {
   Rewriter rewriter;
-  bool measured = !model->target || model->target->runtime == RUNTIME_ONNX_RUNTIME;
-  if (!measured || (!model->made[OP_Loop] && !model->made[OP_Scan])) return false;
+  if (!target_is_onnx_runtime(model->target) || (!model->made[OP_Loop] && !model->made[OP_Scan])) return false;
   rewrite_begin(&rewriter, model, __func__);
   rewrite_each_node(&rewriter, visit);
   return rewrite_end(&rewriter);

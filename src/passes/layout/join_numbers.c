@@ -100,7 +100,7 @@ static Node *squeeze_behind(const Numbers *numbers, Value *value) {
   static const int64_t leading[] = {0};
   Rewriter *rewriter = numbers->rewriter;
   Node *node = value->producer;
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, node);
   Value *inputs[] = {value, rewrite_constant_ints(rewriter, node, leading, 1, node->origin)};
   Type type = type_scalar(value->type.dtype);
   return graph_node(node->graph, origin, OP_Squeeze, inputs, 2, &type, 1, node->next);

@@ -73,8 +73,8 @@ static const FusionRule rules[] = {
 };
 
 bool spell_root_mean_squares(Model *model) {
-  bool measured = !model->target || model->target->runtime == RUNTIME_ONNX_RUNTIME;
-  if (!measured || !target_has(model->target, QUIRK_ROOT_MEAN_SQUARE_IS_FUSED_AS_QUOTIENT)) return false;
+  if (!target_is_onnx_runtime(model->target) || !target_has(model->target, QUIRK_ROOT_MEAN_SQUARE_IS_FUSED_AS_QUOTIENT))
+    return false;
   if (schema_version(OP_RMSNormalization, model->opset)) return false;
   return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules);
 }

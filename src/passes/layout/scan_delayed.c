@@ -13,7 +13,7 @@ enum { FEWEST_STEPS = 8 };
 static Value *put(const Batch *batch, Op op, Type type, Value *first, Value *second) {
   Rewriter *rewriter = batch->rewriter;
   Node *scan = batch->scan;
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, scan->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, scan);
   return graph_node(scan->graph, origin, op, (Value *[]){first, second}, 2, &type, 1, scan)->outputs[0];
 }
 
@@ -30,8 +30,7 @@ static Value *without_last(const Batch *batch, Value *all, Type step) {
   Type type = {.dtype = step.dtype, .rank = step.rank + 1, .dims = dims};
   Value *inputs[] = {all, number(batch, backwards), number(batch, batch->length.constant - !backwards),
                      number(batch, 0)};
-  const Origin *origin =
-      origin_with_emitter(batch->rewriter->model->provenance, batch->scan->origin, REWRITE_EMITTER(batch->rewriter));
+  const Origin *origin = REWRITE_ORIGIN(batch->rewriter, batch->scan);
   return graph_node(batch->scan->graph, origin, OP_Slice, inputs, 4, &type, 1, batch->scan)->outputs[0];
 }
 
@@ -77,8 +76,7 @@ static void visit(Rewriter *rewriter, Node *node) {
 
 bool scan_delayed(Model *model) {
   Rewriter rewriter;
-  bool measured = !model->target || model->target->runtime == RUNTIME_ONNX_RUNTIME;
-  if (!measured) return false;
+  if (!target_is_onnx_runtime(model->target)) return false;
   rewrite_begin(&rewriter, model, __func__);
   rewrite_each_node(&rewriter, visit);
   return rewrite_end(&rewriter);

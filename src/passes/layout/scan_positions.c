@@ -110,7 +110,7 @@ static Value *with_axis_first(const Steps *steps, const Node *node, Value *x, in
     if (i != axis) order.from[k++] = i;
   }
   Rewriter *rewriter = steps->rewriter;
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, node->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, node);
   Type type = order_type(rewriter->context, x->type, &order);
   Node *transpose = graph_node(steps->scan->graph, origin, OP_Transpose, &x, 1, &type, 1, steps->scan);
   node_set_ints(transpose, "perm", order.from, order.rank);
@@ -123,8 +123,7 @@ static void scan_row(const Steps *steps, Node *node) {
   if (axis < 0) axis += x->type.rank;
   Value *slice = scan_add_input(steps->scan, with_axis_first(steps, node, x, axis), row->type);
   if (value_is_output(row)) {
-    const Origin *origin =
-        origin_with_emitter(steps->rewriter->model->provenance, node->origin, REWRITE_EMITTER(steps->rewriter));
+    const Origin *origin = REWRITE_ORIGIN(steps->rewriter, node);
     slice = graph_node(steps->body, origin, OP_Identity, &slice, 1, &row->type, 1, node)->outputs[0];
   }
   value_replace(row, slice);
@@ -246,8 +245,7 @@ static Value *written(const Steps *steps, const Write *write) {
   }
   Rewriter *rewriter = steps->rewriter;
   Value *inputs[] = {update, rewrite_constant_ints(rewriter, steps->scan, numbers, count, write->node->origin)};
-  const Origin *origin =
-      origin_with_emitter(rewriter->model->provenance, write->node->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, write->node);
   Op op = is_squeezed ? OP_Squeeze : OP_Reshape;
   return graph_node(steps->body, origin, op, inputs, 2, &write->row, 1, write->node)->outputs[0];
 }
@@ -268,7 +266,7 @@ static Value *with_axis_back(const Steps *steps, Value *stacked, Type type, uint
   int64_t perm[MOST_PERMUTED];
   for (uint32_t i = 0; i < type.rank; i++) perm[i] = i < axis ? i + 1 : i == axis ? 0 : i;
   Rewriter *rewriter = steps->rewriter;
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, before->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, before);
   Node *transpose = graph_node(before->graph, origin, OP_Transpose, &stacked, 1, &type, 1, before);
   node_set_ints(transpose, "perm", perm, type.rank);
   return transpose->outputs[0];
@@ -287,7 +285,7 @@ static Node *scan_with_rows(const Steps *steps, const Write *write) {
   for (uint32_t i = 0; i < count; i++) types[i] = old->outputs[i]->type;
   for (uint32_t i = 0; i < write->row.rank; i++) dims[i + 1] = write->row.dims[i];
   types[count] = type_make(rewriter->context, write->row.dtype, dims, write->row.rank + 1);
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, old->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, old);
   Node *scan = graph_node(old->graph, origin, OP_Scan, inputs, old->input_count, types, count + 1, old);
   node_copy_attributes(scan, old);
   old->attributes.count = 0; /* the body is the new one's */
@@ -301,8 +299,7 @@ static void stack_rows(Steps *steps, size_t carried, const Write *write) {
   Node *old = steps->scan;
   uint32_t count = old->output_count;
   Value *row = written(steps, write);
-  const Origin *origin =
-      origin_with_emitter(rewriter->model->provenance, write->node->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, write->node);
   Node *identity = graph_node(steps->body, origin, OP_Identity, &row, 1, &row->type, 1, NULL);
   rewrite_hand_over(rewriter, identity, write->node);
   graph_output(steps->body, identity->outputs[0]);

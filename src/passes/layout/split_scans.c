@@ -250,7 +250,7 @@ static Node *chain_scan(const Split *split) {
     Type type = split->handed_over.items[i]->type;
     types[output_count++] = stacked_type(batch, type, type.rank);
   }
-  const Origin *origin = origin_with_emitter(rewriter->model->provenance, scan->origin, REWRITE_EMITTER(rewriter));
+  const Origin *origin = REWRITE_ORIGIN(rewriter, scan);
   Node *chain = graph_node(scan->graph, origin, OP_Scan, inputs, input_count, types, output_count, scan);
   node_set_graph(chain, "body", chain_body(split));
   node_set_int(chain, "num_scan_inputs", node_int_or(scan, "num_scan_inputs", 0));
