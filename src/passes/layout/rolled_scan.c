@@ -318,8 +318,7 @@ static void replace_around(Steps *steps, Value *old, Value *value) {
 static Value *picked(Steps *steps, Value *stacked, int64_t step, Type type) {
   Node *before = node_at(steps, 0, 0);
   double place = (double)place_of(steps, step);
-  Value *inputs[] = {stacked,
-                     rewrite_constant_number(steps->rewriter, before, DTYPE_INT64, place, before->origin)};
+  Value *inputs[] = {stacked, rewrite_constant_number(steps->rewriter, before, DTYPE_INT64, place, before->origin)};
   Node *gather = graph_node(steps->graph, ORIGIN(steps, before), OP_Gather, inputs, 2, &type, 1, before);
   node_set_int(gather, "axis", 0);
   return gather->outputs[0];
