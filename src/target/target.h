@@ -64,6 +64,8 @@ extern const QuirkRow quirk_rows[QUIRK_COUNT];
 /* A target of NULL is the newest ONNX Runtime. A version before the first one that was looked at is taken to have it.
  * What is made for another runtime keeps the forms that ONNX Runtime needs: they are as right there. */
 bool target_has(const Target *target, Quirk quirk);
+/* Was no runtime asked for? The default may be named or not. */
+static inline bool target_is_default(const Target *target) { return !target || target == target_at(0); }
 /* For forms that were measured with it alone. */
 static inline bool target_is_onnx_runtime(const Target *target) {
   return !target || target->runtime == RUNTIME_ONNX_RUNTIME;

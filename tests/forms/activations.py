@@ -26,6 +26,10 @@ def make(choices: Choices) -> Form:
         curve, wanted, nodes, apart = _gelu_by_parts(choices), {"Gelu": 1}, 1, None
     else:
         curve, wanted, nodes, apart = _known(choices, name)
+    opset = choices.take("opset", 23, 23, 24)
+    if opset == 24 and (name in _SWISHES or choices.made.get("gate") == "silu"):
+        wanted = {"Swish": 1, "Sigmoid": 0} | ({"Split": 1, "Mul": 1} if name == "gated" else {})
+        nodes = 3 if name == "gated" else 1
     numbers = choices.normal([2 if isinstance(size, str) else size for size in shape], dtype, 3.0)
 
     def fn(x: Array) -> Array:
@@ -34,7 +38,7 @@ def make(choices: Choices) -> Form:
     specs = [jax.ShapeDtypeStruct(shape, numbers.dtype)] if "B" in shape else None
     is_wide = dtype == "bfloat16" or (dtype == "float16" and name == "celu")  # the runtime has no kernel
     most = nodes + (before == "sum") + (2 + (name == "gated") if is_wide else 0)  # both halves are widened
-    return Form(fn, [numbers], wanted, specs, most=most, apart=apart, dtype=dtype)
+    return Form(fn, [numbers], wanted, specs, most=most, apart=apart, dtype=dtype, opset=opset)
 
 
 Made = tuple[Callable[[Array], Array], dict[str, int], int, str | None]  # with the nodes, and why it stays apart
@@ -48,7 +52,7 @@ def _known(choices: Choices, name: str) -> Made:
         apart = "NaN of -inf, and infinite of large numbers"
     if name == "softplus" and way in ("exp", "log of exp"):
         apart = "infinite where exp is, which Softplus is not"
-    wanted = {"Sigmoid": 1, "Mul": 1} if name == "silu" else {expected: 1}  # no kernel for Swish
+    wanted = {"Sigmoid": 1, "Mul": 1} if name == "silu" else {expected: 1}
     if name == "relu" and way in ("where", "where at 0", "select"):
         wanted = {"ThresholdedRelu": 1}  # which makes 0 of NaN as they do
     return ways[way], wanted, _NODES.get(name, 1), apart
@@ -144,6 +148,8 @@ def _softplus(x: Array) -> Array:
     return jnp.maximum(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x)))
 
 
+# What is Swish where the opset has it.
+_SWISHES = ("silu", "quick gelu")
 # Nodes where it is not one.
 _NODES = {"silu": 2, "log sigmoid": 3, "quick gelu": 3, "relu squared": 2}
 _FAMILIES: dict[str, tuple[str, dict[str, Callable[[Array], Array]]]] = {

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from export_check import KEYS, check_export, metadata, op_types
 
+from jax2onnx import onnx_function
+
 X = np.array([[-9.5, -3.0, -1.0, -0.25], [0.0, 0.5, 2.5, 30.0]], np.float32)
 EDGES = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-20, 88.0, -88.0, 1e30, -1e30], np.float32)
 
@@ -152,3 +154,50 @@ def test_the_logarithm_of_a_sigmoid_far_below_zero():
     x = np.array([-80, -30, -20, -17, -1, 0, 5, 30], np.float32)
     check_export(lambda x: jnp.log(jax.nn.sigmoid(x)), [x], rtol=1e-4, atol=1e-6)
     check_export(lambda x: jnp.log(1 / (1 + jnp.exp(-x))), [x], rtol=1e-4, atol=1e-6)
+
+
+SWISHES = {
+    "silu": (jax.nn.silu, None),
+    "sigmoid": (lambda x: x * jax.nn.sigmoid(x), None),
+    "sigmoid first": (lambda x: jax.nn.sigmoid(x) * x, None),
+    "quotient": (lambda x: x / (1 + jnp.exp(-x)), None),
+    "tanh": (lambda x: 0.5 * x * (1 + jnp.tanh(x / 2)), None),
+    "factor": (lambda x: x * jax.nn.sigmoid(1.702 * x), 1.702),
+    "divisor": (lambda x: jax.nn.sigmoid(x / 4) * x, 0.25),
+    "quotient with a factor": (lambda x: x / (1 + jnp.exp(-1.5 * x)), 1.5),
+    "turned": (lambda x: x * jax.nn.sigmoid(-x), -1.0),
+}
+
+
+@pytest.mark.parametrize("name", SWISHES)
+def test_swish_from_the_opset_that_has_it(name):
+    fn, alpha = SWISHES[name]
+    with np.errstate(all="ignore"):
+        model = check_export(fn, [EDGES], opset=24)
+    assert op_types(model) == ["Swish"]
+    attributes = [pytest.approx(attribute.f) for attribute in model.graph.node[0].attribute]
+    assert attributes == ([] if alpha is None else [alpha])
+    check_export(fn, [X], opset=24, specs=[("B", 4)], more_args=[[X[:1]]])
+    assert op_types(check_export(fn, [X.astype(np.float16)], opset=24, rtol=4e-3, atol=4e-3)) == ["Swish"]
+    assert "Swish" not in op_types(check_export(fn, [X], opset=23))
+    assert "Swish" not in op_types(check_export(fn, [X], opset=25))  # which ONNX Runtime refuses
+    assert "Swish" not in op_types(check_export(fn, [X], opset=24, target="onnxruntime-1.31"))
+
+
+def test_swish_of_doubles_keeps_their_digits():
+    x = X.astype(np.float64)
+    assert op_types(check_export(jax.nn.silu, [x], opset=24, x64=True)) == ["Swish"]
+    found = op_types(check_export(lambda x: x * jax.nn.sigmoid(1.702 * x), [x], opset=24, x64=True))
+    assert found == ["Mul", "Sigmoid", "Mul"]  # the attribute is a single float
+
+
+def test_swish_inside_loops_branches_and_functions():
+    @onnx_function
+    def gate(x):
+        return jax.nn.silu(x) * 2
+
+    def fn(x):
+        x = jax.lax.scan(lambda carry, row: (carry + jax.nn.silu(row), jax.nn.silu(carry)), x[0], x)[1]
+        return gate(jax.lax.cond(x[0, 0] > 0, jax.nn.silu, jnp.sin, x))
+
+    assert "Swish" in op_types(check_export(fn, [X], opset=24))

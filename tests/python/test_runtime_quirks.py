@@ -321,6 +321,18 @@ def sign_of_half_nan_is_zero():
 
 
 @shows
+def swish_has_no_kernel():
+    x = {"x": np.ones((2, 3), np.float32)}
+    apart = optimised([node("Sigmoid", "x", to="s"), node("Mul", "x", "s")], x, opset=24)
+    return optimised([node("Swish", "x")], x, opset=24) == ["Cast", "Mul", "Sigmoid", "Mul"] and apart == ["QuickGelu"]
+
+
+@shows
+def swish_is_refused_after_24():
+    return refuses(lambda: run([node("Swish", "x")], {"x": np.ones(3, np.float32)}, opset=25))
+
+
+@shows
 def uint32_has_no_kernels():
     return refuses(lambda: run([node("Add", "x", "x")], {"x": np.array([1], np.uint32)}, np.uint32))
 

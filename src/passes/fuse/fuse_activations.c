@@ -7,6 +7,7 @@
 
 #include "onnx/facts/schema.h"
 #include "passes/fuse/activations.h"
+#include "target/target.h"
 
 enum { X_SLOT, A, B, C };
 #define X ANY(X_SLOT)
@@ -369,6 +370,38 @@ static bool fuse_hard_swish(Match *match) {
   return fuse_one_operand(match);
 }
 
+/* ---- Swish ---- */
+
+/* Without a kernel it is computed by the function that defines it, on whatever that runs on. The opset was asked for:
+ * it is written nevertheless, unless a runtime was asked for as well. */
+static bool takes_swish(const Match *match) {
+  enum { SWISH_OPSET = 24 };
+  const Target *target = match->rewriter->model->target;
+  int64_t opset = match_opset(match);
+  if (opset < SWISH_OPSET || !schema_runs(OP_Sigmoid, NULL, opset, match_dtype(match))) return false;
+  if (opset > SWISH_OPSET && target_has(target, QUIRK_SWISH_IS_REFUSED_AFTER_24)) return false;
+  return target_is_default(target) || !target_has(target, QUIRK_SWISH_HAS_NO_KERNEL);
+}
+
+static bool emit_swish(Match *match, double alpha) {
+  if (!takes_swish(match) || !match_keeps_type(match) || !fits_attribute(match, alpha)) return false;
+  Node *node = EMIT_MATCH(match, OP_Swish, match->values[X_SLOT]);
+  if (alpha != 1) node_set_float(node, "alpha", (float)alpha);
+  return true;
+}
+
+/* x sigmoid(x) */
+static bool fuse_swish(Match *match) { return emit_swish(match, 1); }
+
+/* x sigmoid(a x), also with a quotient */
+static bool fuse_swish_scaled(Match *match) {
+  double number = match_number(match, A);
+  return emit_swish(match, node_is(match->values[C]->producer, OP_Div) ? 1 / number : number);
+}
+
+/* x sigmoid(-x) */
+static bool fuse_swish_turned(Match *match) { return emit_swish(match, -1); }
+
 /* The first that matches is taken. */
 static const FusionRule rules[] = {
     {OP(Max, X, NUMBER(0)), OP_Relu, fuse_one_operand},
@@ -434,7 +467,10 @@ static const FusionRule rules[] = {
     {OP(Sub, OP(Mul, NUMBER(2), OP(Sigmoid, OP(Mul, NUMBER(2), X))), NUMBER(1)), OP_Tanh, fuse_one_operand},
     {OP(Log, X), OP_NONE, fuse_log_of_sigmoid},
     {NORMAL, OP_NONE, fuse_normal},
-    {OP(Mul, X, OP(Sigmoid, X)), OP_Swish, fuse_one_operand},
+    {OP(Mul, X, OP(Sigmoid, X)), OP_NONE, fuse_swish},
+    {OP(Mul, X, OP(Sigmoid, OP_AT(C, Mul, X, UNIFORM(A)))), OP_NONE, fuse_swish_scaled},
+    {OP(Mul, X, OP(Sigmoid, OP_AT(C, Div, X, UNIFORM(A)))), OP_NONE, fuse_swish_scaled},
+    {OP(Mul, X, OP(Sigmoid, OP(Neg, X))), OP_NONE, fuse_swish_turned},
     {OP(Mul, X), OP_NONE, fuse_gated},
     {OP(Add, X), OP_NONE, fuse_gated},
     {OP(Div, X), OP_NONE, fuse_gated},
