@@ -211,6 +211,9 @@ Value *reduce_integers(Lowering *l, Op op, Value *value, const int64_t *axes, si
 /* Mul, Max or Min of all elements along an axis of any size, in order; the axis is dropped (cumulative.c). */
 Value *fold_by_scan(Lowering *l, Op op, Value *value, int64_t axis);
 const Tensor *reduction_identity(Lowering *l, Op op, DType dtype); /* of ReduceSum, -Prod, -Max and -Min */
+/* The same for bits: and as ReduceMin, or as ReduceMax, xor as ReduceSum. */
+Value *reduce_logical_by(Lowering *l, Op op, Value *value, const int64_t *axes, size_t count);
+const Tensor *logical_identity(Lowering *l, Op op, DType dtype);
 Value *filled(Lowering *l, Type type, const Tensor *scalar); /* every element is the scalar (shape_primitives.c) */
 
 /* As emit_node, for a function or another operator that is not ONNX's own. */

@@ -172,6 +172,69 @@ def test_reduction_of_several_operands():
     check_export(fn, [numbers(5, 6), np.arange(30, dtype=np.int32).reshape(5, 6)])
 
 
+SLIDES = {
+    "padded": ((2, 3), (1, 2), ((1, 0), (2, 1)), (1, 1), (1, 1)),
+    "spread": ((2, 3), (1, 2), ((1, 1), (0, 2)), (2, 1), (1, 2)),
+    "cut": ((2, 2), (1, 1), ((-1, 1), (-1, -1)), (1, 1), (1, 1)),
+    "many elements": ((5, 7), (1, 1), ((2, 2), (3, 3)), (1, 1), (1, 1)),
+}
+
+
+@pytest.mark.parametrize("slides", SLIDES.values(), ids=SLIDES)
+def test_padding_takes_no_part(slides):
+    """Also where the initial value is not what changes nothing: it is folded in once, and padding never."""
+    root = numbers(5, 6)
+    check_export(lambda x: lax.reduce_window(x, np.float32(0.5), lambda a, b: jnp.sqrt(a * a + b * b), *slides), [root])
+    check_export(lambda x: lax.reduce_window(x, np.float32(0.5), lambda a, b: b + a, *slides), [root])
+
+
+@pytest.mark.parametrize("slides", SLIDES.values(), ids=SLIDES)
+def test_complex_windows(slides):
+    z = (numbers(5, 6) + 1j * numbers(5, 6, seed=1)).astype(np.complex64) * 0.5 + 0.75
+    check_export(lambda z: lax.reduce_window(z, np.complex64(1), lax.mul, *slides), [z], rtol=1e-4, atol=1e-4)
+    check_export(lambda z: lax.reduce_window(z, np.complex64(1j), lambda a, b: a + b, *slides), [z])
+
+
+def test_complex_and_real_windows_together():
+    def body(a, b):
+        return a[0] + b[0], jnp.maximum(a[1], b[1] + 0 * jnp.real(b[0]))
+
+    def fn(z, x):
+        return lax.reduce_window((z, x), (np.complex64(0), np.float32(-9)), body, (2, 3), (1, 1), "SAME")
+
+    check_export(fn, [numbers(5, 6).astype(np.complex64) * 1j, numbers(5, 6)])
+
+
+@pytest.mark.parametrize("size", [(2, 2), (3, 3), (6, 6)])
+def test_ties_and_order_are_those_of_jax(size):
+    """Where nothing is padded: else XLA's own order depends on the sizes."""
+
+    def larger(a, b):
+        keep = a[0] >= b[0]
+        return jnp.where(keep, a[0], b[0]), jnp.where(keep, a[1], b[1])
+
+    x, places = np.round(numbers(7, 6)), np.arange(42, dtype=np.int32).reshape(7, 6)
+    start = (np.float32(-9), np.int32(-1))
+    check_export(lambda x, y: lax.reduce_window((x, y), start, larger, size, (1, 1), "VALID"), [x, places])
+    check_export(lambda y: lax.reduce_window(y, np.int32(1), lambda a, b: a * 2 - b, size, (1, 1), "VALID"), [places])
+
+
+def test_a_window_computation_that_branches():
+    def body(a, b):
+        return lax.cond(a > b, lambda: a, lambda: b)
+
+    check_export(lambda x: lax.reduce_window(x, np.float32(-9), body, (2, 3), (1, 2), "SAME"), [numbers(5, 6)])
+    batched = jax.vmap(lambda x: lax.reduce_window(x, np.float32(0), jnp.logaddexp, (2,), (1,), "VALID"))
+    check_export(batched, [numbers(3, 5)])
+
+
+def test_general_windows_of_symbolic_sizes():
+    def fn(x):
+        return lax.reduce_window(x, np.float32(0.5), lambda a, b: jnp.sqrt(a * a + b * b), (1, 3), (1, 2), "SAME")
+
+    check_export(fn, [numbers(2, 7)], specs=[("B", "N")], more_args=[[numbers(1, 4)], [numbers(3, 1)]])
+
+
 CHOICES = {
     "nhwc": ((2, 6, 7, 3), (1, 2, 3, 1), (1, 2, 2, 1), "SAME"),
     "overlapping": ((2, 6, 7), (1, 3, 3), (1, 1, 2), "VALID"),

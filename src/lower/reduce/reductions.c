@@ -230,30 +230,36 @@ static Value *reduce_bits(Lowering *l, Op op, Value *value, const int64_t *axes,
   return cast_to(l, EMIT(l, OP_MatMul, type, reduced, bit_numbers(l, DTYPE_INT64, bits, true)), dtype);
 }
 
-/* and, or, xor: the row names what gives the same on zeros and ones. Bytes take ONNX Runtime a tenth of the time that
- * bool takes, which needs opset 20 besides. */
+const Tensor *logical_identity(Lowering *l, Op op, DType dtype) {
+  uint64_t bits = op == OP_ReduceMin ? (dtype == DTYPE_BOOL ? 1 : ~(uint64_t)0) : 0;
+  return tensor_new(l, dtype, NULL, 0, &bits, dtype_bytes(dtype, 1));
+}
+
+/* Bytes take ONNX Runtime a tenth of the time that bool takes, which needs opset 20 besides. */
+static Value *reduce_bools(Lowering *l, Op op, Value *value, const int64_t *axes, size_t count) {
+  if (op != OP_ReduceSum) {
+    DType as = target_quirk(l, QUIRK_BYTES_ARE_NOT_COMPUTED) ? DTYPE_INT32 : DTYPE_UINT8;
+    return cast_to(l, reduce_along(l, ROW_HERE(l), op, cast_to(l, value, as), axes, count), DTYPE_BOOL);
+  }
+  Value *sum = reduce_along(l, ROW_HERE(l), op, cast_to(l, value, DTYPE_INT32), axes, count);
+  Value *odd = EMIT(l, OP_Mod, sum->type, sum, constant_integer(l, DTYPE_INT32, 2));
+  return cast_to(l, odd, DTYPE_BOOL);
+}
+
+Value *reduce_logical_by(Lowering *l, Op op, Value *value, const int64_t *axes, size_t count) {
+  if (!count) return value;
+  DType dtype = value->type.dtype;
+  if (is_empty(value->type)) {
+    return filled(l, reduced_type(l, value->type, axes, count), logical_identity(l, op, dtype));
+  }
+  return dtype == DTYPE_BOOL ? reduce_bools(l, op, value, axes, count) : reduce_bits(l, op, value, axes, count);
+}
+
+/* and, or, xor: the row names what gives the same on zeros and ones. */
 static void lower_reduce_logical(Lowering *l) {
   size_t count;
   const int64_t *axes = param_ints(l->context, l->equation, "axes", &count);
-  Op op = l->plugin->op;
-  Type type = output_type(l, 0);
-  Value *value = input(l, 0);
-  bool parity = op == OP_ReduceSum, is_bool = type.dtype == DTYPE_BOOL;
-  if (!count) {
-    bind(l, 0, value);
-  } else if (is_empty(value->type)) {
-    uint64_t bits = op == OP_ReduceMin ? (is_bool ? 1 : ~(uint64_t)0) : 0;
-    bind(l, 0, filled(l, type, tensor_new(l, type.dtype, NULL, 0, &bits, dtype_bytes(type.dtype, 1))));
-  } else if (!is_bool) {
-    bind(l, 0, reduce_bits(l, op, value, axes, count));
-  } else if (!parity) {
-    DType as = target_quirk(l, QUIRK_BYTES_ARE_NOT_COMPUTED) ? DTYPE_INT32 : DTYPE_UINT8;
-    bind(l, 0, cast_to(l, reduce_along(l, ROW_HERE(l), op, cast_to(l, value, as), axes, count), DTYPE_BOOL));
-  } else {
-    Value *sum = reduce_along(l, ROW_HERE(l), op, cast_to(l, value, DTYPE_INT32), axes, count);
-    Value *odd = EMIT(l, OP_Mod, sum->type, sum, constant_integer(l, DTYPE_INT32, 2));
-    bind(l, 0, cast_to(l, odd, DTYPE_BOOL));
-  }
+  bind(l, 0, reduce_logical_by(l, l->plugin->op, input(l, 0), axes, count));
 }
 
 static Value *first_extreme(Lowering *l, Here here, Op op, Value *value, int64_t axis) {

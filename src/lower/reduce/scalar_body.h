@@ -8,7 +8,10 @@
  * the values of the body's const variables, or NULL. */
 void apply_scalar_body(Lowering *l, Here here, const Jaxpr *jaxpr, const Param *consts, Value *const *arguments,
                        size_t count, Value **results);
-/* The primitive when the body is primitive(a, b) and nothing else, else NULL. */
-Str scalar_body_primitive(const Jaxpr *jaxpr);
+/* The body takes the results so far, then as many elements. The primitive when its result of that number is
+ * primitive(a, b) of its own two arguments and nothing else, else NULL. */
+Str scalar_body_primitive(const Jaxpr *jaxpr, uint32_t index);
+/* Is the equation's input of that number this constant, from which a reduction starts as from nothing? */
+bool starts_from(Lowering *l, size_t index, const Tensor *identity);
 
 #endif

@@ -211,7 +211,7 @@ void lower_select_and_gather_add(Lowering *l) {
 /* The ScatterElements reduction of a body that is one primitive. */
 static const char *scatter_reduction(Lowering *l, const Jaxpr *body) {
   static const char *const reductions[] = {"add", "mul", "min", "max"};
-  Str primitive = scalar_body_primitive(body);
+  Str primitive = scalar_body_primitive(body, 0);
   for (size_t i = 0; primitive && i < sizeof reductions / sizeof *reductions; i++) {
     if (strcmp(primitive, reductions[i]) == 0) return reductions[i];
   }
@@ -222,7 +222,7 @@ void lower_select_and_scatter(Lowering *l) {
   Value *operand = input(l, 0), *source = input(l, 1), *initial = input(l, 2);
   const Jaxpr *predicate = param_jaxpr(l->context, l->equation, "select_jaxpr");
   const char *reduction = scatter_reduction(l, param_jaxpr(l->context, l->equation, "scatter_jaxpr"));
-  Choice choice = named_choice(scalar_body_primitive(predicate));
+  Choice choice = named_choice(scalar_body_primitive(predicate, 0));
   Windows w;
   Value *fill = initial;
   if (choice.largest || choice.smallest) {
