@@ -100,7 +100,7 @@ def test_operands_that_cross_are_folded_together():
     check_export(fn, [NUMBERS, NUMBERS + 1])
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "uint32", "int32"])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint32"])
 @pytest.mark.parametrize("body", [lambda a, b: a & b, lambda a, b: b | a, lambda a, b: a ^ b])
 def test_bits(dtype, body):
     x = np.asarray(jnp.asarray(PLACES % 7 - 2, dtype))
@@ -143,8 +143,8 @@ def test_a_computation_that_ignores_operands(body):
     check_export(lambda x: lax.reduce(x, np.float32(0), body, (1,)), [NUMBERS])
 
 
-@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 3), (3, 1), (1, 1), (0, 0)])
-@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1), ()])
+@pytest.mark.parametrize("shape", [(0, 3), (1, 3), (1, 1)])
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
 def test_empty_and_single_axes(shape, axes):
     x = np.full(shape, 2, np.float32)
     for body in (lambda a, b: a * 0.5 - b, lambda a, b: a + b, lambda a, b: lax.cond(a > b, lambda: a, lambda: b)):
@@ -157,7 +157,9 @@ def test_transformed():
 
     check_export(jax.vmap(jax.vmap(norm)), [NUMBERS])
     check_export(jax.jit(jax.vmap(norm, in_axes=1)), [NUMBERS])
-    check_export(lambda x: lax.scan(lambda s, y: (lax.reduce(y, s, lambda a, b: a * 0.5 - b, (0, 1)), s), 0.0, x), [NUMBERS])
+    check_export(
+        lambda x: lax.scan(lambda s, y: (lax.reduce(y, s, lambda a, b: a * 0.5 - b, (0, 1)), s), 0.0, x), [NUMBERS]
+    )
     total = jax.grad(lambda x: lax.reduce(x, np.float32(0), lambda a, b: a + b, (0, 1, 2)) ** 2)
     check_export(total, [NUMBERS])
 
