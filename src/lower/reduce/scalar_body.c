@@ -7,9 +7,16 @@
 
 /* Families whose primitives mean the same on arrays as on scalars. */
 static const Plugin *const elementwise_families[] = {
-    elementwise_plugins, convert_plugins, integer_plugins, special_plugins,
-    bit_plugins,         gamma_plugins,   call_plugins,    complex_plugins,
-    complex_arithmetic_plugins,           complex_function_plugins,
+    elementwise_plugins,
+    convert_plugins,
+    integer_plugins,
+    special_plugins,
+    bit_plugins,
+    gamma_plugins,
+    call_plugins,
+    complex_plugins,
+    complex_arithmetic_plugins,
+    complex_function_plugins,
 };
 
 static bool is_elementwise(const Plugin *plugin) {
@@ -176,7 +183,9 @@ static const Jaxpr *called_by(const Equation *equation) {
   return fits ? callee->jaxpr : NULL;
 }
 
-static bool is_var(const Var *var, const Var *other) { return !var->literal && !other->literal && var->id == other->id; }
+static bool is_var(const Var *var, const Var *other) {
+  return !var->literal && !other->literal && var->id == other->id;
+}
 
 /* Where the variable stands among those, or -1. */
 static int64_t place_of(const Var *var, Var *const *vars, size_t count) {

@@ -164,8 +164,8 @@ static void fold_stacked(Lowering *l, const FoldedWindows *w, Value **so_far) {
   fold_arrays(l, &w->fold, so_far, arrays, w->inside ? stacked_windows(l, w, w->inside) : NULL);
 }
 
-/* From the initial value through the elements of each window in order, without the padding, as XLA does on the CPU where
- * there is none; else its order depends on the sizes, and JAX promises none. */
+/* From the initial value through the elements of each window in order, without the padding, as XLA does on the CPU
+ * where there is none; else its order depends on the sizes, and JAX promises none. */
 static void fold_windows(Lowering *l) {
   enum { FEW = 32 /* elements, each of which becomes a copy of the computation */ };
   uint32_t rank = input_type(l, 0).rank - (input_is_complex(l, 0) ? 1 : 0);
