@@ -16,6 +16,7 @@ Value *behind_identities(Value *value) {
 }
 
 bool loop_shape(const Node *node, LoopShape *shape) {
+  if (!node_has(node, LOOPS)) return false;
   *shape = (LoopShape){.body = subgraph_of(node, "body")};
   if (!shape->body) return false;
   if (node_is(node, OP_Loop) && node->input_count >= 2) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/bytes.h"
 #include "python/importer.h"
 #include "types/numbers.h"
 
@@ -32,7 +33,45 @@ void disown_to(Importer *in, size_t mark) {
   while (in->owned.count > mark) Py_DECREF(in->owned.items[--in->owned.count]);
 }
 
-PyObject *attribute(Importer *in, PyObject *object, PyObject *name) { return own(in, PyObject_GetAttr(object, name)); }
+/* What the class, or the first of its bases that has it, says about an attribute: borrowed; NULL for nothing. */
+static PyObject *find_in_class(Importer *in, PyTypeObject *class, PyObject *name) {
+  PyObject *order = own(in, PyObject_GetAttrString((PyObject *)class, "__mro__"));
+  for (Py_ssize_t i = 0; PyTuple_Check(order) && i < PyTuple_Size(order); i++) {
+    PyObject *own_names = own(in, PyObject_GetAttrString(PyTuple_GetItem(order, i), "__dict__"));
+    PyObject *found = PyObject_GetItem(own_names, name);
+    if (found) return own(in, found);
+    PyErr_Clear();
+  }
+  return NULL;
+}
+
+/* A descriptor that can be set comes before all else that could give the attribute, in a class that has the general way
+ * to find one: its slots, and the fields of named tuples. */
+static AttributeOfClass attribute_of_class(Importer *in, PyTypeObject *class, int name) {
+  size_t mark = in->owned.count;
+  AttributeOfClass of_class = {.class = class};
+  PyObject *found = find_in_class(in, class, in->names[name]);
+  PyTypeObject *kind = found ? Py_TYPE(found) : NULL;
+  if (kind && PyType_GetSlot(kind, Py_tp_descr_set) &&
+      PyType_GetSlot(class, Py_tp_getattro) == (void *)PyObject_GenericGetAttr) {
+    of_class.get = (descrgetfunc)PyType_GetSlot(kind, Py_tp_descr_get);
+    if (of_class.get) of_class.descriptor = found; /* the class keeps it */
+  }
+  disown_to(in, mark);
+  return of_class;
+}
+
+PyObject *attribute(Importer *in, PyObject *object, int name) {
+  PyTypeObject *class = Py_TYPE(object);
+  for (size_t i = 0; i < sizeof in->of_class[name] / sizeof *in->of_class[name]; i++) {
+    AttributeOfClass *known = &in->of_class[name][i];
+    if (!known->class) *known = attribute_of_class(in, class, name);
+    if (known->class != class) continue;
+    if (!known->descriptor) break;
+    return own(in, known->get(known->descriptor, object, (PyObject *)class));
+  }
+  return own(in, PyObject_GetAttr(object, in->names[name]));
+}
 
 /* C's texts, and so names in a model, end at a NUL: it is shown escaped, so that two names stay two. */
 static Str without_nul(Importer *in, const char *text, size_t length) {
@@ -86,8 +125,8 @@ DType import_dtype(Importer *in, PyObject *object) {
 
 /* How many words a key has that is not one of threefry's. */
 static Dim import_key_size(Importer *in, PyObject *aval) {
-  PyObject *impl = attribute(in, attribute(in, aval, in->names[NAME_dtype]), in->names[NAME_impl]);
-  PyObject *shape = attribute(in, impl, in->names[NAME_key_shape]);
+  PyObject *impl = attribute(in, attribute(in, aval, NAME_dtype), NAME_impl);
+  PyObject *shape = attribute(in, impl, NAME_key_shape);
   if (!PyTuple_Check(shape) || PyTuple_Size(shape) != 1) {
     fail(in->context, ERROR_UNSUPPORTED, "a random key of this kind has more than one axis of words");
   }
@@ -102,7 +141,7 @@ Type import_abstract(Importer *in, PyObject *aval) {
     return (Type){.dtype = DTYPE_NONE};
   }
   own(in, shape);
-  Type type = {.dtype = import_dtype(in, attribute(in, aval, in->names[NAME_dtype]))};
+  Type type = {.dtype = import_dtype(in, attribute(in, aval, NAME_dtype))};
   if (!PyTuple_Check(shape) || PyTuple_Size(shape) > MAX_RANK) {
     fail(in->context, ERROR_UNSUPPORTED, "an array has more than %d dimensions", MAX_RANK);
   }
@@ -140,13 +179,13 @@ static void pack_nibbles(Importer *in, Tensor *tensor, size_t count) {
 static const Tensor *tensor_from_numpy(Importer *in, PyObject *array, bool copy) {
   Arena *arena = &in->context->arena;
   Tensor *tensor = arena_new(arena, Tensor);
-  PyObject *interface = attribute(in, array, in->names[NAME_array_interface]);
+  PyObject *interface = attribute(in, array, NAME_array_interface);
   PyObject *shape = PyDict_GetItem(interface, in->names[NAME_shape]);
   PyObject *data = PyDict_GetItem(interface, in->names[NAME_data]);
   if (!shape || !data || !PyTuple_Check(shape) || !PyTuple_Check(data)) {
     fail(in->context, ERROR_INTERNAL, "an array without __array_interface__");
   }
-  tensor->dtype = import_dtype(in, attribute(in, array, in->names[NAME_dtype]));
+  tensor->dtype = import_dtype(in, attribute(in, array, NAME_dtype));
   tensor->rank = (uint32_t)PyTuple_Size(shape);
   int64_t *dims = arena_new_array(arena, tensor->rank, int64_t);
   size_t count = 1;
@@ -173,7 +212,7 @@ const Tensor *import_tensor(Importer *in, PyObject *object) {
     disown_to(in, mark);
     return fetched;
   }
-  PyObject *size = attribute(in, array, in->names[NAME_nbytes]);
+  PyObject *size = attribute(in, array, NAME_nbytes);
   size_t bytes = PyLong_AsSize_t(size);
   const Tensor *tensor = tensor_from_numpy(in, array, bytes <= 64);
   disown_to(in, mark);
@@ -236,19 +275,22 @@ static Var *import_atom(Importer *in, PyObject *atom, uint64_t scope) {
   void **known = map_slot(in->context, &in->vars, (uint64_t)(uintptr_t)atom, literal ? 0 : scope);
   if (*known) return *known;
   size_t mark = in->owned.count;
-  Type type = import_aval(in, attribute(in, atom, in->names[NAME_aval]));
+  Type type = import_aval(in, attribute(in, atom, NAME_aval));
   Var *var = program_var(in->program, type);
-  if (literal) var->literal = import_literal(in, attribute(in, atom, in->names[NAME_val]), type);
+  if (literal) var->literal = import_literal(in, attribute(in, atom, NAME_val), type);
   disown_to(in, mark);
   *known = var;
   return var;
 }
 
-static Var **import_atoms(Importer *in, PyObject *list, uint64_t scope, uint32_t *count) {
-  PyObject *tuple = own(in, PySequence_Tuple(list));
-  Py_ssize_t size = PyTuple_Size(tuple);
+static Var **import_atoms(Importer *in, PyObject *sequence, uint64_t scope, uint32_t *count) {
+  bool is_list = PyList_Check(sequence);
+  if (!is_list) sequence = own(in, PySequence_Tuple(sequence));
+  Py_ssize_t size = is_list ? PyList_Size(sequence) : PyTuple_Size(sequence);
   Var **vars = arena_new_array(&in->context->arena, (size_t)size, Var *);
-  for (Py_ssize_t i = 0; i < size; i++) vars[i] = import_atom(in, PyTuple_GetItem(tuple, i), scope);
+  for (Py_ssize_t i = 0; i < size; i++) {
+    vars[i] = import_atom(in, is_list ? PyList_GetItem(sequence, i) : PyTuple_GetItem(sequence, i), scope);
+  }
   *count = (uint32_t)size;
   return vars;
 }
@@ -276,8 +318,8 @@ static FrameKind file_kind(Importer *in, Str file) {
 static Frame *import_code_frame(Importer *in, Provenance *provenance, PyObject *code, int offset) {
   Frame *known = map_get(&in->frames, (uint64_t)(uintptr_t)code, (uint64_t)offset);
   if (known) return known;
-  Str file = import_text(in, attribute(in, code, in->names[NAME_co_filename]));
-  Str function = import_text(in, attribute(in, code, in->names[NAME_co_qualname]));
+  Str file = import_text(in, attribute(in, code, NAME_co_filename));
+  Str function = import_text(in, attribute(in, code, NAME_co_qualname));
   int line = code_line(in, code, offset);
   Frame *frame = frame_intern(provenance, file, function, line, file_kind(in, file));
   Span span;
@@ -324,7 +366,7 @@ static const Trace *read_traceback(Importer *in, PyObject *traceback) {
 /* Tracebacks of the same frames are equal, and to find that out takes less than to read them: in a loop, or a layer
  * that is called again, equations have those of the round before. */
 static const Trace *import_trace(Importer *in, PyObject *source_info) {
-  PyObject *traceback = attribute(in, source_info, in->names[NAME_traceback]);
+  PyObject *traceback = attribute(in, source_info, NAME_traceback);
   if (traceback == Py_None) return NULL;
   PyObject *known = PyDict_GetItemWithError(in->traces, traceback);
   if (known) return PyLong_AsVoidPtr(known);
@@ -340,7 +382,7 @@ static bool is_of(PyObject *object, PyObject *class) { return Py_TYPE(object) ==
 /* Of which part's run the user opened this scope: borrowed, None when none was running, NULL for a scope of a library.
  */
 static PyObject *part_of_scope(Importer *in, PyObject *scope) {
-  return is_of(scope, in->user_scope_class) ? attribute(in, scope, in->names[NAME_part]) : NULL;
+  return is_of(scope, in->user_scope_class) ? attribute(in, scope, NAME_part) : NULL;
 }
 
 /* The scopes of a stack as a path: "encoder.layer_0"; NULL for none. Transformations of JAX's stand between them.
@@ -352,7 +394,7 @@ static Str import_scopes(Importer *in, PyObject *stack, PyObject *only) {
     PyObject *scope = PyTuple_GetItem(stack, i);
     if (!is_of(scope, in->scope_class) && !is_of(scope, in->user_scope_class)) continue;
     if (only && part_of_scope(in, scope) != only) continue;
-    PyObject *name = attribute(in, scope, in->names[NAME_name]);
+    PyObject *name = attribute(in, scope, NAME_name);
     if (!PyUnicode_Check(name)) continue;
     if (path.length) builder_add(&path, ".");
     builder_add(&path, import_text(in, name));
@@ -389,9 +431,9 @@ static const Module *import_scopes_alone(Importer *in, PyObject *stack) {
 
 /* What was running when the equation was recorded: the innermost part of the model, and scopes in it; else scopes. */
 static const Module *import_module(Importer *in, PyObject *source_info) {
-  PyObject *names = attribute(in, source_info, in->names[NAME_name_stack]);
+  PyObject *names = attribute(in, source_info, NAME_name_stack);
   if (names == in->last_names) return in->last_module;
-  PyObject *stack = attribute(in, names, in->names[NAME_stack]);
+  PyObject *stack = attribute(in, names, NAME_stack);
   const Module *module = NULL;
   if (PyTuple_Check(stack) && PyTuple_Size(stack)) {
     Py_ssize_t last = PyTuple_Size(stack);
@@ -407,7 +449,7 @@ static const Module *import_module(Importer *in, PyObject *source_info) {
 static Str import_primitive(Importer *in, PyObject *primitive) {
   Str known = map_get_pointer(&in->primitives, primitive);
   if (known) return known;
-  PyObject *text = attribute(in, primitive, in->names[NAME_name]);
+  PyObject *text = attribute(in, primitive, NAME_name);
   Str name = import_text(in, text);
   int lowered = PySequence_Contains(in->request.lowered, text);
   if (lowered < 0) import_fail(in);
@@ -434,16 +476,16 @@ static void import_expansion(Importer *in, PyObject *object, Equation *equation)
 static Equation *import_equation(Importer *in, PyObject *object, uint64_t scope) {
   size_t mark = in->owned.count;
   Equation *equation = arena_new(&in->context->arena, Equation);
-  equation->primitive = import_primitive(in, attribute(in, object, in->names[NAME_primitive]));
-  equation->inputs = import_atoms(in, attribute(in, object, in->names[NAME_invars]), scope, &equation->input_count);
-  equation->outputs = import_atoms(in, attribute(in, object, in->names[NAME_outvars]), scope, &equation->output_count);
-  PyObject *source_info = attribute(in, object, in->names[NAME_source_info]);
+  equation->primitive = import_primitive(in, attribute(in, object, NAME_primitive));
+  equation->inputs = import_atoms(in, attribute(in, object, NAME_invars), scope, &equation->input_count);
+  equation->outputs = import_atoms(in, attribute(in, object, NAME_outvars), scope, &equation->output_count);
+  PyObject *source_info = attribute(in, object, NAME_source_info);
   const Module *module = import_module(in, source_info);
   equation->trace = trace_in_module(in->program->provenance, import_trace(in, source_info), module);
-  PyObject *params = attribute(in, object, in->names[NAME_params]);
+  PyObject *params = attribute(in, object, NAME_params);
   if (!PyDict_Check(params)) fail(in->context, ERROR_INTERNAL, "an equation's parameters are not a dict");
   equation->params = import_fields(in, params, &equation->param_count);
-  equation->has_effects = PyObject_Size(attribute(in, object, in->names[NAME_effects])) != 0;
+  equation->has_effects = PyObject_Size(attribute(in, object, NAME_effects)) != 0;
   if (PyErr_Occurred()) import_fail(in);
   if (map_get_pointer(&in->custom, equation->primitive)) {
     keep_alive(in, object);
@@ -477,7 +519,7 @@ Jaxpr *import_jaxpr(Importer *in, PyObject *object) {
   if (known) return known;
   size_t mark = in->owned.count;
   bool closed = Py_TYPE(object) == (PyTypeObject *)in->closed_jaxpr_class && in->closed_jaxpr_class != in->jaxpr_class;
-  PyObject *open = closed ? attribute(in, object, in->names[NAME_jaxpr]) : object;
+  PyObject *open = closed ? attribute(in, object, NAME_jaxpr) : object;
   PyObject *consts = PyObject_GetAttr(object, in->names[NAME_consts]);
   if (consts) own(in, consts);
   else PyErr_Clear();
@@ -485,15 +527,15 @@ Jaxpr *import_jaxpr(Importer *in, PyObject *object) {
   uint64_t scope = ++in->scope_count;
   Jaxpr *jaxpr = arena_new(&in->context->arena, Jaxpr);
   jaxpr->name = import_jaxpr_name(in, open);
-  jaxpr->consts = import_atoms(in, attribute(in, open, in->names[NAME_constvars]), scope, &jaxpr->const_count);
+  jaxpr->consts = import_atoms(in, attribute(in, open, NAME_constvars), scope, &jaxpr->const_count);
   PyObject *values = consts ? own(in, PySequence_Tuple(consts)) : NULL;
   if (values && (uint32_t)PyTuple_Size(values) == jaxpr->const_count) {
     for (uint32_t i = 0; i < jaxpr->const_count; i++) {
       jaxpr->consts[i]->literal = import_const(in, PyTuple_GetItem(values, i));
     }
   }
-  jaxpr->inputs = import_atoms(in, attribute(in, open, in->names[NAME_invars]), scope, &jaxpr->input_count);
-  PyObject *equations = own(in, PySequence_Tuple(attribute(in, open, in->names[NAME_eqns])));
+  jaxpr->inputs = import_atoms(in, attribute(in, open, NAME_invars), scope, &jaxpr->input_count);
+  PyObject *equations = own(in, PySequence_Tuple(attribute(in, open, NAME_eqns)));
   jaxpr->equation_count = (size_t)PyTuple_Size(equations);
   jaxpr->equations = arena_new_array(&in->context->arena, jaxpr->equation_count, Equation *);
   map_reserve(in->context, &in->vars, jaxpr->equation_count);
@@ -502,7 +544,7 @@ Jaxpr *import_jaxpr(Importer *in, PyObject *object) {
     jaxpr->equations[i] = import_equation(in, PyTuple_GetItem(equations, (Py_ssize_t)i), scope);
   }
   in->depth--;
-  jaxpr->outputs = import_atoms(in, attribute(in, open, in->names[NAME_outvars]), scope, &jaxpr->output_count);
+  jaxpr->outputs = import_atoms(in, attribute(in, open, NAME_outvars), scope, &jaxpr->output_count);
   jaxpr_link(jaxpr);
   disown_to(in, mark);
   *map_slot_pointer(in->context, &in->jaxprs, object) = jaxpr;
@@ -539,7 +581,6 @@ Importer *importer_new(Context *context, const ImportRequest *request) {
 static void prepare(Importer *in) {
   static const char *const names[] = {
 #define NAME(identifier, text) text,
-#include "base/bytes.h"
 #include "python/attributes.inc"
 #undef NAME
   };

@@ -13,6 +13,13 @@ enum {
 
 typedef struct FetchedArray FetchedArray; /* bind_weights.c */
 
+/* How the objects of a class give an attribute. */
+typedef struct AttributeOfClass {
+  PyTypeObject *class;
+  PyObject *descriptor; /* NULL: in the general way */
+  descrgetfunc get;
+} AttributeOfClass;
+
 struct Importer {
   Context *context;
   ImportRequest request;
@@ -20,11 +27,12 @@ struct Importer {
   struct {
     PyObject **items;
     size_t count, capacity;
-  } owned;                     /* references of the import in progress, a stack */
-  PyObject *kept;              /* list: what must live until the model is written */
-  PyObject *arrays;            /* list: the closed-over arrays, in order of first sight */
-  PyObject *parts;             /* list: the parts of the model that were running, likewise */
-  PyObject *names[NAME_COUNT]; /* interned attribute names */
+  } owned;                                  /* references of the import in progress, a stack */
+  PyObject *kept;                           /* list: what must live until the model is written */
+  PyObject *arrays;                         /* list: the closed-over arrays, in order of first sight */
+  PyObject *parts;                          /* list: the parts of the model that were running, likewise */
+  PyObject *names[NAME_COUNT];              /* interned attribute names */
+  AttributeOfClass of_class[NAME_COUNT][2]; /* of the first classes that were asked: Var and Literal */
   PyObject *literal_class, *jaxpr_class, *closed_jaxpr_class, *dim_class, *enum_class, *dtype_class, *array_class,
       *typed_array_class, *integer_class;
   PyObject *ascontiguous, *as_array, *scope_class, *user_scope_class, *part_class, *fetched_class;
@@ -48,7 +56,7 @@ struct Importer {
 _Noreturn void import_fail(Importer *in);
 PyObject *own(Importer *in, PyObject *object); /* takes over a new reference; fails on NULL */
 void disown_to(Importer *in, size_t mark);
-PyObject *attribute(Importer *in, PyObject *object, PyObject *name); /* owned */
+PyObject *attribute(Importer *in, PyObject *object, int name); /* owned */
 Str import_text(Importer *in, PyObject *object);
 DType import_dtype(Importer *in, PyObject *object);
 const Tensor *import_tensor(Importer *in, PyObject *object);

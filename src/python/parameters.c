@@ -88,7 +88,7 @@ static Dim integer_dim(Importer *in, PyObject *object) {
 static DimFactor import_factor(Importer *in, PyObject *pair) {
   PyObject *factor = PyTuple_GetItem(pair, 0);
   DimFactor result = {.power = PyLong_AsLongLong(PyTuple_GetItem(pair, 1))};
-  PyObject *symbol = attribute(in, factor, in->names[NAME_var]);
+  PyObject *symbol = attribute(in, factor, NAME_var);
   if (symbol != Py_None) {
     result.op = DIM_SYMBOL;
     result.symbol = import_text(in, symbol);
@@ -103,8 +103,8 @@ static DimFactor import_factor(Importer *in, PyObject *pair) {
       {"max", DIM_MAX},
       {"min", DIM_MIN},
   };
-  Str name = import_text(in, attribute(in, factor, in->names[NAME_operation]));
-  PyObject *operands = own(in, PySequence_Tuple(attribute(in, factor, in->names[NAME_operands])));
+  Str name = import_text(in, attribute(in, factor, NAME_operation));
+  PyObject *operands = own(in, PySequence_Tuple(attribute(in, factor, NAME_operands)));
   for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
     if (strcmp(operations[i].name, name) != 0 || PyTuple_Size(operands) != 2) continue;
     result.op = operations[i].op;
@@ -116,12 +116,12 @@ static DimFactor import_factor(Importer *in, PyObject *pair) {
 }
 
 static Dim symbolic_dim(Importer *in, PyObject *object) {
-  PyObject *terms = own(in, PySequence_Tuple(attribute(in, object, in->names[NAME_sorted_terms])));
+  PyObject *terms = own(in, PySequence_Tuple(attribute(in, object, NAME_sorted_terms)));
   size_t count = (size_t)PyTuple_Size(terms);
   DimTerm *result = arena_new_array(&in->context->arena, count, DimTerm);
   for (size_t t = 0; t < count; t++) {
     PyObject *pair = PyTuple_GetItem(terms, (Py_ssize_t)t);
-    PyObject *factors = own(in, PySequence_Tuple(attribute(in, PyTuple_GetItem(pair, 0), in->names[NAME_factors])));
+    PyObject *factors = own(in, PySequence_Tuple(attribute(in, PyTuple_GetItem(pair, 0), NAME_factors)));
     result[t].coefficient = PyLong_AsLongLong(PyTuple_GetItem(pair, 1));
     result[t].factor_count = (size_t)PyTuple_Size(factors);
     DimFactor *items = arena_new_array(&in->context->arena, result[t].factor_count, DimFactor);
@@ -206,7 +206,7 @@ static Param import_tree(Importer *in, PyObject *object) {
   if (parts) return import_list(in, own(in, parts));
   if (!PyErr_ExceptionMatches(PyExc_Exception)) import_fail(in);
   PyErr_Clear();
-  return import_list(in, attribute(in, object, in->names[NAME_vals]));
+  return import_list(in, attribute(in, object, NAME_vals));
 }
 
 /* Of a device mesh only its axes matter. */
@@ -215,7 +215,7 @@ static Param import_mesh(Importer *in, PyObject *object) {
   param.list.items = arena_new_array(&in->context->arena, 2, Param);
   static const int fields[] = {NAME_axis_names, NAME_axis_sizes};
   for (int i = 0; i < 2; i++) {
-    param.list.items[i] = import_param(in, attribute(in, object, in->names[fields[i]]));
+    param.list.items[i] = import_param(in, attribute(in, object, fields[i]));
     param.list.items[i].name = import_text(in, in->names[fields[i]]);
   }
   return param;
@@ -223,9 +223,9 @@ static Param import_mesh(Importer *in, PyObject *object) {
 
 static Param import_enum(Importer *in, PyObject *object) {
   Param param = {.kind = PARAM_ENUM, .type_name = type_name(in, object)};
-  PyObject *name = attribute(in, object, in->names[NAME_name]);
+  PyObject *name = attribute(in, object, NAME_name);
   param.text2 = PyUnicode_Check(name) ? import_text(in, name) : str_intern(in->context, "");
-  PyObject *value = attribute(in, object, in->names[NAME_value]);
+  PyObject *value = attribute(in, object, NAME_value);
   if (PyLong_Check(value)) param.integer = import_integer(in, value).integer;
   return param;
 }
@@ -255,10 +255,9 @@ static Param import_value(Importer *in, PyObject *object) {
       param.list.count = count;
       return param;
     }
-    case VALUE_NAMED_TUPLE:
-      return import_record(in, object, attribute(in, (PyObject *)Py_TYPE(object), in->names[NAME_fields]));
+    case VALUE_NAMED_TUPLE: return import_record(in, object, attribute(in, (PyObject *)Py_TYPE(object), NAME_fields));
     case VALUE_DATACLASS:
-      return import_record(in, object, attribute(in, (PyObject *)Py_TYPE(object), in->names[NAME_dataclass_fields]));
+      return import_record(in, object, attribute(in, (PyObject *)Py_TYPE(object), NAME_dataclass_fields));
     case VALUE_ENUM: return import_enum(in, object);
     case VALUE_DTYPE: return (Param){.kind = PARAM_DTYPE, .dtype = import_dtype(in, object)};
     case VALUE_TYPE: return import_type(in, object);
@@ -267,9 +266,9 @@ static Param import_value(Importer *in, PyObject *object) {
     case VALUE_ARRAY: return (Param){.kind = PARAM_TENSOR, .tensor = import_const(in, object)};
     case VALUE_TREE: return import_tree(in, object);
     case VALUE_MESH: return import_mesh(in, object);
-    case VALUE_PRIMITIVE: return import_value(in, attribute(in, object, in->names[NAME_params]));
+    case VALUE_PRIMITIVE: return import_value(in, attribute(in, object, NAME_params));
     case VALUE_PRIMITIVE_NAME:
-      return (Param){.kind = PARAM_STRING, .text = import_text(in, attribute(in, object, in->names[NAME_name]))};
+      return (Param){.kind = PARAM_STRING, .text = import_text(in, attribute(in, object, NAME_name))};
     case VALUE_UNKNOWN:
     case VALUE_OPAQUE: break;
   }

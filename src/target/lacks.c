@@ -136,30 +136,38 @@ static const Lack lacks[] = {
 #undef LACK
 };
 
-const Lack *lack_at(size_t index) { return index < sizeof lacks / sizeof *lacks ? &lacks[index] : NULL; }
+enum { LACK_COUNT = sizeof lacks / sizeof *lacks };
+
+const Lack *lack_at(size_t index) { return index < LACK_COUNT ? &lacks[index] : NULL; }
 
 typedef struct Search {
   Model *model;
   const Target *target;
+  const Lack *rows[LACK_COUNT]; /* those of the target */
+  size_t count;
   FaultList faults;
 } Search;
 
-static bool lacks_here(const Lack *lack, const Target *target, const Node *node) {
-  if ((lack->op != OP_NONE && !node_is(node, lack->op)) || (lack->dtype != DTYPE_NONE && lack->dtype != dtype_of(node)))
-    return false;
-  if (lack->when && !lack->when(node)) return false;
+static bool is_of_target(const Lack *lack, const Target *target) {
   if (target->runtime == RUNTIME_ONNX_RUNTIME) {
     return (lack->runtimes & RUNTIME_ONNX_RUNTIME) && (!lack->last || target->version <= lack->last);
   }
   return (lack->runtimes & target->runtime) != 0;
 }
 
+static bool lacks_here(const Lack *lack, const Node *node) {
+  if ((lack->op != OP_NONE && !node_is(node, lack->op)) || (lack->dtype != DTYPE_NONE && lack->dtype != dtype_of(node)))
+    return false;
+  return !lack->when || lack->when(node);
+}
+
 static void look(Search *search, const Node *node) {
-  for (size_t i = 0; i < sizeof lacks / sizeof *lacks && search->faults.count < MOST_FAULTS; i++) {
-    if (!lacks_here(&lacks[i], search->target, node)) continue;
-    DType dtype = lacks[i].dtype;
+  for (size_t i = 0; i < search->count && search->faults.count < MOST_FAULTS; i++) {
+    const Lack *lack = search->rows[i];
+    if (!lacks_here(lack, node)) continue;
+    DType dtype = lack->dtype;
     const char *text = arena_format(&search->model->context->arena, "%s: %s%s%s %s", search->target->title,
-                                    node->op_type, dtype ? " of " : "", dtype ? dtype_name(dtype) : "", lacks[i].what);
+                                    node->op_type, dtype ? " of " : "", dtype ? dtype_name(dtype) : "", lack->what);
     array_push(search->model->context, &search->faults, ((Fault){node->graph, node, text}));
     return;
   }
@@ -179,6 +187,9 @@ FaultList target_lacks(Model *model, const Target *target, int64_t ir_version) {
   Search search = {.model = model, .target = target ? target : target_at(0)};
   look_at_version(&search, "opset", search.target->opset, model->opset);
   look_at_version(&search, "IR version", search.target->ir_version, ir_version);
-  model_each_graph(model, look_at_all, &search);
+  for (size_t i = 0; i < LACK_COUNT; i++) {
+    if (is_of_target(&lacks[i], search.target)) search.rows[search.count++] = &lacks[i];
+  }
+  if (search.count) model_each_graph(model, look_at_all, &search);
   return search.faults;
 }

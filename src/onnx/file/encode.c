@@ -54,9 +54,15 @@ size_t varint_encode(char bytes[LONGEST_VARINT], uint64_t value) {
 
 enum { WIRE_VARINT = 0, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
 
-/* A field's tag, a number, and room for `more` bytes, which begins where this returns. */
+/* A field's tag, a number, and room for `more` bytes, which begins where this returns. Most are two bytes. */
 static char *put_head(Encoder *encoder, int field, int wire, uint64_t number, size_t more) {
   uint64_t tag = (uint64_t)field << 3 | (uint64_t)wire;
+  if ((tag | number) <= 0x7F) {
+    char *at = prepend(encoder, 2 + more);
+    *at++ = (char)tag;
+    *at++ = (char)number;
+    return at;
+  }
   char *at = prepend(encoder, varint_size(tag) + varint_size(number) + more);
   return write_varint(write_varint(at, tag), number);
 }

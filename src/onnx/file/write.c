@@ -16,10 +16,13 @@ typedef struct Writer {
   Encoder encoder;
   Context *context;
   ProvenanceWriter provenance;
-  size_t threshold;   /* tensors of this size or more are external; SIZE_MAX: none */
-  DataPlan data;      /* of the external ones */
-  const char *stem;   /* what the names of the other files begin with */
-  const char **names; /* theirs, without directory */
+  size_t threshold;            /* tensors of this size or more are external; SIZE_MAX: none */
+  DataPlan data;               /* of the external ones */
+  const char *stem;            /* what the names of the other files begin with */
+  const char **names;          /* theirs, without directory */
+  Type last_type;              /* the one that was put last, */
+  const char *last_type_bytes; /* its bytes, where they lie; NULL before the first, */
+  size_t last_type_size;       /* and how many */
 } Writer;
 
 static void put_stored_metadata(Encoder *encoder, int field, const Metadata *items, size_t count) {
@@ -80,10 +83,25 @@ static void put_type(Encoder *encoder, int field, Type type) {
   put_message(encoder, field, type_mark);
 }
 
+/* Values one after the other often share a type, with the memory of its sizes. */
+static void put_value_type(Writer *writer, Type type) {
+  Encoder *encoder = &writer->encoder;
+  const Type *last = &writer->last_type;
+  if (writer->last_type_bytes && type.dtype == last->dtype && type.rank == last->rank && type.dims == last->dims) {
+    put_verbatim(encoder, writer->last_type_bytes, writer->last_type_size);
+    return;
+  }
+  uint64_t mark = encoder->total;
+  put_type(encoder, FIELD_VALUE_INFO_TYPE, type);
+  writer->last_type = type;
+  writer->last_type_size = (size_t)(encoder->total - mark);
+  writer->last_type_bytes = encoded_since(encoder, mark);
+}
+
 static void put_value_info(Writer *writer, int field, const Value *value) {
   Encoder *encoder = &writer->encoder;
   uint64_t mark = encoder->total;
-  if (value->type.dtype != DTYPE_NONE) put_type(encoder, FIELD_VALUE_INFO_TYPE, value->type);
+  if (value->type.dtype != DTYPE_NONE) put_value_type(writer, value->type);
   put_text(encoder, FIELD_VALUE_INFO_NAME, value->name);
   put_message(encoder, field, mark);
 }

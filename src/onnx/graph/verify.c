@@ -302,6 +302,7 @@ static void set_opset(Verification *verification, int64_t opset) {
   if (opset == verification->opset) return;
   verification->opset = opset;
   memset(verification->known, 0, sizeof verification->known);
+  memset(verification->right, 0, sizeof verification->right);
 }
 
 /* A call of one of several definitions with one name says by other means which it calls: it is not looked at. */

@@ -11,8 +11,12 @@ typedef struct Verification {
   FaultList faults;
   int64_t opset;                    /* of the graph at hand: a function may have its own */
   const Signature *known[OP_COUNT]; /* signatures at that opset, once they were needed */
-  Map names;                        /* name -> the Value that had it last */
-  Map functions;                    /* (name, domain) -> Function */
+  struct {
+    uint64_t dtypes; /* bits of the element types with which a plain node was found right, */
+    uint32_t inputs; /* and the number of its inputs */
+  } right[OP_COUNT];
+  Map names;     /* name -> the Value that had it last */
+  Map functions; /* (name, domain) -> Function */
   size_t uses_seen, uses_listed;
   unsigned depth;
 } Verification;
