@@ -13,6 +13,8 @@ const Pass all_passes[] = {
     {"roll_steps", "makes steps of a recurrent cell that are written out a Scan", PHASE_BEGIN, roll_steps, .needs = {OP_MatMul}},
     {"spell_rounded_quotients", "divides as XLA does, by the reciprocal, where the quotient is rounded afterwards",
      PHASE_CLEAN, spell_rounded_quotients, .needs = {OP_Round}},
+    {"release_carried", "carries from step to step only what changes, and each value once", PHASE_CLEAN, release_carried, .needs = {OP_Loop, OP_Scan}},
+    {"decide_branches", "takes the branch that is known to be taken, and results that are the same in both", PHASE_CLEAN, decide_branches, .needs = {OP_If}},
     {"hoist_from_loops", "moves computations that every step repeats out of loops", PHASE_CLEAN, hoist_from_loops},
     {"end_loops_early", "ends a loop when the remaining steps do nothing", PHASE_CLEAN, end_loops_early, .needs = {OP_Loop}},
     {"remove_dead_code", "removes nodes and initializers that no output needs", PHASE_CLEAN, remove_dead_code},

@@ -66,6 +66,8 @@ void functions_take_constants(Model *model);
 
 /* One file each. */
 bool hoist_from_loops(Model *model);
+bool release_carried(Model *model);
+bool decide_branches(Model *model);
 bool end_loops_early(Model *model);
 bool remove_dead_code(Model *model);
 bool merge_common_nodes(Model *model);

@@ -1,7 +1,6 @@
 /* Work that need not be repeated leaves a loop's body.
  *
- * What depends on nothing inside Loop or Scan is computed once, before it, and what every step only hands on is not
- * carried. And where every step of a Scan multiplies
+ * What depends on nothing inside Loop or Scan is computed once, before it. And where every step of a Scan multiplies
  * its slice of an input by the same matrix, as recurrent layers do, the slices of all steps are multiplied at once: one
  * large MatMul in place of many small ones. */
 #include "passes/loop_body.h"
@@ -85,42 +84,8 @@ static bool multiply_slices_at_once(Node *scan) {
   return changed;
 }
 
-/* The value of the graph around the loop instead of the loop's result. An output of the graph needs a node of its own;
- * others get one that tells of the loop, until no-ops go. */
-static void replace_result(Node *loop, Value *result, Value *source) {
-  Model *model = loop->graph->model;
-  if (result->uses) {
-    const Origin *origin = origin_with_emitter(model->provenance, loop->origin, PASS_EMITTER(model));
-    source = graph_node(loop->graph, origin, OP_Identity, &source, 1, &result->type, 1, loop)->outputs[0];
-    rewrite_take_name(source, result);
-  }
-  value_replace(result, source);
-}
-
-/* What every step hands on as it got it is what it was before the loop: the body can see it there. */
-static bool release_unchanged(Node *loop) {
-  LoopShape shape;
-  bool changed = false;
-  if (!loop_shape(loop, &shape)) return false;
-  for (size_t i = shape.carried; i-- && loop->output_count > 1;) {
-    size_t at = shape.first_body_input + i;
-    Value *inside = shape.body->inputs.items[at], *before = node_input(loop, shape.first_input + i);
-    const Value *after = behind_identities(shape.body->outputs.items[shape.lead + i]->value);
-    if (after != inside || !before || !type_equal(before->type, inside->type)) continue;
-    if (loop->outputs[i]) replace_result(loop, loop->outputs[i], before);
-    drop_graph_output(shape.body, shape.lead + i);
-    value_replace(inside, before);
-    drop_node_output(loop, i);
-    drop_node_input(loop, shape.first_input + i);
-    drop_graph_input(shape.body, at);
-    changed = true;
-  }
-  return changed;
-}
-
 static void hoist_from(Graph *graph, void *data) {
   bool *changed = data;
-  if (is_loop(graph->owner)) *changed = release_unchanged(graph->owner) || *changed;
   if (is_loop(graph->owner)) *changed = hoist_invariants(graph) || *changed;
   if (graph->owner && node_is(graph->owner, OP_Scan)) *changed = multiply_slices_at_once(graph->owner) || *changed;
 }

@@ -1,5 +1,5 @@
 /* Results that nobody uses: stacked outputs of Scan and Loop, outputs of If, carried values that only feed themselves
- * (the counter of a loop whose body does not look at it), and slices that no step looks at. What computed them in the
+ * (the counter of a loop whose body does not look at it, what branches only set anew), and slices that no step looks at. What computed them in the
  * bodies is then dead. */
 #include "passes/loop_body.h"
 #include "passes/passes.h"
@@ -74,11 +74,33 @@ static bool drop_unused_branches(Node *node) {
 
 bool drop_unused_results(Node *node) { return drop_unused_stacked(node) || drop_unused_branches(node); }
 
+/* Is the graph the body, or a branch in it? */
+static bool is_within(const Graph *graph, const Graph *body) {
+  while (graph != body && graph->owner && node_is(graph->owner, OP_If)) graph = graph->owner->graph;
+  return graph == body;
+}
+
+/* What an output of a branch is outside of it; NULL for outputs of other graphs. */
+static const Value *result_of_branch(const Graph *branch, const Use *output) {
+  const Node *choice = branch->owner;
+  if (!choice || !node_is(choice, OP_If)) return NULL;
+  for (size_t i = 0; i < branch->outputs.count && i < choice->output_count; i++) {
+    if (branch->outputs.items[i] == output) return choice->outputs[i];
+  }
+  return NULL;
+}
+
 /* Does everything that is computed from value end in that one output? Looks at no more than *budget nodes. */
 static bool feeds_only(const Value *value, const Graph *body, const Use *output, int *budget) {
   for (const Use *use = value->uses; use; use = use->next) {
     if (use == output) continue;
-    if (!use->node || use->node->graph != body || --*budget < 0) return false;
+    if (--*budget < 0) return false;
+    if (!use->node) {
+      const Value *next = value->graph == body ? NULL : result_of_branch(value->graph, use);
+      if (!next || !feeds_only(next, body, output, budget)) return false;
+      continue;
+    }
+    if (!is_within(use->node->graph, body)) return false;
     for (uint32_t i = 0; i < use->node->output_count; i++) {
       const Value *next = use->node->outputs[i];
       if (next && !feeds_only(next, body, output, budget)) return false;
