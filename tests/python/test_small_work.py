@@ -149,3 +149,79 @@ def test_lu_of_few_rows_that_are_singular_or_equal() -> None:
     matrices[3, :, 0] = 0
     matrices[4] = [[0, 1, 2], [-3, 4, 5], [3, 4, 6]]
     check_export(jax.lax.linalg.lu, [matrices])
+
+
+def all_nodes(graph) -> list:
+    bodies = [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
+    return [*graph.node, *(node for body in bodies for node in all_nodes(body))]
+
+
+@pytest.mark.parametrize("first", [0, 2, -3])
+@pytest.mark.parametrize("limit", [9, 40])
+def test_loops_that_count_from_a_computed_number_are_scans(first: int, limit: int) -> None:
+    table = jnp.linspace(-1, 1, 49).reshape(7, 7)
+
+    def fn(again, x):
+        def body(state):
+            i, steps, x = state
+            return i + 1, steps + 1, jnp.sin(x) * table[i % 7].sum() + jnp.where(i == 3, 1.0, 0.5) * x
+
+        start = jnp.where(again, first, first + 2)
+        return lax.while_loop(lambda s: (s[0] < first + 7) & (s[1] < limit), body, (start, 0, x))
+
+    for again in (True, False):
+        model = check_export(fn, [np.array(again), rows(3)])
+        assert "Scan" in top(model) and "Loop" not in top(model)
+
+
+def test_a_loop_that_another_counter_may_end_stays_one() -> None:
+    def fn(again, x):
+        def body(state):
+            return state[0] + 1, state[1] + 1, jnp.sin(state[2]) + state[0]
+
+        start = jnp.where(again, 0, 2)
+        return lax.while_loop(lambda s: (s[0] < 7) & (s[1] < 6), body, (start, 0, x))
+
+    for again in (True, False):
+        assert "Loop" in top(check_export(fn, [np.array(again), rows(3)]))
+
+
+@pytest.mark.parametrize("restart", [0.0, 1.0, np.inf, np.nan])
+def test_what_a_branch_sets_to_what_it_was_is_not_carried(restart: float) -> None:
+    def fn(x):
+        def body(state):
+            x, rate, count = state
+            rate, count = lax.cond(x[0] > 0.3, lambda: (jnp.float32(restart), 0), lambda: (rate, count))
+            scale = jnp.where(jnp.isfinite(rate) & (count < 2), 0.7, 0.2)
+            return jnp.sin(x) + scale * x, rate, count
+
+        x, rate, count = lax.while_loop(lambda s: jnp.abs(s[0]).max() < 2, body, (x, jnp.float32(restart), 0))
+        return x, rate, count
+
+    model = check_export(fn, [0.1 * rows(3)])
+    assert "If" not in [node.op_type for node in all_nodes(model.graph)]
+
+
+def test_what_only_branches_set_anew_and_read_is_not_carried() -> None:
+    def fn(x):
+        def body(state):
+            x, last, best = state
+            last, best = lax.cond(x[0] > 0.3, lambda: (x @ x, jnp.sin(x)), lambda: (last, best))
+            return jnp.sin(x) + 0.7 * best, last, best
+
+        return lax.while_loop(lambda s: jnp.abs(s[0]).max() < 2, body, (x, jnp.float32(0), x))[0]
+
+    model = check_export(fn, [0.4 + 0 * rows(3)])
+    assert "MatMul" not in [node.op_type for node in all_nodes(model.graph)]
+
+
+def test_a_choice_that_is_known_is_the_branch() -> None:
+    def fn(x):
+        def step(state):
+            done, x = state
+            return ~done & False, lax.cond(done, lambda x: jnp.cos(x), lambda x: jnp.sin(x), x)
+
+        return step(step((jnp.bool_(False), x)))
+
+    model = check_export(fn, [rows(3)])
+    assert top(model).count("Sin") == 2 and "If" not in top(model)

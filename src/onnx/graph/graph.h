@@ -156,6 +156,7 @@ struct Model {
   Str no_domain;               /* "" */
   Str op_types[OP_COUNT];      /* names of operators once they were needed */
   bool made[OP_COUNT];         /* operators of which a node was ever made: without one no pattern matches */
+  size_t step_sizes;           /* symbols for numbers of steps that passes made */
   size_t graph_count;          /* ever made: with one, no node has a graph of its own */
   Pool nodes, values, uses;    /* each kind by itself, so that a walk finds the next one where it is expected */
   const char *pass;            /* that is running, or NULL */

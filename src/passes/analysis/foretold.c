@@ -22,6 +22,7 @@ typedef struct Teller {
   const Tensor **now;           /* by carried value; NULL: not known */
   ARRAY(const Node *) computed; /* what the known values are computed by, in order */
   int64_t length;               /* of a Scan */
+  bool counts_only;             /* whatever ends the loop, and in whichever step it begins */
 } Teller;
 
 static const Tensor *value_now(const Teller *teller, const Value *value) {
@@ -79,7 +80,7 @@ static const Tensor *slice(const Teller *teller, const Tensor *all, int64_t step
 static void begin_step(Teller *teller, int64_t step) {
   const LoopShape *shape = teller->shape;
   const Graph *body = shape->body;
-  if (node_is(teller->loop, OP_Loop)) {
+  if (node_is(teller->loop, OP_Loop) && !teller->counts_only) {
     set_now(teller, body->inputs.items[0], scalar(teller->context, DTYPE_INT64, step));
     set_now(teller, body->inputs.items[1], scalar(teller->context, DTYPE_BOOL, 1));
   }
@@ -168,7 +169,7 @@ static void keep_needed(Teller *teller, const Foretold *foretold) {
   for (size_t i = 0; i < teller->shape->carried; i++) {
     if (teller->now[i]) *map_slot_pointer(teller->context, &needed, next_of(teller, i)) = teller;
   }
-  if (teller->shape->lead) {
+  if (teller->shape->lead && !teller->counts_only) {
     *map_slot_pointer(teller->context, &needed, teller->shape->body->outputs.items[0]->value) = teller;
   }
   for (size_t i = 0; i < foretold->computed.count; i++) {
@@ -198,7 +199,7 @@ static bool take_step(Teller *teller, int64_t step) {
 
 /* Is there a step after this one? A condition that is not known decides nothing: false by `known`. */
 static bool goes_on(const Teller *teller, bool *known) {
-  if (!teller->shape->lead) return true;
+  if (!teller->shape->lead || teller->counts_only) return true;
   const Tensor *condition = value_now(teller, teller->shape->body->outputs.items[0]->value);
   *known = condition && condition->dtype == DTYPE_BOOL && condition->size == 1;
   return *known && *(const uint8_t *)condition->data != 0;
@@ -237,20 +238,40 @@ static bool take_steps(Teller *teller, int64_t limit, Foretold *foretold) {
   return true;
 }
 
+static bool tell(Teller *teller, int64_t limit, Foretold *foretold) {
+  if (!find_known(teller)) return false;
+  find_wanted(teller, limit, foretold);
+  keep_needed(teller, foretold);
+  return take_steps(teller, limit, foretold);
+}
+
+static void begin(Teller *teller, Foretold *foretold) {
+  Arena *arena = &teller->context->arena;
+  teller->now = arena_new_array(arena, teller->shape->carried, const Tensor *);
+  *foretold = (Foretold){.carried = arena_new_array(arena, teller->shape->carried, const Tensor **)};
+  for (size_t i = 0; i < teller->shape->carried; i++) {
+    teller->now[i] = NULL;
+    foretold->carried[i] = NULL;
+  }
+}
+
 bool foretell(const Node *loop, const LoopShape *shape, int64_t limit, Foretold *foretold) {
-  Context *context = loop->graph->model->context;
   bool any = false;
-  Teller teller = {.context = context, .loop = loop, .shape = shape, .length = limit};
-  teller.now = arena_new_array(&context->arena, shape->carried, const Tensor *);
-  *foretold = (Foretold){.carried = arena_new_array(&context->arena, shape->carried, const Tensor **)};
+  Teller teller = {.context = loop->graph->model->context, .loop = loop, .shape = shape, .length = limit};
+  begin(&teller, foretold);
   for (size_t i = 0; i < shape->carried; i++) {
     const Tensor *start = constant_of(node_input(loop, shape->first_input + i));
-    teller.now[i] = start && start->size <= LARGEST_VALUE && dtype_bits(start->dtype) >= 8 ? start : NULL;
-    foretold->carried[i] = NULL;
+    if (start && start->size <= LARGEST_VALUE && dtype_bits(start->dtype) >= 8) teller.now[i] = start;
     any = any || teller.now[i];
   }
-  if (!any || !find_known(&teller)) return false;
-  find_wanted(&teller, limit, foretold);
-  keep_needed(&teller, foretold);
-  return take_steps(&teller, limit, foretold);
+  return any && tell(&teller, limit, foretold);
+}
+
+bool foretell_counter(const Node *loop, const LoopShape *shape, size_t carried, const Tensor *start, int64_t steps,
+                      Foretold *foretold) {
+  Context *context = loop->graph->model->context;
+  Teller teller = {.context = context, .loop = loop, .shape = shape, .counts_only = true};
+  begin(&teller, foretold);
+  teller.now[carried] = start;
+  return tell(&teller, steps, foretold) && foretold->carried[carried] && foretold->steps == steps;
 }

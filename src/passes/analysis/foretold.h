@@ -23,4 +23,9 @@ typedef struct Foretold {
  * to find out. */
 bool foretell(const Node *loop, const LoopShape *shape, int64_t limit, Foretold *foretold);
 
+/* Of a Loop, what a carried value is and what is computed of it alone, over that many steps from `start` on. Nothing is
+ * said of when the loop ends. */
+bool foretell_counter(const Node *loop, const LoopShape *shape, size_t carried, const Tensor *start, int64_t steps,
+                      Foretold *foretold);
+
 #endif

@@ -122,7 +122,8 @@ static bool are_alike(const Carried *one, const Carried *other) {
          change_alike(one, other, one->result, other->result, DEEPEST);
 }
 
-/* The steps look at the first of two alike. Once what computes them is one as well (common_nodes.c), the second goes. */
+/* The steps look at the first of two alike. Once what computes them is one as well (common_nodes.c), the second goes.
+ */
 static bool join_two(Node *loop, const LoopShape *shape, size_t first, size_t second) {
   Carried one = carried_at(loop, shape, first), other = carried_at(loop, shape, second);
   if (!are_alike(&one, &other)) return false;

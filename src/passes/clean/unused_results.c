@@ -1,6 +1,6 @@
 /* Results that nobody uses: stacked outputs of Scan and Loop, outputs of If, carried values that only feed themselves
- * (the counter of a loop whose body does not look at it, what branches only set anew), and slices that no step looks at. What computed them in the
- * bodies is then dead. */
+ * (the counter of a loop whose body does not look at it, what branches only set anew), and slices that no step looks
+ * at. What computed them in the bodies is then dead. */
 #include "passes/loop_body.h"
 #include "passes/passes.h"
 

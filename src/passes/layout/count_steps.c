@@ -8,8 +8,14 @@
  * can be computed at export: the times of a solver with constant steps (foretold.c). What steps compute of such values
  * is scanned as well: the gains of a filter, whose covariances begin with a constant, need none of their sixty nodes a
  * step. Runtimes for which only Loop was tried keep it.
+ *
+ * A loop that counts up to a constant from a number that is computed takes as many steps as are left. A solver whose
+ * first stage is taken over from the step before begins its stages with the first or the second. Such a loop goes along
+ * the rest of a table: the counter itself, and what the steps compute of it alone, such as their coefficients, for
+ * every number that it can have. Other counters that end the loop no earlier decide nothing.
  */
 #include "base/bytes.h"
+#include "passes/analysis/bounds.h"
 #include "passes/analysis/foretold.h"
 #include "passes/loop_body.h"
 #include "passes/passes.h"
@@ -17,21 +23,32 @@
 #include "target/target.h"
 #include "types/numbers.h"
 
-enum { MOST_STEPS = 1 << 16 }; /* as a constant: half a megabyte */
+enum {
+  MOST_STEPS = 1 << 16, /* as a constant: half a megabyte */
+  MOST_ROWS = 1 << 10,  /* of a table */
+  MOST_TESTS = 8,       /* that end a loop */
+};
 
 /* The numbers start, start + step, … of a carried value. */
 typedef struct Counter {
   int64_t start, step;
 } Counter;
 
-static bool read_counter(const Node *loop, const LoopShape *shape, size_t carried, Counter *counter) {
+static Value *before_loop(const Node *loop, const LoopShape *shape, size_t carried) {
+  return node_input(loop, shape->first_input + carried);
+}
+
+/* What is added to it in every step. */
+static bool read_step(const LoopShape *shape, size_t carried, int64_t *step) {
   const Value *before = shape->body->inputs.items[shape->first_body_input + carried];
   const Node *add = behind_identities(shape->body->outputs.items[shape->lead + carried]->value)->producer;
-  if (!small_integer(node_input(loop, shape->first_input + carried), &counter->start)) return false;
   if (!add || !node_is(add, OP_Add) || add->graph != shape->body) return false;
   const Value *left = node_input(add, 0), *right = node_input(add, 1);
-  return (left == before && small_integer(right, &counter->step)) ||
-         (right == before && small_integer(left, &counter->step));
+  return (left == before && small_integer(right, step)) || (right == before && small_integer(left, step));
+}
+
+static bool read_counter(const Node *loop, const LoopShape *shape, size_t carried, Counter *counter) {
+  return small_integer(before_loop(loop, shape, carried), &counter->start) && read_step(shape, carried, &counter->step);
 }
 
 /* Does it not wrap? The product is 2^31 times 2^16 at the most. */
@@ -117,39 +134,34 @@ static const Tensor *true_tensor(Rewriter *rewriter) {
   return tensor;
 }
 
-/* The loop's body with the step's number as its slice, where Loop gives it and the condition. */
-static void make_scan_body(Rewriter *rewriter, Node *loop, Graph *body) {
+/* The loop's body with a slice at the end, where Loop gives the step's number and the condition. */
+static void make_scan_body(Rewriter *rewriter, Node *loop, Graph *body, DType slice) {
   Value *index = body->inputs.items[0], *condition = body->inputs.items[1];
   drop_graph_output(body, 0);
   if (condition->uses) value_replace(condition, rewrite_constant(rewriter, loop, true_tensor(rewriter), loop->origin));
   drop_graph_input(body, 1);
   drop_graph_input(body, 0);
-  value_replace(index, graph_input(body, index->type, NULL));
+  value_replace(index, graph_input(body, (Type){.dtype = slice}, NULL));
 }
 
-static Node *scan_of(Rewriter *rewriter, Node *loop, const LoopShape *shape, int64_t steps) {
+static Node *scan_along(Rewriter *rewriter, Node *loop, const LoopShape *shape, Value *numbers) {
   Arena *arena = &rewriter->context->arena;
   Value **inputs = arena_new_array(arena, shape->carried + 1, Value *);
   Type *types = arena_new_array(arena, loop->output_count, Type);
-  const Tensor *numbers = numbers_tensor(rewriter, DTYPE_INT64, (Counter){0, 1}, steps, false);
-  for (size_t i = 0; i < shape->carried; i++) inputs[i] = node_input(loop, shape->first_input + i);
-  inputs[shape->carried] = rewrite_constant(rewriter, loop, numbers, loop->origin);
+  for (size_t i = 0; i < shape->carried; i++) inputs[i] = before_loop(loop, shape, i);
+  inputs[shape->carried] = numbers;
   for (uint32_t i = 0; i < loop->output_count; i++) types[i] = loop->outputs[i]->type;
   const Origin *origin = REWRITE_ORIGIN(rewriter, loop);
   Node *scan = graph_node(loop->graph, origin, OP_Scan, inputs, shape->carried + 1, types, loop->output_count, loop);
   node_set_int(scan, "num_scan_inputs", 1);
-  make_scan_body(rewriter, loop, shape->body);
+  make_scan_body(rewriter, loop, shape->body, numbers->type.dtype);
   loop->attributes.count = 0; /* the body is the scan's now */
   node_set_graph(scan, "body", shape->body);
   return scan;
 }
 
-static Node *replace_loop(Rewriter *rewriter, Node *loop) {
-  LoopShape shape;
-  int64_t steps;
-  if (!node_is(loop, OP_Loop) || !loop_shape(loop, &shape) || !is_regular(loop, &shape)) return NULL;
-  if (!known_steps(loop, &shape, &steps)) return NULL;
-  Node *scan = scan_of(rewriter, loop, &shape, steps);
+static Node *replace_loop(Rewriter *rewriter, Node *loop, const LoopShape *shape, Value *numbers) {
+  Node *scan = scan_along(rewriter, loop, shape, numbers);
   for (uint32_t i = 0; i < loop->output_count; i++) {
     rewrite_take_name(scan->outputs[i], loop->outputs[i]);
     value_replace(loop->outputs[i], scan->outputs[i]);
@@ -158,6 +170,14 @@ static Node *replace_loop(Rewriter *rewriter, Node *loop) {
   node_remove(loop);
   rewriter->changed = true;
   return scan;
+}
+
+static Node *count_loop(Rewriter *rewriter, Node *loop) {
+  LoopShape shape;
+  int64_t steps;
+  if (!loop_shape(loop, &shape) || !is_regular(loop, &shape) || !known_steps(loop, &shape, &steps)) return NULL;
+  const Tensor *numbers = numbers_tensor(rewriter, DTYPE_INT64, (Counter){0, 1}, steps, false);
+  return replace_loop(rewriter, loop, &shape, rewrite_constant(rewriter, loop, numbers, loop->origin));
 }
 
 static bool scan_length(const Node *scan, const LoopShape *shape, int64_t *length) {
@@ -255,10 +275,154 @@ static void scan_foretold(Rewriter *rewriter, Node *scan) {
   }
 }
 
+/* ---- from a number that is computed ---- */
+
+/* A Loop that goes on as long as the counter is below `end`. */
+typedef struct Rest {
+  Rewriter *rewriter;
+  Node *loop;
+  LoopShape shape;
+  size_t counter;     /* which carried value */
+  int64_t least, end; /* that it begins with at the least, and has at the end */
+  int64_t rows;       /* of the tables: one for every number that it can have */
+  Node *before;       /* what is computed for the loop */
+  Value *first;       /* row that is left */
+  Dim steps;          /* how many are left */
+} Rest;
+
+/* The tests that must all hold for another step. */
+static bool read_tests(Value *condition, const Node **tests, size_t *count) {
+  const Node *node = behind_identities(condition)->producer;
+  if (!node || *count == MOST_TESTS) return false;
+  if (node_is(node, OP_And)) {
+    return read_tests(node_input(node, 0), tests, count) && read_tests(node_input(node, 1), tests, count);
+  }
+  tests[(*count)++] = node;
+  return node_is(node, OP_Less) || node_is(node, OP_LessOrEqual);
+}
+
+/* Of a test that a counter is below a bound: which, how it grows, and the first number that fails. */
+static bool read_test(const LoopShape *shape, const Node *test, size_t *carried, int64_t *step, int64_t *end) {
+  if (!small_integer(node_input(test, 1), end)) return false;
+  *end += node_is(test, OP_LessOrEqual);
+  for (size_t i = 0; i < shape->carried; i++) {
+    const Value *next = behind_identities(shape->body->outputs.items[shape->lead + i]->value);
+    if (next != behind_identities(node_input(test, 0))) continue;
+    *carried = i;
+    return read_step(shape, i, step) && *step > 0;
+  }
+  return false;
+}
+
+/* Is the test that of a counter in steps of one that begins with what is computed, and never beyond the end? */
+static bool read_rest(Rest *rest, const Node *test) {
+  int64_t step;
+  Bounds start;
+  if (!read_test(&rest->shape, test, &rest->counter, &step, &rest->end) || step != 1) return false;
+  const Value *before = before_loop(rest->loop, &rest->shape, rest->counter);
+  if (constant_of(before) || before->type.rank || !dtype_is_integer(before->type.dtype)) return false;
+  if (!value_bounds(before, &start) || start.least < -MOST_ROWS || start.greatest >= (double)rest->end) return false;
+  rest->least = (int64_t)start.least;
+  rest->rows = rest->end - rest->least;
+  return rest->rows <= MOST_ROWS;
+}
+
+/* Does it hold after every step but the last of as many as there can be? */
+static bool decides_nothing(const Rest *rest, const Node *test) {
+  size_t carried;
+  int64_t step, end, start;
+  if (!read_test(&rest->shape, test, &carried, &step, &end)) return false;
+  if (carried == rest->counter) return end >= rest->end;
+  return small_integer(before_loop(rest->loop, &rest->shape, carried), &start) && start + step * (rest->rows - 1) < end;
+}
+
+static bool find_rest(Rest *rest) {
+  const Node *tests[MOST_TESTS];
+  size_t count = 0, at = 0;
+  int64_t limit = INT64_MAX;
+  Graph *body = rest->shape.body;
+  const Value *begins = node_input(rest->loop, 1);
+  if (rest->loop->output_count != rest->shape.carried || rest->shape.carried < 2) return false;
+  if (body->inputs.items[0]->uses || body->inputs.items[1]->uses || (begins && !is_boolean(begins, true))) return false;
+  if (!read_tests(body->outputs.items[0]->value, tests, &count)) return false;
+  while (at < count && !read_rest(rest, tests[at])) at++;
+  if (at == count) return false;
+  for (size_t i = 0; i < count; i++) {
+    if (!decides_nothing(rest, tests[i])) return false;
+  }
+  if (node_input(rest->loop, 0) && !only_integer(node_input(rest->loop, 0), &limit)) return false;
+  return limit >= rest->rows;
+}
+
+static Value *node_before(const Rest *rest, Op op, Type type, Value *const *inputs, size_t count) {
+  Rewriter *rewriter = rest->rewriter;
+  const Origin *origin = REWRITE_ORIGIN(rewriter, rest->before);
+  return graph_node(rest->before->graph, origin, op, inputs, count, &type, 1, rest->before)->outputs[0];
+}
+
+static Value *one_integer(const Rest *rest, int64_t number) {
+  return rewrite_constant_ints(rest->rewriter, rest->before, &number, 1, rest->before->origin);
+}
+
+/* The row of the first step, as an array of one number. */
+static Value *first_row(const Rest *rest) {
+  Value *start = before_loop(rest->loop, &rest->shape, rest->counter);
+  Type type = type_make(rest->rewriter->context, DTYPE_INT64, (Dim[]){dim_of(1)}, 1);
+  start = rewrite_in_type(rest->rewriter, rest->before, rest->before->origin, start, DTYPE_INT64);
+  start = node_before(rest, OP_Reshape, type, (Value *[]){start, one_integer(rest, 1)}, 2);
+  if (rest->least == 0) return start;
+  return node_before(rest, OP_Sub, type, (Value *[]){start, one_integer(rest, rest->least)}, 2);
+}
+
+static Value *rest_of(const Rest *rest, const Tensor *const *by_row, const Origin *origin) {
+  const Tensor *table = stacked(rest->rewriter, by_row, rest->rows, false);
+  Value *all = rewrite_constant(rest->rewriter, rest->before, table, origin);
+  Dim dims[MAX_RANK] = {rest->steps};
+  for (uint32_t i = 1; i < table->rank; i++) dims[i] = dim_of(table->dims[i]);
+  Type type = type_make(rest->rewriter->context, table->dtype, dims, table->rank);
+  Value *inputs[] = {all, rest->first, one_integer(rest, rest->rows), one_integer(rest, 0)};
+  return node_before(rest, OP_Slice, type, inputs, 4);
+}
+
+/* What the steps compute of the counter alone is scanned as it is. */
+static void scan_tables(const Rest *rest, Node *scan, const Foretold *foretold) {
+  for (size_t i = 0; i < foretold->computed.count; i++) {
+    ForetoldValue known = foretold->computed.items[i];
+    Node *node = known.value->producer;
+    Value *left = rest_of(rest, known.by_step, node->origin);
+    rewrite_hand_over(rest->rewriter, left->producer, node);
+    rewrite_replace(rest->rewriter, node, scan_add_input(scan, left, known.value->type));
+  }
+}
+
+static void count_rest(Rewriter *rewriter, Node *loop) {
+  Rest rest = {.rewriter = rewriter, .loop = loop, .before = loop};
+  LoopShape *shape = &rest.shape;
+  Foretold foretold;
+  if (!loop_shape(loop, shape) || !is_regular(loop, shape) || !find_rest(&rest)) return;
+  DType dtype = before_loop(loop, shape, rest.counter)->type.dtype;
+  const Tensor *least = number_tensor(rewriter, dtype, rest.least), *end = number_tensor(rewriter, dtype, rest.end);
+  if (!foretell_counter(loop, shape, rest.counter, least, rest.rows, &foretold)) return;
+  Str name = str_intern(rewriter->context,
+                        arena_format(&rewriter->context->arena, "steps_%zu", rewriter->model->step_sizes++));
+  rest.steps = dim_symbol(rewriter->context, name);
+  rest.first = first_row(&rest);
+  Value *inside = shape->body->inputs.items[shape->first_body_input + rest.counter];
+  Value *numbers = rest_of(&rest, foretold.carried[rest.counter], loop->origin);
+  Node *scan = rest.before = replace_loop(rewriter, loop, shape, numbers);
+  value_replace(inside, shape->body->inputs.items[shape->carried]);
+  if (scan->outputs[rest.counter]->uses) replace_by_last(rewriter, scan, scan->outputs[rest.counter], end);
+  scan_tables(&rest, scan, &foretold);
+  scan_drop_carried(scan, rest.counter);
+}
+
 static void visit(Rewriter *rewriter, Node *node) {
   if (!node_has(node, LOOPS)) return;
-  Node *scan = node_is(node, OP_Scan) ? node : replace_loop(rewriter, node);
-  if (!scan) return;
+  Node *scan = node_is(node, OP_Scan) ? node : count_loop(rewriter, node);
+  if (!scan) {
+    count_rest(rewriter, node);
+    return;
+  }
   scan_counters(rewriter, scan);
   scan_foretold(rewriter, scan);
 }
