@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from attention_layers import decoding_layer, function_of_jax, library_layer, step_with_cache
+from attention_layers import decoding_layer, function_of_jax, joined_cache, library_layer, step_with_cache
 from attention_masks import Given, Rule, make_rules, placed
 from forms import Choices, Form
 
@@ -24,7 +24,16 @@ FEATURES = 8
 
 def make(choices: Choices) -> Form:
     kind = choices.take(
-        "written", *["by hand"] * 14, "library layer", "library layer", "jax.nn", "jax.nn", "cache", "cache", "decoding"
+        "written",
+        *["by hand"] * 14,
+        "library layer",
+        "library layer",
+        "jax.nn",
+        "jax.nn",
+        "cache",
+        "cache",
+        "joined",
+        "decoding",
     )
     if kind == "library layer":
         return library_layer(choices)
@@ -32,6 +41,8 @@ def make(choices: Choices) -> Form:
         return function_of_jax(choices)
     if kind == "cache":
         return step_with_cache(choices)
+    if kind == "joined":
+        return joined_cache(choices)
     if kind == "decoding":
         return decoding_layer(choices)
     return _by_hand(choices)

@@ -132,6 +132,92 @@ def step_with_cache(choices: Choices) -> Form:
     return _form(fn, args, specs, dtype)
 
 
+def joined_cache(choices: Choices) -> Form:
+    """A few new positions; their keys and values are joined to those of earlier ones, and given back."""
+    dtype = choices.take("type", "float32", "float32", "float32", "float16", "bfloat16")
+    batch, past = choices.take("batch", None, 1, 2, 2, "symbol"), choices.take("earlier", 1, 10, 60, "symbol")
+    fresh, order = choices.take("positions", 1, 1, 2, 7), choices.take("order", "htd", "htd", "thd")
+    count, groups = choices.take("heads", (1, 1), (4, 4), (4, 4), (4, 2), (6, 1))
+    mask = choices.take("mask", "none", "comparison", "tril", "padding") if past != "symbol" else "none"
+    given_back = choices.take("given back", True, True, True, False)
+    by = choices.take("products by", "einsum", "matmul")
+    projected = choices.take("projected", True, False)
+    fill = choices.take("put out by", -1e9 if dtype != "float16" else -6e4, -math.inf)
+    sizes = {"b": 2 if batch == "symbol" else batch, "p": 6 if past == "symbol" else past, "t": fresh, "d": FEATURES}
+    sizes |= {"h": count, "g": groups, "f": 16}
+    sizes["s"] = sizes["p"] + fresh
+    lead = "" if batch is None else "b"
+    axis = len(lead) + (order == "htd")
+    heads_axis = len(lead) + (order == "thd")
+    weights = [jnp.asarray(choices.normal((16, n * FEATURES), dtype, 0.3)) for n in (count, groups, groups)]
+
+    def names(positions: str, heads: str) -> str:
+        return lead + (heads + positions if order == "htd" else positions + heads) + "d"
+
+    def kept() -> Array:
+        columns, rows = jnp.arange(sizes["s"])[None, :], jnp.arange(fresh)[:, None]
+        if mask == "tril":
+            return jnp.tril(jnp.ones((fresh, sizes["s"]), bool), sizes["p"])
+        return columns <= rows + sizes["p"]
+
+    def attend(q: Array, k: Array, v: Array, *padding: Array) -> Array:
+        if groups != count:
+            k, v = (jnp.repeat(a, count // groups, heads_axis) for a in (k, v))
+        if by == "matmul" and order == "thd":
+            q, k, v = (jnp.swapaxes(a, axis, heads_axis) for a in (q, k, v))
+        of_q, of_k = names("q", "h"), names("k", "h")
+        if by == "einsum":
+            scores = jnp.einsum(f"{of_q},{of_k}->{lead}hqk", q, k) / math.sqrt(FEATURES)
+        else:
+            scores = q @ jnp.swapaxes(k, -1, -2) / math.sqrt(FEATURES)
+        if mask in ("comparison", "tril"):
+            scores = jnp.where(kept(), scores, jnp.asarray(fill, scores.dtype))
+        elif padding:
+            scores = jnp.where(padding[0][..., None, None, :], scores, jnp.asarray(fill, scores.dtype))
+        shares = jax.nn.softmax(scores, axis=-1)
+        if by == "einsum":
+            return jnp.einsum(f"{lead}hqk,{of_k}->{of_q}", shares, v)
+        mixed = shares @ v
+        return jnp.swapaxes(mixed, axis, heads_axis) if order == "thd" else mixed
+
+    def fn(*args: Array) -> Any:
+        if projected:
+            parts = [args[0] @ weight for weight in weights]
+            parts = [part.reshape(*part.shape[:-1], -1, FEATURES) for part in parts]
+            new = [jnp.swapaxes(part, -2, -3) if order == "htd" else part for part in parts]
+        else:
+            new = args[:3]
+        keys, values = (jnp.concatenate([old, one], axis) for old, one in zip(args[-2:], new[1:], strict=True))
+        mixed = attend(new[0], keys, values, *args[len(given) : -2])
+        if projected:
+            mixed = jnp.swapaxes(mixed, -2, -3) if order == "htd" else mixed
+            mixed = mixed.reshape(*mixed.shape[:-2], -1)
+        return (mixed, keys, values) if given_back else mixed
+
+    given = [lead + "tf"] if projected else [names("t", "h"), names("t", "g"), names("t", "g")]
+    shapes = [*given, *([lead + "s"] if mask == "padding" else []), names("p", "g"), names("p", "g")]
+    args = [choices.normal([sizes[n] for n in one], dtype) for one in shapes]
+    if mask == "padding":
+        padding = choices.numbers.random([sizes[n] for n in lead + "s"]) > 0.3
+        padding[..., 0] = True
+        args[len(given)] = padding
+    symbols = {"b": "B"} if batch == "symbol" else {}
+    symbols |= {"p": "P"} if past == "symbol" else {}
+    specs = None
+    if symbols:
+        specs = [
+            jax.ShapeDtypeStruct(tuple(symbols.get(n, sizes[n]) for n in one), array.dtype)
+            for one, array in zip(shapes, args, strict=True)
+        ]
+    form = _form(fn, args, specs, dtype)
+    # Its caches have a batch, and heads before positions. Single queries of halves, and scores to which a number for
+    # what may be a whole row is added, are computed in float32.
+    runs = dtype == "float32" or (dtype == "float16" and fresh > 1 and mask != "padding")
+    if lead and order == "htd" and given_back and runs:
+        form.expected["Concat"] = 0
+    return form
+
+
 @functools.cache
 def _decoding(heads: int, length: int, size: int) -> tuple[Any, Any, Any]:
     from flax import linen

@@ -8,6 +8,16 @@ typedef struct Repeated {
   bool transposed; /* heads stand after positions in it, and a Transpose puts them first */
 } Repeated;
 
+/* A batch of one with one head needs no axis put in: [1, 1, ..] to [1, 1, times, ..] to [1, times, ..]. */
+static bool is_single_head(Type from, Type many, Type to) {
+  if (from.rank != 4 || many.rank != 5 || to.rank != 4) return false;
+  for (uint32_t i = 0; i < 2; i++) {
+    if (!dim_is(from.dims[i], 1) || !dim_is(many.dims[i], 1)) return false;
+    if (!dim_equal(many.dims[3 + i], from.dims[2 + i]) || !dim_equal(to.dims[2 + i], from.dims[2 + i])) return false;
+  }
+  return dim_is(to.dims[0], 1) && dim_equal(to.dims[1], many.dims[2]);
+}
+
 /* [.., heads, ..] to [.., heads, 1, ..] to [.., heads, times, ..] to [.., heads * times, ..] */
 static bool read_repeated(Match *match, Value *value, Repeated *repeated) {
   Node *node = value->producer;
@@ -18,9 +28,14 @@ static bool read_repeated(Match *match, Value *value, Repeated *repeated) {
   }
   uint32_t heads = repeated->transposed ? 2 : 1;
   Node *merge = match_take(match, value, OP_Reshape);
+  if (!merge) merge = match_take(match, value, OP_Squeeze);
   Node *expand = merge ? match_take(match, node_input(merge, 0), OP_Expand) : NULL;
   if (!expand) return false;
   Value *apart = node_input(expand, 0);
+  if (!repeated->transposed && is_single_head(apart->type, expand->outputs[0]->type, value->type)) {
+    repeated->source = apart;
+    return true;
+  }
   Node *part = match_take(match, apart, OP_Unsqueeze);
   if (!part) part = match_take(match, apart, OP_Reshape);
   if (!part) return false;

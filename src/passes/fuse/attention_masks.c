@@ -694,9 +694,16 @@ static Value *added_mask(Scores *scores) {
   return low && !is_clamped ? at_least(match, mask, not_quite_lowest) : mask;
 }
 
+/* Attention takes no mask of fewer than two axes. */
+static Value *with_rows(Match *match, Value *mask) {
+  const Dim dims[] = {dim_of(1), mask->type.rank ? mask->type.dims[0] : dim_of(1)};
+  if (mask->type.rank >= 2) return mask;
+  return with_shape(match, mask, type_make(match->rewriter->context, mask->type.dtype, dims, 2));
+}
+
 Value *attention_mask(Scores *scores, MaskUse use) {
-  if (use == MASK_KEPT) return kept_mask(scores);
-  return use == MASK_ADDED ? added_mask(scores) : NULL;
+  if (use != MASK_KEPT && use != MASK_ADDED) return NULL;
+  return with_rows(scores->match, use == MASK_KEPT ? kept_mask(scores) : added_mask(scores));
 }
 
 /* A mask that turns out to be causal once it is simplified. */

@@ -87,6 +87,20 @@ bool fuse_causal_mask(Match *match);
 /* Fewer heads of keys and values than of queries. attention_groups.c */
 bool fuse_repeated_heads(Match *match);
 bool fuse_repeated_rows(Match *match);
+
+/* Keys and values as those of earlier positions, and what is joined to them. attention_caches.c */
+typedef struct Caches {
+  Node *concat[2];
+  Value *past[2], *fresh[2];
+} Caches;
+
+/* False when an Attention over four axes, of the match, has none that it could join itself. */
+bool read_caches(const Match *match, const Node *attention, Caches *caches);
+/* It takes the place of the match and joins queries' keys and values to the caches. */
+Node *match_emit_cached(Match *match, const Node *attention, const Caches *caches, Value *const operands[3]);
+bool fuse_caches(Match *match);
+/* Will an Attention over three axes take its place? fuse_attention.c */
+bool is_put_in_rows(Match *match, const Node *attention);
 /* Dividing by the sum of weights after the product with the values. attention_quotient.c */
 bool fuse_late_quotient(Match *match);
 

@@ -379,6 +379,7 @@ typedef struct Operand {
   double scale;     /* that goes out of it */
   bool keeps_scale; /* it does not */
   Arrangement placed;
+  int cost; /* operators that do, less those that go */
 } Operand;
 
 /* Of axes as the result's; features where the other operand has them. */
@@ -404,6 +405,7 @@ static bool place_operand(Reading *reading, Operand *operand, const Axes *want) 
     if (!axes_refine(atoms, &here.axes)) break;
     if (plan_arrangement(atoms, here.value, &here.axes, want, &here.placed)) {
       int cost = (int)arrangement_cost(&here.placed) - passed;
+      here.cost = cost;
       if (cost < best) *operand = here, best = cost, taken = match->node_count;
     }
     Node *node = here.value->producer;
@@ -530,7 +532,55 @@ static Layout layout_in_rows(const Reading *reading, const Axis *heads, int64_t 
                   .heads = count};
 }
 
-/* A batch of single heads has three axes; so has what has no batch, where heads stand after positions. */
+/* Over four axes: batch, heads, of which keys and values may have fewer, positions, features. */
+static Layout layout_apart(const Reading *reading, const Axis *batch, const Axis *heads, const Axis *of_keys) {
+  const Scores *scores = &reading->scores;
+  const Axis *row = &scores->row, *key = &scores->key;
+  const Axis *features = &reading->query_features, *others = &reading->value_features;
+  return (Layout){.query = AXES(batch, heads, row, features),
+                  .keys = AXES(batch, of_keys, key, features),
+                  .values = AXES(batch, of_keys, key, others),
+                  .result = AXES(batch, heads, row, others),
+                  .mask = AXES(batch, heads, row, key)};
+}
+
+/* Operators that give operands and the result their axes, less those that go; NO_LAYOUT: there are none. Of two layouts
+ * with as many, that which moves less of keys and values, which may be caches. */
+static int layout_cost(Reading *reading, const Operand operands[3], const Layout *layout) {
+  enum { QUERY_COST = 4, KEYS_COST = 5, NO_LAYOUT = 1 << 20 };
+  const Scores *scores = &reading->scores;
+  const Axes *wanted[] = {&layout->query, &layout->keys, &layout->values};
+  Match *match = reading->match;
+  size_t taken = match->node_count;
+  int cost = 0;
+  bool found = true;
+  for (size_t i = 0; i < 3 && found; i++) {
+    Operand operand = operands[i];
+    found = place_operand(reading, &operand, wanted[i]);
+    if (found) cost += operand.cost * (i == 0 ? QUERY_COST : KEYS_COST);
+  }
+  match->node_count = taken;
+  Arrangement back;
+  Value probe = {.type = axes_type(&scores->atoms, &layout->result, DTYPE_FLOAT32)};
+  if (!found || !plan_arrangement(&scores->atoms, &probe, &layout->result, &reading->result_axes, &back))
+    return NO_LAYOUT;
+  return cost + (int)arrangement_cost(&back) * QUERY_COST;
+}
+
+/* Is the value the same several times over? As heads of a group Attention can do without. */
+static bool is_repeated(const Value *value) {
+  const Node *node = value->producer;
+  if (node && node_has(node, RENAMES)) node = node_input(node, 0)->producer;
+  return node && node_is(node, OP_Expand);
+}
+
+static void prefer_apart(Reading *reading, const Operand operands[3], Layout *layout, Layout apart) {
+  int gain = layout_cost(reading, operands, layout) - layout_cost(reading, operands, &apart);
+  if (gain > 0 || (gain == 0 && is_repeated(operands[2].value))) *layout = apart;
+}
+
+/* A batch of single heads has three axes, unless four is what is given; so has what has no batch, where heads stand
+ * after positions. */
 static bool choose_layout(Reading *reading, const Operand operands[3], Layout *layout) {
   const Scores *scores = &reading->scores;
   Roles roles;
@@ -543,18 +593,17 @@ static bool choose_layout(Reading *reading, const Operand operands[3], Layout *l
   if (batch->count == 1 && !heads.count && dim_is_constant(first) && are_in_rows(reading, operands, batch)) {
     *layout = layout_in_rows(reading, batch, first.constant);
   } else if (!heads.count) {
+    const Axis *none = &heads;
     *layout = (Layout){.query = AXES(batch, row, features),
                        .keys = AXES(batch, key, features),
                        .values = AXES(batch, key, others),
                        .result = AXES(batch, row, others),
-                       .mask = AXES(batch, &heads, row, key),
+                       .mask = AXES(batch, none, row, key),
                        .heads = 1};
+    prefer_apart(reading, operands, layout, layout_apart(reading, none, batch, batch));
+    prefer_apart(reading, operands, layout, layout_apart(reading, batch, none, none));
   } else {
-    *layout = (Layout){.query = AXES(batch, &heads, row, features),
-                       .keys = AXES(batch, &roles.heads, key, features),
-                       .values = AXES(batch, &roles.heads, key, others),
-                       .result = AXES(batch, &heads, row, others),
-                       .mask = AXES(batch, &heads, row, key)};
+    *layout = layout_apart(reading, batch, &heads, &roles.heads);
   }
   return true;
 }

@@ -32,7 +32,9 @@ static bool has_constant_heads(Type type, uint32_t heads, uint32_t features) {
   return type.rank == 4 && dim_is_constant(type.dims[heads]) && dim_is_constant(type.dims[features]);
 }
 
-/* With a single position the order of heads and positions is no matter, and a Reshape does it. */
+static bool is_in_any_order(Type type) { return dim_is(type.dims[1], 1) || dim_is(type.dims[2], 1); }
+
+/* With a single position, or a single head, the order of the two is no matter, and a Reshape does it. */
 static bool read_rows(Match *match, Value *value, Rows *rows) {
   Node *node = value->producer;
   Type type = value->type;
@@ -49,11 +51,12 @@ static bool read_rows(Match *match, Value *value, Rows *rows) {
     *rows = (Rows){source, false};
     return true;
   }
-  if (!node || !node_is(node, OP_Reshape) || !dim_is(type.dims[2], 1)) return false;
+  if (!node || (!node_is(node, OP_Reshape) && !node_is(node, OP_Unsqueeze)) || !is_in_any_order(type)) return false;
   Value *source = node_input(node, 0);
-  if (source->type.rank != 3 || !dim_equal(source->type.dims[0], type.dims[0]) || !dim_is(source->type.dims[1], 1))
+  if (source->type.rank != 3 || !dim_equal(source->type.dims[0], type.dims[0]) ||
+      !dim_equal(source->type.dims[1], type.dims[2]))
     return false;
-  match_take(match, value, OP_Reshape);
+  match_take(match, value, node->op);
   *rows = (Rows){source, false};
   return true;
 }
@@ -69,23 +72,58 @@ static Value *rows_value(Match *match, const Rows *rows) {
   return EMIT_BEFORE(match, OP_Reshape, merged, rows->source, shape)->outputs[0];
 }
 
+/* Queries, keys and values, of which those that are joined to a cache stand alone. */
+typedef struct RowsOfAll {
+  Rows rows[3];
+  Caches caches;
+  bool is_cached;
+} RowsOfAll;
+
+/* Whether the result, perhaps after a Transpose, becomes one of three axes, of this type, and the operands were such.
+ */
+static bool read_all_rows(Match *match, const Node *inner, const Node *outer, Type type, RowsOfAll *all) {
+  Type apart = inner->outputs[0]->type;
+  if (node_attribute(inner, "q_num_heads") || apart.rank != 4 || type.rank != 3) return false;
+  if (outer ? !puts_heads_first(outer) : !is_in_any_order(apart)) return false;
+  if (!dim_equal(type.dims[0], apart.dims[0]) || !dim_equal(type.dims[1], apart.dims[2])) return false;
+  all->is_cached = read_caches(match, inner, &all->caches);
+  for (size_t i = 0; i < 3; i++) {
+    Value *value = all->is_cached && i ? all->caches.fresh[i - 1] : node_input(inner, i);
+    if (!read_rows(match, value, &all->rows[i])) return false;
+  }
+  return outer || !all->rows[0].reshaped || !all->rows[1].reshaped || !all->rows[2].reshaped;
+}
+
+bool is_put_in_rows(Match *match, const Node *attention) {
+  const Node *user = value_only_user(attention->outputs[0]), *outer = NULL;
+  if (user && user->graph == attention->graph && puts_heads_first(user)) {
+    outer = user;
+    user = value_only_user(outer->outputs[0]);
+  }
+  if (!user || user->graph != attention->graph || !(node_is(user, OP_Reshape) || node_is(user, OP_Squeeze)))
+    return false;
+  RowsOfAll all;
+  size_t taken = match->node_count;
+  bool is_put = read_all_rows(match, attention, outer, user->outputs[0]->type, &all);
+  match->node_count = taken;
+  return is_put;
+}
+
 static bool fuse_rows(Match *match) {
   Node *inner = match->values[ATTENTION]->producer;
   const Value *outer = match->values[OUTER];
-  Type type = match_type(match), apart = match->values[ATTENTION]->type;
-  if (node_attribute(inner, "q_num_heads") || apart.rank != 4 || type.rank != 3) return false;
-  if (outer ? !puts_heads_first(outer->producer) : !dim_is(apart.dims[2], 1)) return false;
-  if (!dim_equal(type.dims[0], apart.dims[0]) || !dim_equal(type.dims[1], apart.dims[2])) return false;
-  Rows rows[3];
-  for (int i = 0; i < 3; i++) {
-    if (!read_rows(match, node_input(inner, (size_t)i), &rows[i])) return false;
-  }
-  if (rows[0].reshaped && rows[1].reshaped && rows[2].reshaped && !outer) return false;
+  RowsOfAll all;
+  if (!read_all_rows(match, inner, outer ? outer->producer : NULL, match_type(match), &all)) return false;
   int64_t heads = node_input(inner, 0)->type.dims[1].constant, groups = node_input(inner, 1)->type.dims[1].constant;
   Value *inputs[4] = {NULL, NULL, NULL, node_input(inner, 3)};
-  for (int i = 0; i < 3; i++) inputs[i] = rows_value(match, &rows[i]);
-  Node *node = match_emit(match, OP_Attention, inputs, inputs[3] ? 4 : 3, REWRITE_EMITTER(match->rewriter));
-  node_copy_attributes(node, inner);
+  for (int i = 0; i < 3; i++) inputs[i] = rows_value(match, &all.rows[i]);
+  Node *node;
+  if (all.is_cached) {
+    node = match_emit_cached(match, inner, &all.caches, inputs);
+  } else {
+    node = match_emit(match, OP_Attention, inputs, inputs[3] ? 4 : 3, REWRITE_EMITTER(match->rewriter));
+    node_copy_attributes(node, inner);
+  }
   node_set_int(node, "q_num_heads", heads);
   node_set_int(node, "kv_num_heads", groups);
   return true;
@@ -97,8 +135,10 @@ static const FusionRule rules[] = {
     {OP(Attention, ANY(SOURCE)), OP_Attention, fuse_repeated_heads},
     {OP(Attention, ANY(SOURCE)), OP_Attention, fuse_repeated_rows},
     {OP(Attention, ANY(SOURCE)), OP_Attention, fuse_causal_mask},
+    {OP(Attention, ANY(SOURCE)), OP_Attention, fuse_caches},
     {OP(Reshape, OP_AT(OUTER, Transpose, HEADS)), OP_Attention, fuse_rows},
     {OP(Reshape, HEADS), OP_Attention, fuse_rows},
+    {OP(Squeeze, HEADS), OP_Attention, fuse_rows},
     {OP(Div, ANY(SOURCE)), OP_NONE, fuse_late_quotient},
     {OP(MatMul, ANY(SOURCE)), OP_NONE, fuse_attention_scores},
     {OP(Cast, ANY(SOURCE)), OP_NONE, fuse_attention_scores},
