@@ -108,6 +108,7 @@ def _by_hand(choices: Choices) -> Form:
     inputs, split = _projected(choices, plan)
     rules = make_rules(choices, plan)
     attend, count = _attend(choices, plan, rules)
+    rules.apart = rules.apart or _too_near(choices, plan, rules)
     finish = choices.take("result", "as it is", "merged", "merged and projected") if "h" in plan.order else "as it is"
     weight = choices.normal((plan.sizes["h"] * plan.sizes["e"], 5), plan.dtype, 0.3)
 
@@ -131,6 +132,19 @@ def _by_hand(choices: Choices) -> Form:
     if any(one.nothing_kept is not None for one in plan.given):
         form.more_args = [[one.array if one.nothing_kept is None else one.nothing_kept for one in everything]]
     return form
+
+
+def _too_near(choices: Choices, plan: Plan, rules: Rule) -> str | None:
+    """What takes the place of scores must be far below them, and leave nothing of what is added to it."""
+    if not rules.takes_place_by:
+        return None
+    wide = choices.made["products in"] == "float32"
+    if rules.bias_comes_after and rules.takes_place_by > (-3e4 if plan.dtype == "float16" and not wide else -9e8):
+        return "what is added to so small a number is seen in a row of nothing else"
+    scaled = choices.made["scale on"] == "scores" and choices.made["scale goes"] == "last"
+    if scaled and rules.takes_place_by > -2e4:
+        return "so small a number in place of scores is divided as they are, and no longer far below all of them"
+    return None
 
 
 def _spec(given: Given, plan: Plan) -> Any:

@@ -41,6 +41,8 @@ class Rule:
     softmax_where: bool = False
     can_put_out_again: bool = False
     fills_with_infinity: bool = False
+    takes_place_by: float = 0.0  # the number that takes the place of scores; 0 for none
+    bias_comes_after: bool = False
     apart: str | None = None
 
 
@@ -143,8 +145,9 @@ def make_rules(choices: Choices, plan: Any) -> Rule:
         return scores, mask
 
     rule = Rule(apply, where, bool(masks) and not where, math.isinf(fill))
-    if masks and bias and not bias_first and not adds and not where and fill > -2e4:
-        rule.apart = "what is added to so small a number is seen in a row of nothing else"
+    if masks and not adds and not where:
+        rule.takes_place_by = fill
+        rule.bias_comes_after = bias is not None and not bias_first
     return rule
 
 

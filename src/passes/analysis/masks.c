@@ -289,12 +289,14 @@ static double applied(Op op, double a, double b) {
 
 static bool is_arithmetic(Op op) { return op == OP_Add || op == OP_Sub || op == OP_Mul || op == OP_Div; }
 
-static bool with_number(const Node *node, TwoNumbers *numbers) {
+static bool read_numbers(const Value *value, bool may_rename, TwoNumbers *numbers);
+
+static bool with_number(const Node *node, bool may_rename, TwoNumbers *numbers) {
   double number;
   for (size_t side = 0; side < 2; side++) {
     const Value *inner = node_input(node, side);
     if (!uniform_number(node_input(node, 1 - side), &number)) continue;
-    if (!same_from_end(inner->type, node->outputs[0]->type) || !read_two_numbers(inner, numbers)) return false;
+    if (!same_from_end(inner->type, node->outputs[0]->type) || !read_numbers(inner, may_rename, numbers)) return false;
     numbers->kept = side ? applied(node->op, number, numbers->kept) : applied(node->op, numbers->kept, number);
     numbers->put_out = side ? applied(node->op, number, numbers->put_out) : applied(node->op, numbers->put_out, number);
     return true;
@@ -302,7 +304,7 @@ static bool with_number(const Node *node, TwoNumbers *numbers) {
   return false;
 }
 
-bool read_two_numbers(const Value *value, TwoNumbers *numbers) {
+static bool read_numbers(const Value *value, bool may_rename, TwoNumbers *numbers) {
   const Node *node = value->producer;
   if (!node || value->type.dtype == DTYPE_NONE || !node_input(node, 0)) return false;
   Value *first = node_input(node, 0);
@@ -315,13 +317,24 @@ bool read_two_numbers(const Value *value, TwoNumbers *numbers) {
     *numbers = (TwoNumbers){first, 1, 0};
     if (first->type.dtype == DTYPE_BOOL) return true;
     if (!dtype_is_float(value->type.dtype) || !dtype_is_float(first->type.dtype)) return false;
-    if (!read_two_numbers(first, numbers)) return false;
+    if (!read_numbers(first, may_rename, numbers)) return false;
     if (dtype_is_half(value->type.dtype)) { /* it may hold -inf in place of a low number */
       numbers->kept = number_rounded(value->type.dtype, numbers->kept);
       numbers->put_out = number_rounded(value->type.dtype, numbers->put_out);
     }
     return true;
   }
-  if (node_has(node, RENAMES)) return same_from_end(first->type, value->type) && read_two_numbers(first, numbers);
-  return is_arithmetic(node->op) && dtype_is_float(value->type.dtype) && with_number(node, numbers);
+  if (node_has(node, RENAMES))
+    return (may_rename || same_from_end(first->type, value->type)) && read_numbers(first, may_rename, numbers);
+  return is_arithmetic(node->op) && dtype_is_float(value->type.dtype) && with_number(node, may_rename, numbers);
+}
+
+bool read_two_numbers(const Value *value, TwoNumbers *numbers) { return read_numbers(value, false, numbers); }
+
+bool read_renamed_numbers(const Value *value, TwoNumbers *numbers) { return read_numbers(value, true, numbers); }
+
+Value *numbers_before(const Value *value) {
+  const Node *node = value->producer;
+  double number;
+  return node_input(node, is_arithmetic(node->op) && !uniform_number(node_input(node, 1), &number));
 }

@@ -28,5 +28,9 @@ typedef struct TwoNumbers {
 } TwoNumbers;
 
 bool read_two_numbers(const Value *value, TwoNumbers *numbers);
+/* The same, where the mask may lack axes of size 1 anywhere: it has the same elements in the same order. */
+bool read_renamed_numbers(const Value *value, TwoNumbers *numbers);
+/* What such a value is made of, one operator before it. */
+Value *numbers_before(const Value *value);
 
 #endif

@@ -11,11 +11,13 @@ static Value *without_not(Value *mask, bool *inverted) {
   return mask;
 }
 
-/* 1 or 0 by a mask, and a number or 0 by the same. */
-static bool blends_by_mask(const Value *factor, const Value *rest, Blend *blend) {
+/* 1 or 0 by a mask, and a number or 0 by the same. Both have the elements of the mask in its order. */
+static bool blends_by_mask(Value *factor, const Value *rest, Blend *blend) {
   TwoNumbers one, other;
   bool of_factor = false, of_rest = false;
-  if (!read_two_numbers(factor, &one) || !read_two_numbers(rest, &other)) return false;
+  if (!read_renamed_numbers(factor, &one) || !read_renamed_numbers(rest, &other)) return false;
+  if (!same_from_end(factor->type, rest->type)) return false;
+  blend->numbers = factor;
   blend->mask = without_not(one.mask, &of_factor);
   if (without_not(other.mask, &of_rest) != blend->mask) return false;
   double kept = of_factor == of_rest ? other.kept : other.put_out;
@@ -46,6 +48,7 @@ static bool blends_by_constants(Match *match, const Value *factor, const Value *
     ((char *)(uintptr_t)mask->data)[i] = kept == 1;
   }
   blend->inverted = false;
+  blend->numbers = NULL;
   blend->mask = is_any_put_out ? match_constant(match, mask) : NULL;
   return is_any_put_out;
 }
@@ -57,7 +60,7 @@ bool read_blend(Match *match, const Node *sum, Blend *blend) {
     const Value *rest = node_input(sum, 1 - side);
     if (!product || !node_is(product, OP_Mul)) continue;
     for (size_t at = 0; at < 2; at++) {
-      const Value *factor = node_input(product, at);
+      Value *factor = node_input(product, at);
       if (!blends_by_mask(factor, rest, blend) && !blends_by_constants(match, factor, rest, blend)) continue;
       if (!is_sum) blend->fill = -blend->fill;
       blend->product = product;

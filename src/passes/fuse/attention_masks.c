@@ -129,6 +129,13 @@ static bool is_covered(const Scores *scores, const Condition *condition, const C
   return true;
 }
 
+static bool is_covered_by_some(const Scores *scores, const Condition *condition, const Term *term) {
+  for (size_t i = 0; i < term->part_count; i++) {
+    if (is_covered(scores, condition, &term->parts[i])) return true;
+  }
+  return false;
+}
+
 /* Does a constant bias put nothing out? */
 static bool masks_nothing(const Term *term) {
   const Tensor *constant = constant_of(term->condition.value);
@@ -159,10 +166,9 @@ static Zeroing read_zeroing(Scores *scores) {
   }
   for (size_t k = 0; k < scores->term_count; k++) {
     const Term *term = &scores->terms[k];
-    if (zeroed->part_count == 1 && is_covered(scores, &term->condition, &zeroed->parts[0])) continue;
     if (!term->is_mask && constant_of(term->condition.value)) all = all && masks_nothing(term);
     for (size_t i = 0; term->is_mask && i < term->part_count; i++)
-      all = all && is_among(scores, &term->parts[i], zeroed);
+      all = all && (is_among(scores, &term->parts[i], zeroed) || is_covered_by_some(scores, &term->parts[i], zeroed));
   }
   return all ? ZEROES_MASKED : ZEROES_SOME_MASKED;
 }
@@ -173,6 +179,15 @@ static bool is_masking(const Term *term) { return term->fill <= weak; }
 
 /* Is something left of what is added to the number? Halves go less low. */
 static bool is_weak(const Term *term) { return term->fill > (term->dtype == DTYPE_FLOAT16 ? -3e4 : lowest_kept); }
+
+bool follow_back_to_mask(Atoms *atoms, const Value *numbers, const Value *mask, Axes *axes) {
+  for (const Value *value = numbers; value != mask; value = numbers_before(value)) {
+    bool is_followed = node_has(value->producer, RENAMES) ? follow_axes_back(atoms, value->producer, axes)
+                                                          : broadcast_axes(axes, numbers_before(value)->type, axes);
+    if (!is_followed) return false;
+  }
+  return true;
+}
 
 /* A bias that is nothing but a mask: 0 where it keeps, and a number at least this low elsewhere. */
 static bool masks_by_adding(const Term *term, double low, Condition *mask, double *fill) {
@@ -400,6 +415,23 @@ bool read_masks(Scores *scores) {
   return true;
 }
 
+/* The mask that a constant of zeros and one low number is, with that number; NULL: it is none. */
+static Value *mask_of_constant(Match *match, const Term *term, double *fill) {
+  const Tensor *bias = constant_of(term->condition.value);
+  if (term->is_mask || !bias || !dtype_is_float(bias->dtype)) return NULL;
+  Tensor *mask = match_tensor(match, DTYPE_BOOL, term->condition.value->type);
+  size_t width = dtype_bytes(bias->dtype, 1);
+  if (!mask || mask->size != bias->size / width) return NULL;
+  *fill = 0;
+  for (size_t i = 0; i < mask->size; i++) {
+    double number = number_decode(bias->dtype, (const char *)bias->data + i * width) * term->factor;
+    if (number != 0 && *fill == 0) *fill = number;
+    if (number != 0 && number != *fill) return NULL;
+    ((char *)(uintptr_t)mask->data)[i] = number == 0;
+  }
+  return *fill <= weak ? match_constant(match, mask) : NULL;
+}
+
 /* With weights that are put out once more, a bias that masks is a mask: how low it goes is no matter. And so it is
  * where it is added to halves, of which nothing is left then. */
 static void read_biases_as_masks(Scores *scores) {
@@ -408,7 +440,10 @@ static void read_biases_as_masks(Scores *scores) {
     double fill;
     Term *term = &scores->terms[i];
     if (!scores->zeroed.value && !dtype_is_half(term->dtype)) continue;
-    if (!masks_by_adding(term, weak, &mask, &fill)) continue;
+    if (!masks_by_adding(term, weak, &mask, &fill)) {
+      mask = (Condition){.value = mask_of_constant(scores->match, term, &fill), .axes = term->condition.axes};
+      if (!scores->zeroed.value || !mask.value) continue;
+    }
     *term = (Term){.value = mask.value,
                    .axes = mask.axes,
                    .is_mask = true,

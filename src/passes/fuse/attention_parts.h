@@ -17,7 +17,8 @@ typedef struct Condition {
 
 /* What is done to scores on their way to the softmax: a number takes the place of some, or a bias is added to all. */
 typedef struct Term {
-  Value *value; /* the mask or the bias */
+  Value *value;   /* the mask or the bias */
+  Value *numbers; /* that the mask became before it was applied, with axes of size 1 put in; NULL: it is applied itself */
   Axes axes;
   bool is_mask, inverted;
   double fill;                      /* of a mask: what stands in place of a score that is put out */
@@ -62,13 +63,15 @@ typedef enum MaskUse { MASK_NONE, MASK_CAUSAL, MASK_KEPT, MASK_ADDED, MASK_UNFIT
 typedef struct Blend {
   Node *product; /* of the scores, which are its input at `side` */
   size_t side;
-  Value *mask;
+  Value *mask, *numbers; /* numbers: 1 or 0 by the mask, which may have fewer axes of size 1; NULL for a constant */
   bool inverted;
   double fill;
 } Blend;
 
 /* What an Add or a Sub is, when it is that. attention_blend.c */
 bool read_blend(Match *match, const Node *sum, Blend *blend);
+/* From the axes of numbers to those of the mask that they were made of. attention_masks.c */
+bool follow_back_to_mask(Atoms *atoms, const Value *numbers, const Value *mask, Axes *axes);
 /* Takes masks apart; false when one cannot be read. attention_masks.c */
 bool read_masks(Scores *scores);
 /* The atoms that a mask or a bias varies with. */

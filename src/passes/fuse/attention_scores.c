@@ -102,6 +102,7 @@ static bool step_over_mask(Reading *reading, Chain *chain, Node *node, double fa
 
 static bool step_over_blend(Reading *reading, Chain *chain, Node *node, const Blend *blend, double factor) {
   Term *term = new_term(&reading->scores, (Term){.value = blend->mask,
+                                                 .numbers = blend->numbers,
                                                  .is_mask = true,
                                                  .inverted = blend->inverted,
                                                  .fill = blend->fill * factor,
@@ -295,7 +296,9 @@ static bool follow_node(Reading *reading, const Chain *chain, size_t i, Axes *ax
   Type from = i + 1 < chain->count ? chain->nodes[i + 1]->outputs[0]->type : chain->source->type;
   Term *term = chain->terms[i];
   if (!widen(axes, from, node->outputs[0]->type)) return false;
-  return !term || broadcast_axes(axes, term->value->type, &term->axes);
+  if (!term || !term->numbers) return !term || broadcast_axes(axes, term->value->type, &term->axes);
+  return broadcast_axes(axes, term->numbers->type, &term->axes) &&
+         follow_back_to_mask(atoms, term->numbers, term->value, &term->axes);
 }
 
 static bool follow_chain(Reading *reading, const Chain *chain, Axes *axes) {
@@ -579,6 +582,11 @@ static void prefer_apart(Reading *reading, const Operand operands[3], Layout *la
   if (gain > 0 || (gain == 0 && is_repeated(operands[2].value))) *layout = apart;
 }
 
+/* Sums of weights that may differ from head to head are multiplied with results whose heads have an axis. */
+static bool needs_heads_apart(const Scores *scores, const Axis *heads) {
+  return scores->is_by_logarithm && (masked_atoms(scores) & axis_set(heads));
+}
+
 /* A batch of single heads has three axes, unless four is what is given; so has what has no batch, where heads stand
  * after positions. */
 static bool choose_layout(Reading *reading, const Operand operands[3], Layout *layout) {
@@ -590,7 +598,8 @@ static bool choose_layout(Reading *reading, const Operand operands[3], Layout *l
   Axis heads = roles.heads;
   axis_append(&heads, &roles.group);
   Dim first = batch->count ? scores->atoms.sizes[batch->atoms[0]] : dim_of(1);
-  if (batch->count == 1 && !heads.count && dim_is_constant(first) && are_in_rows(reading, operands, batch)) {
+  bool may_be_rows = batch->count == 1 && !heads.count && dim_is_constant(first) && !needs_heads_apart(scores, batch);
+  if (may_be_rows && are_in_rows(reading, operands, batch)) {
     *layout = layout_in_rows(reading, batch, first.constant);
   } else if (!heads.count) {
     const Axis *none = &heads;
@@ -750,13 +759,6 @@ static bool place_factor(Reading *reading, const Layout *layout) {
                           &factor->condition.placed);
 }
 
-/* Sums of weights that differ over heads cannot be multiplied with what has heads and features in one axis. */
-static bool has_place_for_sums(const Scores *scores, const Layout *layout) {
-  Axes result = layout->result; /* atoms may have been split since it was chosen */
-  if (!scores->loses_logarithm) return true;
-  return axes_refine(&scores->atoms, &result) && (masked_atoms(scores) & axis_set(&result.axis[result.rank - 1])) == 0;
-}
-
 static bool read_attention(Match *match) {
   Reading reading = {.match = match, .of_result = {.source = match->root->outputs[0]}};
   Scores *scores = &reading.scores;
@@ -775,7 +777,7 @@ static bool read_attention(Match *match) {
   scores->rows = shape.dims[2], scores->columns = shape.dims[3];
   if (reading.factor.value && !place_factor(&reading, &layout)) return false;
   MaskUse use = plan_masks(scores, &layout.mask);
-  return use != MASK_UNFIT && has_place_for_sums(scores, &layout) && emit(&reading, &layout, operands, use);
+  return use != MASK_UNFIT && emit(&reading, &layout, operands, use);
 }
 
 bool fuse_attention_scores(Match *match) {
