@@ -21,14 +21,15 @@ def make(choices: Choices) -> Form:
     layout = choices.take("pairs", "halves", "halves", "neighbours")
     order = choices.take("order", "thd", "htd")
     batch, length = choices.take("batch", None, 1, 2, "symbol"), choices.take("length", 6, "symbol")
-    way = choices.take("written", *(_HALVES if layout == "halves" else _NEIGHBOURS))
+    ways = _HALVES if layout == "halves" else _NEIGHBOURS
+    way = choices.take("written", *[way for way in ways if way not in _SELDOM] * 8, *[w for w in ways if w in _SELDOM])
     angles = choices.take("angles", "from positions", "constant", "table", "given", "looked up")
     if angles in ("constant", "given", "looked up"):
         length = choices.take("length", 6)
     if angles in ("given", "looked up") and batch is None:
         batch = choices.take("batch", 2)
     wide = choices.take("computed in", "its own", "float32") == "float32" or way.startswith("complex")
-    turn = (_HALVES if layout == "halves" else _NEIGHBOURS)[way]
+    turn = ways[way]
     tables = _tables(choices, angles, order)
     part = choices.take("turned", "all", "all", "all", "half of the features")
 
@@ -53,7 +54,12 @@ def make(choices: Choices) -> Form:
     symbolic = any(isinstance(size, str) for shape in names for size in shape)
     types = [TYPES[dtype], np.int32]
     specs = [jax.ShapeDtypeStruct(*spec) for spec in zip(names, types, strict=False)] if symbolic else None
-    return Form(fn, args, {"RotaryEmbedding": 1}, specs, absent=("Neg",), dtype=dtype)
+    form = Form(fn, args, {"RotaryEmbedding": 1}, specs, absent=("Neg",), dtype=dtype)
+    if way == "complex viewed":
+        form.apart = "1j * x has a real part of 0 * x, which is NaN where x is infinite"
+    if way == "rows of two" and angles in ("constant", "table"):
+        form.apart = "cosines and sines are a single constant"
+    return form
 
 
 def _shape(sizes: tuple[Any, Any], order: str) -> tuple[Any, ...]:
@@ -145,6 +151,43 @@ def _rolled(x: Array, cosine: Array, sine: Array) -> Array:
     return x * _joined(cosine, cosine) + jnp.roll(x, x.shape[-1] // 2, axis=-1) * _joined(-sine, sine)
 
 
+def _tiled(x: Array, cosine: Array, sine: Array) -> Array:
+    a, b = jnp.split(x, 2, axis=-1)
+    twice = (1,) * (cosine.ndim - 1) + (2,)
+    return x * jnp.tile(cosine, twice) + _joined(-b, a) * jnp.tile(sine, twice)
+
+
+def _halves_by_sign(x: Array, cosine: Array, sine: Array) -> Array:
+    """Halves change places, and a vector of signs says which of them is taken away."""
+    signs = jnp.asarray(np.repeat([-1, 1], x.shape[-1] // 2), x.dtype)
+    exchanged = jnp.flip(x.reshape(*x.shape[:-1], 2, -1), axis=-2).reshape(x.shape)
+    return x * _joined(cosine, cosine) + exchanged * signs * _joined(sine, sine)
+
+
+def _halves_of_sine(x: Array, cosine: Array, sine: Array) -> Array:
+    signs = jnp.asarray(np.repeat([-1, 1], x.shape[-1] // 2), x.dtype)
+    a, b = x[..., : x.shape[-1] // 2], x[..., x.shape[-1] // 2 :]
+    return _joined(cosine, cosine) * x + (signs * _joined(sine, sine)) * _joined(b, a)
+
+
+def _halves_by_index(x: Array, cosine: Array, sine: Array) -> Array:
+    order = np.roll(np.arange(x.shape[-1]), x.shape[-1] // 2)
+    return x * _joined(cosine, cosine) + x[..., order] * _joined(-sine, sine)
+
+
+def _halves_set(x: Array, cosine: Array, sine: Array) -> Array:
+    half = x.shape[-1] // 2
+    first, second = _turned(x[..., :half], x[..., half:], cosine, sine)
+    return jnp.zeros_like(x).at[..., :half].set(first).at[..., half:].set(second)
+
+
+def _halves_by_rows_of_two(x: Array, cosine: Array, sine: Array) -> Array:
+    """A matrix of two rows and columns for each angle."""
+    apart = x.reshape(*x.shape[:-1], 2, -1)
+    turn = jnp.stack([jnp.stack([cosine, -sine], -2), jnp.stack([sine, cosine], -2)], -3)
+    return (turn * apart[..., None, :, :]).sum(-2).reshape(x.shape)
+
+
 def _complex_halves(x: Array, cosine: Array, sine: Array) -> Array:
     turned = jax.lax.complex(*jnp.split(x, 2, axis=-1)) * jax.lax.complex(cosine, sine)
     return _joined(turned.real, turned.imag)
@@ -171,11 +214,53 @@ def _every_two(x: Array, cosine: Array, sine: Array) -> Array:
     return x * jnp.repeat(cosine, 2, axis=-1) + turned * jnp.repeat(sine, 2, axis=-1)
 
 
+def _neighbours_set(x: Array, cosine: Array, sine: Array) -> Array:
+    first, second = _turned(x[..., ::2], x[..., 1::2], cosine, sine)
+    return jnp.zeros_like(x).at[..., ::2].set(first).at[..., 1::2].set(second)
+
+
+def _neighbours_set_in_place(x: Array, cosine: Array, sine: Array) -> Array:
+    first, second = _turned(x[..., 0::2], x[..., 1::2], cosine, sine)
+    return x.at[..., 0::2].set(first).at[..., 1::2].set(second)
+
+
+def _neighbours_by_sign(x: Array, cosine: Array, sine: Array) -> Array:
+    signs = jnp.asarray(np.tile([-1, 1], x.shape[-1] // 2), x.dtype)
+    exchanged = x.reshape(*x.shape[:-1], -1, 2)[..., ::-1].reshape(x.shape)
+    return x * jnp.repeat(cosine, 2, axis=-1) + exchanged * (signs * jnp.repeat(sine, 2, axis=-1))
+
+
+def _pairs_kept(x: Array, cosine: Array, sine: Array) -> Array:
+    """The pair is an axis, along which the other one is found by turning it around."""
+    apart = x.reshape(*x.shape[:-1], -1, 2)
+    turned = jnp.stack([-apart[..., 1], apart[..., 0]], axis=-1)
+    return (apart * cosine[..., None] + turned * sine[..., None]).reshape(x.shape)
+
+
+def _neighbours_by_index(x: Array, cosine: Array, sine: Array) -> Array:
+    order = np.arange(x.shape[-1]) ^ 1
+    signs = jnp.asarray(np.tile([-1, 1], x.shape[-1] // 2), x.dtype)
+    return x * jnp.repeat(cosine, 2, axis=-1) + x[..., order] * signs * jnp.repeat(sine, 2, axis=-1)
+
+
+def _neighbours_split(x: Array, cosine: Array, sine: Array) -> Array:
+    a, b = jnp.split(x.reshape(*x.shape[:-1], -1, 2), 2, axis=-1)
+    cosine, sine = cosine[..., None], sine[..., None]
+    return jnp.concatenate(_turned(a, b, cosine, sine), axis=-1).reshape(x.shape)
+
+
+def _complex_viewed(x: Array, cosine: Array, sine: Array) -> Array:
+    apart = x.reshape(*x.shape[:-1], -1, 2)
+    turned = (apart[..., 0] + 1j * apart[..., 1]) * (cosine + 1j * sine)
+    return jnp.stack([turned.real, turned.imag], axis=-1).reshape(x.shape)
+
+
 def _complex_neighbours(x: Array, cosine: Array, sine: Array) -> Array:
     turned = jax.lax.complex(x[..., ::2], x[..., 1::2]) * jax.lax.complex(cosine, sine)
     return _woven(x, turned.real, turned.imag)
 
 
+_SELDOM = ("complex viewed", "rows of two")
 _HALVES = {
     "split": _split,
     "slices": _slices,
@@ -186,10 +271,23 @@ _HALVES = {
     "mapped": _mapped,
     "roll": _rolled,
     "complex halves": _complex_halves,
+    "tiled tables": _tiled,
+    "halves by sign": _halves_by_sign,
+    "signs of the sine": _halves_of_sine,
+    "halves by index": _halves_by_index,
+    "halves set": _halves_set,
+    "rows of two": _halves_by_rows_of_two,
 }
 _NEIGHBOURS = {
     "strides": _strides,
     "reshape": _reshaped,
     "every two": _every_two,
     "complex neighbours": _complex_neighbours,
+    "neighbours set": _neighbours_set,
+    "neighbours set in place": _neighbours_set_in_place,
+    "neighbours by sign": _neighbours_by_sign,
+    "pairs kept": _pairs_kept,
+    "neighbours by index": _neighbours_by_index,
+    "neighbours split": _neighbours_split,
+    "complex viewed": _complex_viewed,
 }

@@ -199,6 +199,19 @@ static Value *scatter_window(Lowering *l, const Access *access, Value *operand, 
   return EMIT(l, OP_ScatterND, operand->type, operand, tuples, update);
 }
 
+/* Half of one dimension or more, at one of its ends: there is less to copy beside it than to address. */
+static bool is_large_end(const Access *access) {
+  uint32_t partial = 0;
+  for (uint32_t d = 0; d < access->operand.rank; d++) {
+    Dim all = access->operand.dims[d], size = access->size[d], start = access->start[d];
+    if (is_whole(access, d)) continue;
+    if (partial++ || !dim_is_constant(all) || !dim_is_constant(size) || !dim_is_constant(start)) return false;
+    if (size.constant < all.constant / 2) return false;
+    if (start.constant != 0 && start.constant != all.constant - size.constant) return false;
+  }
+  return partial == 1 && access->column_count == 0;
+}
+
 Value *window_replace(Lowering *l, const Access *access, Value *operand, Value *update) {
   enum { FEW = 4096 /* tuples; past that, copying what is around the window is cheaper than addressing it */ };
   uint32_t prefix = 0;
@@ -209,7 +222,8 @@ Value *window_replace(Lowering *l, const Access *access, Value *operand, Value *
   if (prefix == 0) return update;
   int64_t tuples;
   bool few = type_count(type_make(l->context, DTYPE_INT64, access->size, prefix), &tuples) && tuples <= FEW;
-  if (few || prefix == 1) return scatter_window(l, access, operand, update, prefix);
+  bool is_scattered = prefix == 1 || (few && !is_large_end(access));
+  if (is_scattered) return scatter_window(l, access, operand, update, prefix);
   return splice_from(l, access, 0, operand, update);
 }
 

@@ -6,6 +6,7 @@
  */
 #include "lower/data/indexing.h"
 
+#include "onnx/evaluate/evaluate.h"
 #include "onnx/facts/schema.h"
 #include "types/numbers.h"
 
@@ -85,20 +86,32 @@ static Value *signed_index(Lowering *l, Value *value) {
   return cast_to(l, value, DTYPE_INT64);
 }
 
-/* The elements as they lie, past casts between integers and reshapes. */
-static const Tensor *known_numbers(const Value *value) {
-  for (int depth = LOOK_THROUGH; depth && value; depth--) {
-    if (value->tensor) return value->tensor->data ? value->tensor : NULL;
-    const Node *node = value->producer;
-    if (!node || !(is_reshaping(node) || node_is(node, OP_Cast))) return NULL;
-    value = node_input(node, 0);
-  }
-  return NULL;
+static bool keeps_integers(const Node *node) {
+  return is_reshaping(node) || node_is(node, OP_Cast) || node_is(node, OP_Add) || node_is(node, OP_Sub) ||
+         node_is(node, OP_Mul);
 }
 
+static const Tensor *known_to_depth(Lowering *l, const Value *value, int depth) {
+  enum { MOST_INPUTS = 2, LARGEST = 1 << 16 };
+  const Tensor *inputs[MOST_INPUTS];
+  if (value->tensor) return value->tensor->data ? value->tensor : NULL;
+  const Node *node = value->producer;
+  if (!node || depth == 0 || node->input_count > MOST_INPUTS || !keeps_integers(node)) return NULL;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    inputs[i] = node_input(node, i) ? known_to_depth(l, node_input(node, i), depth - 1) : NULL;
+    if (!inputs[i] || !dtype_is_integer(inputs[i]->dtype)) return NULL;
+  }
+  Evaluation evaluation = {.context = l->context, .node = node, .inputs = inputs, .input_count = node->input_count};
+  evaluation.opset = l->options->opset;
+  evaluation.largest = LARGEST;
+  return evaluate_node(&evaluation);
+}
+
+const Tensor *known_numbers(Lowering *l, const Value *value) { return known_to_depth(l, value, LOOK_THROUGH); }
+
 /* A symbolic size is at least 1: 0 and -1 are always within. */
-static bool known_within(const Value *value, Dim first, Dim last) {
-  const Tensor *tensor = known_numbers(value);
+static bool known_within(Lowering *l, const Value *value, Dim first, Dim last) {
+  const Tensor *tensor = known_numbers(l, value);
   if (!tensor || !dtype_is_integer(tensor->dtype)) return false;
   int64_t low = dim_is_constant(first) ? first.constant : -1, high = dim_is_constant(last) ? last.constant : 0;
   size_t step = dtype_bytes(tensor->dtype, 1);
@@ -168,7 +181,7 @@ static void add_column(Lowering *l, Access *access, uint32_t dim, Value *value) 
   Value *start = signed_index(l, plain ? plain : value);
   Value *used = start;
   Dim first = plain ? dim_subtract(l->context, dim_of(0), size) : dim_of(0);
-  if (access->mode != BOUNDS_PROMISED && !known_within(start, first, last)) {
+  if (access->mode != BOUNDS_PROMISED && !known_within(l, start, first, last)) {
     DType dtype = start->type.dtype;
     used = bounded(l, access, start, dimension_scalar(l, first, dtype), dimension_scalar(l, last, dtype));
   }
@@ -215,7 +228,7 @@ static Value *index_piece(Lowering *l, const Access *access, Value *indices, siz
 void access_columns(Lowering *l, Access *access, Value *indices, const int64_t *map, size_t count) {
   rely_on(l, indices->type.rank == access->batch_rank + 1);
   access->tuples = indices;
-  const Tensor *tensor = known_numbers(indices);
+  const Tensor *tensor = known_numbers(l, indices);
   for (size_t i = 0; i < count; i++) {
     if (i && map[i] < map[i - 1]) access->tuples = NULL;
     rely_on(l, map[i] >= 0 && map[i] < (int64_t)access->operand.rank);

@@ -44,6 +44,9 @@ bool list_holds(const int64_t *numbers, size_t count, int64_t number);
 bool access_is_single(const Access *access);                  /* one batch entry only */
 int32_t access_column_of(const Access *access, uint32_t dim); /* -1: none */
 
+/* The elements of integers that are known at export, as they lie; NULL: they are not. */
+const Tensor *known_numbers(Lowering *l, const Value *value);
+
 /* The starts of a column, none of them negative. */
 Value *nonnegative_starts(Lowering *l, const Access *access, const IndexColumn *column);
 

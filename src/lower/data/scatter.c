@@ -12,6 +12,7 @@
 #include "lower/elementwise/arithmetic.h"
 #include "lower/reduce/scalar_body.h"
 #include "onnx/facts/schema.h"
+#include "types/numbers.h"
 
 /* What a row's flags say. */
 typedef enum Combiner {
@@ -187,6 +188,37 @@ static bool needs_order(const Lowering *l, const Scatter *s) {
   return may_meet && !is_small(s->updates->type) && target_quirk(l, QUIRK_SCATTER_COMBINES_IN_THREADS);
 }
 
+/* Where each position along the axis is found behind the operand, or in it; NULL: too few are set, or one twice. */
+static const Tensor *set_positions(Lowering *l, const Scatter *s, Dim size) {
+  const Tensor *numbers = known_numbers(l, s->access.columns[0].value);
+  if (!numbers || !dim_is_constant(size) || s->combiner != COMBINE_SET) return NULL;
+  size_t width = dtype_bytes(numbers->dtype, 1), count = numbers->size / width;
+  if ((int64_t)count < size.constant / 2) return NULL;
+  int64_t all = size.constant, *order = arena_new_array(&l->context->arena, (size_t)all, int64_t);
+  for (int64_t i = 0; i < all; i++) order[i] = i;
+  for (size_t i = 0; i < count; i++) {
+    int64_t at = number_decode_int(numbers->dtype, (const char *)numbers->data + i * width);
+    if (at < 0) at += all;
+    if (at < 0 || at >= all || order[at] != at) return NULL;
+    order[at] = all + (int64_t)i;
+  }
+  return tensor_new(l, DTYPE_INT64, &all, 1, order, (size_t)all * sizeof *order);
+}
+
+/* Half of an axis or more at positions known at export: operand and updates side by side, of which each is picked. */
+static Value *pick_set(Lowering *l, const Scatter *s, uint32_t axis) {
+  Type type = s->operand->type;
+  const Tensor *order = set_positions(l, s, type.dims[axis]);
+  if (!order) return NULL;
+  Dim *dims = arena_copy(&l->context->arena, type.dims, type.rank * sizeof *dims);
+  dims[axis] = dim_add(l->context, type.dims[axis], s->updates->type.dims[axis]);
+  Value *both =
+      concat_at(l, VALUES(s->operand, s->updates), 2, axis, type_make(l->context, type.dtype, dims, type.rank));
+  Value *picked = EMIT(l, OP_Gather, type, both, constant(l, order));
+  node_set_int(picked->producer, "axis", axis);
+  return picked;
+}
+
 /* One position along one axis, everything else either whole or batched at the same place: ScatterElements. */
 static Value *scatter_along_axis(Lowering *l, Scatter *s) {
   const Access *access = &s->access;
@@ -205,6 +237,8 @@ static Value *scatter_along_axis(Lowering *l, Scatter *s) {
   bool alone = access->batch_rank == 1 && axes[0] == (int64_t)axis; /* the same positions for all the rest */
   if (!alone && access->batch_rank != rank) return NULL;
   if (alone && axis == 0 && !needs_order(l, s)) return NULL; /* ScatterND takes whole rows */
+  Value *picked = alone ? pick_set(l, s, axis) : NULL;
+  if (picked) return picked;
   Value *index = align_axes(l, access->columns[0].value, axes, rank);
   index = expand_to(l, index, s->updates->type.dims, rank);
   return emit_scatter(l, s, OP_ScatterElements, s->operand, index, s->updates, axis);

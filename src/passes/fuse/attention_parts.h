@@ -17,8 +17,9 @@ typedef struct Condition {
 
 /* What is done to scores on their way to the softmax: a number takes the place of some, or a bias is added to all. */
 typedef struct Term {
-  Value *value;   /* the mask or the bias */
-  Value *numbers; /* that the mask became before it was applied, with axes of size 1 put in; NULL: it is applied itself */
+  Value *value; /* the mask or the bias */
+  Value
+      *numbers; /* that the mask became before it was applied, with axes of size 1 put in; NULL: it is applied itself */
   Axes axes;
   bool is_mask, inverted;
   double fill;                      /* of a mask: what stands in place of a score that is put out */

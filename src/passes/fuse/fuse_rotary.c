@@ -1,23 +1,26 @@
 /* RotaryEmbedding: pairs of features turned by angles, (a, b) to (a cos - b sin, b cos + a sin), where the pairs are
  * the two halves of the features, or neighbours.
  *
- * It is read from the last operator on: the two turned features put together, or x cos + (-b, a) sin. Signs may stand
- * anywhere, and halves may be widened before the products and rounded after them: what is computed in float32 is no
- * less precise. Heads may stand before the positions or after them: the operator takes the one order over four axes
- * and the other over three, heads and features in one. Cosines and sines come for each element of the batch, or once
- * for all; then the operator wants a number for each position to look them up by. Measured with ONNX Runtime on one
- * core, 2 x 128 positions of 8 heads of 64: 33 us against 191 for the single operators.
+ * It is read from the last operator on: each feature is a sum of two products (features.h), whichever way features were
+ * taken apart, exchanged, given signs and put together. Halves may be widened before the products and rounded after
+ * them: what is computed in float32 is no less precise. Heads may stand before the positions or after them: the
+ * operator takes the one order over four axes and the other over three, heads and features in one. Cosines and sines
+ * come for each element of the batch, or once for all; then the operator wants a number for each position to look them
+ * up by. Measured with ONNX Runtime on one core, 2 x 128 positions of 8 heads of 64: 33 us against 191 for the single
+ * operators.
  *
  * At opsets without the operator, halves are written as x (cos, cos) + (b, a) (-sin, sin): five operators instead of
  * eight, 194 us against 261 there.
  */
 #include "base/bytes.h"
 #include "onnx/facts/schema.h"
+#include "passes/analysis/features.h"
 #include "passes/fuse/attention.h"
 #include "target/target.h"
 #include "types/numbers.h"
 
 enum { SOURCE };
+enum { DEEPEST = 6 /* operators, one behind the other, for one question */ };
 
 /* How often a cosine or a sine stands in its table. */
 typedef enum Doubling {
@@ -25,241 +28,301 @@ typedef enum Doubling {
   IN_HALVES,       /* the second half of the features is the first again */
   IN_PAIRS,        /* every second one is the one before it */
   OPPOSITE_HALVES, /* the first half is the second, negative */
+  OPPOSITE_PAIRS,  /* every second one is the one after it, negative */
 } Doubling;
+
+/* A value, or how it is made of another; then the value only has its type. */
+typedef struct Source {
+  Value *value, *base;
+  Type merged; /* of the base, its features in one axis */
+  int64_t first;
+} Source;
 
 typedef struct Rotation {
   Match *match;
-  Value *x;   /* batch, positions, heads, features; or heads before positions; or without a batch */
-  Type view;  /* of x with a batch, of 1 where it has none */
-  DType type; /* that it is computed in */
+  const FeatureReader *reader;
+  Source sources[3]; /* x, cosines, sines */
+  Value *x;          /* batch, positions, heads, features; or heads before positions; or without a batch */
+  Type view;         /* of x with a batch, of 1 where it has none */
+  DType type;        /* that it is computed in */
   Value *cosine, *sine;
-  Node *parted;     /* what takes the pairs apart */
+  Node *parted;     /* the Split of x into halves; NULL: there is none */
   bool interleaved; /* pairs of neighbours */
   Doubling of_cosine, of_sine;
   bool heads_first;
   bool batched; /* cosines and sines differ over the batch */
 } Rotation;
 
-/* A product, or one factor of it. */
-typedef struct Term {
-  Value *factors[2];
-  bool is_negative;
-} Term;
-
-/* ---- reading products ---- */
-
-static bool is_rounding(const Node *node) {
-  return is_cast_of_half(node) && dtype_is_half(node->outputs[0]->type.dtype);
+static Value *ints(Match *match, const int64_t *numbers, size_t count) {
+  return rewrite_constant_ints(match->rewriter, match->root, numbers, count, match->root->origin);
 }
 
-static bool is_widening(const Node *node) { return is_cast_of_half(node) && !is_rounding(node); }
+/* ---- reading ---- */
 
-static Value *unrounded(Match *match, Value *value) {
-  while (value->producer && is_rounding(value->producer) && match_take(match, value, value->producer->op)) {
-    value = node_input(value->producer, 0);
-  }
-  return value;
-}
-
-/* Before it was widened, and without its sign. What the match alone reads becomes part of it. */
-static Value *bare(Match *match, Value *value, bool *is_negative) {
-  for (Node *node; (node = value->producer) && (is_widening(node) || (node_is(node, OP_Neg) && is_negative));) {
+/* Before it was widened. What the match alone reads becomes part of it. */
+static Value *unwidened(Match *match, Value *value) {
+  for (Node *node;
+       (node = value->producer) && is_cast_of_half(node) && dtype_is_half(node_input(node, 0)->type.dtype);) {
     match_take(match, value, node->op);
-    if (node_is(node, OP_Neg)) *is_negative = !*is_negative;
     value = node_input(node, 0);
   }
   return value;
 }
 
-static bool read_term(Rotation *rotation, Value *value, Term *term) {
-  Match *match = rotation->match;
-  value = unrounded(match, value);
-  *term = (Term){0};
-  for (Node *negated; (negated = match_take(match, value, OP_Neg)); term->is_negative = !term->is_negative) {
-    value = unrounded(match, node_input(negated, 0));
-  }
-  Node *product = match_take(match, value, OP_Mul);
-  if (!product) return false;
-  rotation->type = value->type.dtype;
-  for (int i = 0; i < 2; i++) term->factors[i] = bare(match, node_input(product, (size_t)i), &term->is_negative);
-  return true;
-}
-
-static bool read_sum(Rotation *rotation, Value *value, Term terms[2]) {
-  Match *match = rotation->match;
-  value = unrounded(match, value);
-  Node *sum = value == match->root->outputs[0] ? match->root : match_take(match, value, OP_Add);
-  if (!sum) sum = match_take(match, value, OP_Sub);
-  for (int i = 0; sum && i < 2; i++) {
-    if (!read_term(rotation, node_input(sum, (size_t)i), &terms[i])) return false;
-  }
-  if (sum && node_is(sum, OP_Sub)) terms[1].is_negative = !terms[1].is_negative;
-  return sum;
-}
-
-/* ---- what is turned ---- */
-
 static bool is_last_axis(int64_t axis, const Value *value) {
   return axis == -1 || axis == (int64_t)value->type.rank - 1;
 }
 
-/* The part of a Split into two of size 1, by a Squeeze that drops the axis, before which it may have been widened. */
-static bool is_part_of_two(const Value *value, int64_t part, int64_t axis, Value **pairs) {
-  const Node *squeeze = value->producer;
-  if (!node_has(squeeze, RENAMES)) return false;
-  const Value *one = node_input(squeeze, 0);
-  if (one->producer && is_widening(one->producer)) one = node_input(one->producer, 0);
-  const Node *split = one->producer;
-  if (!split || !node_is(split, OP_Split) || split->output_count != 2 || one->output_index != (uint32_t)part)
-    return false;
-  int64_t along = node_int_or(split, "axis", 0);
-  *pairs = node_input(split, 0);
-  return (along < 0 ? along + (*pairs)->type.rank : along) == axis && one->type.rank == (*pairs)->type.rank;
+/* The features of the root, each a turned one of x; and the tables that they are turned by. */
+typedef struct Turn {
+  const FeatureReader *reader;
+  const Features *features;
+  size_t half;
+  uint16_t x, first; /* x by the number of its base, and the first of its features */
+  bool interleaved;
+} Turn;
+
+/* Of a product with x the element of x and the other; false when it is none. */
+static bool read_factors(const Product *product, uint16_t x, Element *own, Element *other) {
+  if (product->count != 2) return false;
+  bool is_second = product->factors[1].base == x;
+  if (is_second == (product->factors[0].base == x)) return false;
+  *own = product->factors[is_second];
+  *other = product->factors[!is_second];
+  return true;
 }
 
-/* The `part`th of two along an axis of *pairs that the value lacks. */
-static bool is_one_of_two(const Value *value, int64_t part, int64_t axis, Value **pairs) {
-  const Node *node = value->producer;
-  int64_t number;
-  if (!node || !node_input(node, 0)) return false;
-  *pairs = node_input(node, 0);
-  if (node_is(node, OP_Gather)) {
-    const Value *index = node_input(node, 1);
-    int64_t along = node_int_or(node, "axis", 0);
-    if ((along < 0 ? along + (*pairs)->type.rank : along) != axis || index->type.rank != 0) return false;
-    if (!only_integer(index, &number) || number != part) return false;
-  } else if (!is_part_of_two(value, part, axis, pairs)) {
-    return false;
-  }
-  Type of_pairs = (*pairs)->type, type = value->type;
-  if (axis < 0 || of_pairs.rank != type.rank + 1 || !dim_is(of_pairs.dims[axis], 2)) return false;
-  for (uint32_t i = 0; i < type.rank; i++) {
-    if (!dim_equal(type.dims[i], of_pairs.dims[i < (uint32_t)axis ? i : i + 1])) return false;
+static bool is_product_with(const Features *features, uint16_t x) {
+  Element own, other;
+  for (size_t i = 0; i < features->count; i++) {
+    const Feature *feature = &features->all[i];
+    if (feature->count != 2 || !read_factors(&feature->products[0], x, &own, &other) ||
+        !read_factors(&feature->products[1], x, &own, &other))
+      return false;
   }
   return true;
 }
 
-/* The features that a Reshape has put into two rows, or into pairs. */
-static bool is_of_reshaped(const Value *value, int64_t part, int64_t axis, Value **source) {
-  Value *pairs;
-  if (!is_one_of_two(value, part, axis, &pairs)) return false;
-  const Node *reshape = pairs->producer;
-  if (!reshape || !node_is(reshape, OP_Reshape)) return false;
-  uint32_t rank = value->type.rank;
-  *source = node_input(reshape, 0);
-  return rank > 0 && (*source)->type.rank == rank && same_dims((*source)->type, value->type, 0, rank - 1);
-}
-
-/* One of two along the axis before the last of features that a Reshape has put into two rows. */
-static bool is_row(const Value *value, int64_t row, Value **source) {
-  return is_of_reshaped(value, row, (int64_t)value->type.rank - 1, source);
-}
-
-static bool are_rows(Rotation *rotation, const Value *first, const Value *second) {
-  Value *other;
-  if (!is_row(first, 0, &rotation->x) || !is_row(second, 1, &other) || other != rotation->x) return false;
-  rotation->parted = first->producer;
-  return type_equal(first->type, second->type);
-}
-
-/* The first or the second half of the features of *source, by a Slice. */
-static bool is_sliced_half(const Value *value, int64_t which, Value **source) {
-  const Node *slice = value->producer;
-  int64_t start, end, axis;
-  if (!slice || !read_axis_slice(slice, &axis, &start, &end) || !is_last_axis(axis, value)) return false;
-  *source = node_input(slice, 0);
-  Type whole = (*source)->type, half = value->type;
-  if (half.rank == 0 || whole.rank != half.rank || !dim_is_constant(half.dims[half.rank - 1])) return false;
-  int64_t size = half.dims[half.rank - 1].constant;
-  return dim_is(whole.dims[whole.rank - 1], 2 * size) && start == which * size && end >= start + size;
-}
-
-/* One of them may be of what was widened. */
-static bool are_sliced_halves(Rotation *rotation, const Value *first, const Value *second) {
-  Value *other;
-  if (!is_sliced_half(first, 0, &rotation->x) || !is_sliced_half(second, 1, &other)) return false;
-  rotation->parted = first->producer;
-  rotation->x = bare(rotation->match, rotation->x, NULL);
-  return bare(rotation->match, other, NULL) == rotation->x && type_same_shape(first->type, second->type);
-}
-
-static bool are_halves(Rotation *rotation, const Value *first, const Value *second) {
-  Node *split = first->producer;
-  if (!split || !node_is(split, OP_Split))
-    return are_rows(rotation, first, second) || are_sliced_halves(rotation, first, second);
-  if (second->producer != split || split->output_count != 2) return false;
-  if (first->output_index != 0 || second->output_index != 1) return false;
-  if (!is_last_axis(node_int_or(split, "axis", 0), first) || !type_equal(first->type, second->type)) return false;
-  rotation->x = node_input(split, 0);
-  rotation->parted = split;
+/* x is what all products have in common. */
+static bool find_x(Turn *turn) {
+  const Features *features = turn->features;
+  Element own = {0}, other;
+  for (int i = 0; i < 2; i++) {
+    turn->x = features->all[0].products[0].factors[i].base;
+    if (is_product_with(features, turn->x)) break;
+    if (i == 1) return false;
+  }
+  turn->first = UINT16_MAX;
+  for (size_t i = 0; i < 2 * features->count; i++) {
+    read_factors(&features->all[i / 2].products[i % 2], turn->x, &own, &other);
+    if (own.index < turn->first) turn->first = own.index;
+  }
+  read_factors(&features->all[0].products[0], turn->x, &own, &other);
+  if (own.index == turn->first) read_factors(&features->all[0].products[1], turn->x, &own, &other);
+  turn->interleaved = own.index == turn->first + 1 && turn->half > 1;
   return true;
 }
 
-/* Does the Gather pick start, start + 2, start + 4, ...? */
-static bool picks_every_second(const Node *gather, int64_t start) {
-  const Tensor *indices = constant_of(node_input(gather, 1));
-  if (!indices || indices->rank != 1 || !dtype_is_integer(indices->dtype)) return false;
-  size_t width = dtype_bytes(indices->dtype, 1);
-  for (size_t i = 0; i * width < indices->size; i++) {
-    int64_t index = number_decode_int(indices->dtype, (const char *)indices->data + i * width);
-    if (index != start + 2 * (int64_t)i) return false;
-  }
-  return true;
+/* The first or the second feature of a pair. */
+static size_t feature_of(const Turn *turn, size_t pair, size_t which) {
+  return turn->interleaved ? 2 * pair + which : pair + which * turn->half;
 }
 
-/* Every second feature of *source from `start` on. */
-static bool is_every_second(const Value *value, int64_t start, Value **source) {
-  const Node *node = value->producer;
-  int64_t number;
-  if (!node || !node_input(node, 0)) return false;
-  *source = node_input(node, 0);
-  uint32_t rank = value->type.rank;
-  if (node_is(node, OP_Slice)) {
-    return only_integer(node_input(node, 1), &number) && number == start &&
-           only_integer(node_input(node, 3), &number) && is_last_axis(number, value) &&
-           only_integer(node_input(node, 4), &number) && number == 2;
-  }
-  if (node_is(node, OP_Gather) && (*source)->type.rank == rank)
-    return is_last_axis(node_int_or(node, "axis", 0), value) && picks_every_second(node, start);
-  return is_of_reshaped(value, start, rank, source); /* ..., features to ..., pairs, 2 */
-}
+/* What the pairs are multiplied with. */
+typedef struct Table {
+  Element elements[2][MOST_FEATURES / 2]; /* for the first features of all pairs, and for the second ones */
+  bool is_negative[2];                    /* the same for all of them */
+} Table;
 
-static bool are_neighbours(Rotation *rotation, const Value *first, const Value *second) {
-  Value *other;
-  if (!is_every_second(first, 0, &rotation->x) || !is_every_second(second, 1, &other)) return false;
-  rotation->parted = first->producer;
-  rotation->x = bare(rotation->match, rotation->x, NULL); /* one of them may have been widened first */
-  other = bare(rotation->match, other, NULL);
-  return other == rotation->x && type_same_shape(first->type, second->type) &&
-         dim_is_constant(first->type.dims[first->type.rank - 1]) &&
-         dim_is(other->type.dims[other->type.rank - 1], 2 * first->type.dims[first->type.rank - 1].constant);
-}
-
-static bool are_pairs(Rotation *rotation, const Value *first, const Value *second) {
-  return rotation->interleaved ? are_neighbours(rotation, first, second) : are_halves(rotation, first, second);
-}
-
-static bool is_product_of(const Term *term, const Value *one, const Value *other) {
-  return !term->is_negative && ((term->factors[0] == one && term->factors[1] == other) ||
-                                (term->factors[0] == other && term->factors[1] == one));
-}
-
-/* first = a cos - b sin, second = b cos + a sin, whichever factors of the products are the pairs. */
-static bool are_turned(Rotation *rotation, const Term first[2], const Term second[2]) {
-  int positive = first[0].is_negative ? 1 : 0;
-  const Term *of_cosine = &first[positive], *of_sine = &first[1 - positive];
-  if (of_cosine->is_negative || !of_sine->is_negative) return false;
-  for (int i = 0; i < 4; i++) {
-    Value *a = of_cosine->factors[i & 1], *b = of_sine->factors[i >> 1];
-    rotation->cosine = of_cosine->factors[1 - (i & 1)];
-    rotation->sine = of_sine->factors[1 - (i >> 1)];
-    if (!are_pairs(rotation, a, b)) continue;
-    for (int k = 0; k < 2; k++) {
-      if (is_product_of(&second[k], b, rotation->cosine) && is_product_of(&second[1 - k], a, rotation->sine))
-        return true;
+/* Each feature times its cosine, and the other of its pair times a sine. */
+static bool read_tables(const Turn *turn, Table *cosine, Table *sine) {
+  Element own, other;
+  for (size_t i = 0; i < 2 * turn->half; i++) {
+    size_t pair = i / 2, which = i % 2;
+    const Feature *feature = &turn->features->all[feature_of(turn, pair, which)];
+    bool is_found[2] = {false, false};
+    for (size_t k = 0; k < 2; k++) {
+      const Product *product = &feature->products[k];
+      if (!read_factors(product, turn->x, &own, &other)) return false;
+      bool is_sine = own.index == turn->first + feature_of(turn, pair, 1 - which);
+      if (!is_sine && own.index != turn->first + feature_of(turn, pair, which)) return false;
+      if (is_found[is_sine]) return false;
+      is_found[is_sine] = true;
+      Table *table = is_sine ? sine : cosine;
+      table->elements[which][pair] = other;
+      if (pair == 0) table->is_negative[which] = product->is_negative;
+      if (product->is_negative != table->is_negative[which]) return false;
     }
   }
+  return true;
+}
+
+static bool same_elements(const Element *a, const Element *b, size_t count) {
+  return same_bytes(a, b, count * sizeof *a);
+}
+
+/* The value that has these features and no others along its last axis; NULL: none was read. */
+static Value *find_value(const FeatureReader *reader, const Element *elements, size_t count) {
+  for (size_t i = reader->read_count; i-- > 0;) {
+    const Features *read = &reader->read[i];
+    bool is_it = read->axes == 1 && read->count == count && read->reading == READ_ELEMENTS;
+    for (size_t k = 0; k < count && is_it; k++) {
+      const Product *product = &read->all[k].products[0];
+      is_it = read->all[k].count == 1 && product->count == 1 && !product->is_negative &&
+              same_elements(product->factors, &elements[k], 1);
+    }
+    if (is_it) return read->value;
+  }
+  return NULL;
+}
+
+/* Or it can be made of a base: of features with several axes, which become one, or of some that stand together. */
+static bool plan_source(Match *match, const FeatureReader *reader, const Element *elements, size_t count,
+                        Source *source) {
+  Context *context = match->rewriter->context;
+  const Features *base = &reader->read[reader->bases[elements[0].base]];
+  Dim dims[MAX_RANK];
+  *source = (Source){.value = find_value(reader, elements, count)};
+  if (source->value) return true;
+  for (size_t i = 0; i < count; i++) {
+    if (elements[i].base != elements[0].base || elements[i].index != elements[0].index + i) return false;
+  }
+  Type type = base->value->type;
+  uint32_t rank = type.rank - base->axes + 1;
+  if (rank > MAX_RANK) return false;
+  for (uint32_t i = 0; i + 1 < rank; i++) dims[i] = type.dims[i];
+  dims[rank - 1] = dim_of((int64_t)base->count);
+  source->base = base->value;
+  source->first = elements[0].index;
+  source->merged = type_make(context, type.dtype, dims, rank);
+  dims[rank - 1] = dim_of((int64_t)count);
+  source->value = arena_new(&context->arena, Value);
+  *source->value = (Value){.type = type_make(context, type.dtype, dims, rank)};
+  return true;
+}
+
+static Value *made(Match *match, const Source *source) {
+  Value *value = source->base;
+  Type type = source->value->type;
+  if (!value) return source->value;
+  if (!type_same_shape(value->type, source->merged)) {
+    int64_t sizes[MAX_RANK] = {0};
+    sizes[type.rank - 1] = source->merged.dims[type.rank - 1].constant;
+    value = EMIT_BEFORE(match, OP_Reshape, source->merged, value, ints(match, sizes, type.rank))->outputs[0];
+  }
+  if (type_same_shape(value->type, type)) return value;
+  const int64_t first = source->first, end = first + type.dims[type.rank - 1].constant, axis = (int64_t)type.rank - 1;
+  return EMIT_BEFORE(match, OP_Slice, type, value, ints(match, &first, 1), ints(match, &end, 1), ints(match, &axis, 1))
+      ->outputs[0];
+}
+
+/* The numbers once, or a value that holds them twice. */
+static bool plan_table(Match *match, const Turn *turn, const Table *table, Source *source, Doubling *doubling) {
+  Element all[MOST_FEATURES];
+  *doubling = ONCE;
+  if (same_elements(table->elements[0], table->elements[1], turn->half))
+    return plan_source(match, turn->reader, table->elements[0], turn->half, source);
+  *doubling = turn->interleaved ? IN_PAIRS : IN_HALVES;
+  for (size_t i = 0; i < 2 * turn->half; i++) all[feature_of(turn, i / 2, i % 2)] = table->elements[i % 2][i / 2];
+  return plan_source(match, turn->reader, all, 2 * turn->half, source) && !source->base;
+}
+
+static bool plan_tables(Rotation *rotation, const Turn *turn) {
+  Match *match = rotation->match;
+  Arena *arena = &match->rewriter->context->arena;
+  Table *cosine = arena_new(arena, Table), *sine = arena_new(arena, Table);
+  if (!read_tables(turn, cosine, sine) || cosine->is_negative[0] || cosine->is_negative[1]) return false;
+  if (sine->is_negative[1] || !plan_table(match, turn, cosine, &rotation->sources[1], &rotation->of_cosine) ||
+      !plan_table(match, turn, sine, &rotation->sources[2], &rotation->of_sine))
+    return false;
+  if (!sine->is_negative[0]) {
+    if (rotation->of_sine == ONCE) return false;
+    rotation->of_sine = turn->interleaved ? OPPOSITE_PAIRS : OPPOSITE_HALVES;
+  }
+  return true;
+}
+
+static bool has_products(const Features *features) {
+  for (size_t i = 0; i < features->count; i++) {
+    if (features->all[i].count == 2 || features->all[i].products[0].count == 2) return true;
+  }
   return false;
+}
+
+/* Sums and products are of no use to others, and all of one type. What only moves elements may be. */
+static bool take_operators(Rotation *rotation) {
+  Match *match = rotation->match;
+  const FeatureReader *reader = rotation->reader;
+  for (size_t i = 0; i < reader->read_count; i++) {
+    const Features *read = &reader->read[i];
+    const Node *node = read->value->producer;
+    if (read->is_base) continue;
+    bool is_taken = node == match->root || match_take(match, read->value, node->op);
+    if (!has_products(read)) continue;
+    if (!is_taken) return false;
+    if (!node_is(node, OP_Mul) || read->all[0].products[0].count != 2) continue;
+    DType dtype = read->value->type.dtype;
+    if (rotation->type != DTYPE_NONE && rotation->type != dtype) return false;
+    rotation->type = dtype;
+  }
+  return true;
+}
+
+static Node *split_of(const Value *x) {
+  for (const Use *use = x->uses; use; use = use->next) {
+    Node *node = use->node;
+    bool is_split = node && node_is(node, OP_Split) && node->output_count == 2;
+    if (is_split && is_last_axis(node_int_or(node, "axis", 0), x)) return node;
+  }
+  return NULL;
+}
+
+/* Not every axis of size 2 is one of pairs: the features that it is merged into come next. */
+static bool is_merged_next(const Value *value) {
+  const Node *next = value_only_user(value);
+  if (!next || !node_has(next, RENAMES)) return false;
+  Type type = value->type, merged = next->outputs[0]->type;
+  return merged.dtype != DTYPE_NONE && merged.rank > 0 &&
+         !dim_equal(merged.dims[merged.rank - 1], type.dims[type.rank - 1]);
+}
+
+static bool only_moves(const Node *node) {
+  return node_moves_all(node) || node_is(node, OP_Slice) || node_is(node, OP_Gather) || node_is(node, OP_Neg) ||
+         is_cast_of_half(node);
+}
+
+/* A cheap look: a sum of a product, moved and joined. */
+static bool may_be_turned(const Value *value, bool is_added, int depth) {
+  const Node *node = value->producer;
+  if (!node || depth == 0) return false;
+  if (node_is(node, OP_Mul)) return is_added;
+  bool adds = node_is(node, OP_Add) || node_is(node, OP_Sub) || node_is(node, OP_ReduceSum);
+  if (adds) return !is_added && may_be_turned(node_input(node, 0), true, depth - 1);
+  if (only_moves(node)) return may_be_turned(node_input(node, 0), is_added, depth - 1);
+  if (!node_is(node, OP_Concat) || node->input_count != 2) return false;
+  return may_be_turned(node_input(node, 1), is_added, depth - 1) ||
+         may_be_turned(node_input(node, 0), is_added, depth - 1);
+}
+
+static bool read_rotation(Rotation *rotation, FeatureReader *reader) {
+  Match *match = rotation->match;
+  Value *value = match->root->outputs[0];
+  const Features *features = read_features(reader, value, 1, READ_SUMS);
+  Turn turn = {.reader = reader, .features = features};
+  Element all[MOST_FEATURES];
+  if (!features || features->is_base || features->count % 2 || features->all[0].count != 2) return false;
+  turn.half = features->count / 2;
+  rotation->reader = reader;
+  if (!find_x(&turn) || turn.first + features->count > UINT16_MAX || !plan_tables(rotation, &turn)) return false;
+  for (size_t i = 0; i < features->count; i++) all[i] = (Element){turn.x, (uint16_t)(turn.first + i)};
+  if (!plan_source(match, reader, all, features->count, &rotation->sources[0])) return false;
+  if (!take_operators(rotation)) return false;
+  rotation->interleaved = turn.interleaved;
+  rotation->x = rotation->sources[0].value;
+  rotation->cosine = rotation->sources[1].value;
+  rotation->sine = rotation->sources[2].value;
+  rotation->parted = rotation->sources[0].base ? NULL : split_of(rotation->x);
+  return rotation->type != DTYPE_NONE;
 }
 
 /* ---- what it is turned by ---- */
@@ -309,14 +372,18 @@ static bool read_layout(Rotation *rotation) {
 
 /* ---- tables that hold everything twice ---- */
 
+static bool is_opposite(Doubling doubling) { return doubling == OPPOSITE_HALVES || doubling == OPPOSITE_PAIRS; }
+
 /* Of a row of `count` elements the `half`th of those kept, and the one that it must repeat. */
 static void find_twins(Doubling doubling, size_t count, size_t half, size_t *kept, size_t *twin) {
-  *kept = doubling == IN_PAIRS ? 2 * half : doubling == OPPOSITE_HALVES ? half + count / 2 : half;
-  *twin = doubling == IN_PAIRS ? 2 * half + 1 : doubling == OPPOSITE_HALVES ? half : half + count / 2;
+  bool in_pairs = doubling == IN_PAIRS || doubling == OPPOSITE_PAIRS;
+  size_t first = in_pairs ? 2 * half : half, second = in_pairs ? first + 1 : half + count / 2;
+  *kept = is_opposite(doubling) ? second : first;
+  *twin = is_opposite(doubling) ? first : second;
 }
 
 static bool is_twin(DType dtype, Doubling doubling, const char *kept, const char *twin) {
-  if (doubling != OPPOSITE_HALVES) return same_bytes(kept, twin, dtype_bytes(dtype, 1));
+  if (!is_opposite(doubling)) return same_bytes(kept, twin, dtype_bytes(dtype, 1));
   return number_decode(dtype, kept) == -number_decode(dtype, twin);
 }
 
@@ -351,8 +418,8 @@ static Value *joined_half(const Value *value, Doubling doubling) {
   Value *first = node_input(node, 0), *second = node_input(node, 1);
   if (doubling == IN_HALVES) return first == second ? first : NULL;
   const Node *negated = first->producer;
-  bool is_opposite = negated && node_is(negated, OP_Neg) && node_input(negated, 0) == second;
-  return doubling == OPPOSITE_HALVES && is_opposite ? second : NULL;
+  bool is_negative = negated && node_is(negated, OP_Neg) && node_input(negated, 0) == second;
+  return doubling == OPPOSITE_HALVES && is_negative ? second : NULL;
 }
 
 /* What makes the value, before it was rounded or widened. */
@@ -409,8 +476,6 @@ static bool keeps_features_apart(const Node *node) {
          node_is(node, OP_Squeeze);
 }
 
-enum { DEEPEST = 6 };
-
 /* Can half of the value be told? */
 static bool is_double(Match *match, const Value *value, Doubling doubling, int depth) {
   const Tensor *constant = constant_of(value);
@@ -418,8 +483,8 @@ static bool is_double(Match *match, const Value *value, Doubling doubling, int d
   const Node *node = value->producer;
   if (!node || depth == 0 || !node_input(node, 0) || node->output_count != 1) return false;
   if (joined_half(value, doubling) || repeated(value, doubling)) return true;
-  bool is_even = !node_is(node, OP_Cos) || doubling != OPPOSITE_HALVES;
-  return is_even && keeps_features_apart(node) && is_double(match, node_input(node, 0), doubling, depth - 1);
+  bool is_odd = !node_is(node, OP_Cos) || !is_opposite(doubling);
+  return is_odd && keeps_features_apart(node) && is_double(match, node_input(node, 0), doubling, depth - 1);
 }
 
 static Type half_type(Match *match, Type type) {
@@ -457,10 +522,6 @@ static Value *half_of(Match *match, Value *value, Doubling doubling) {
 }
 
 /* ---- the operator ---- */
-
-static Value *ints(Match *match, const int64_t *numbers, size_t count) {
-  return rewrite_constant_ints(match->rewriter, match->root, numbers, count, match->root->origin);
-}
 
 /* Over positions whose number is known only at run time, cosines are spread over the batch. */
 static bool is_spread(const Rotation *rotation) {
@@ -570,6 +631,9 @@ static Value *viewed(const Rotation *rotation) {
 /* The node that turns; its value has the axes of the view. */
 static Node *emit_operator(Rotation *rotation) {
   Match *match = rotation->match;
+  if (rotation->sources[0].base) rotation->x = made(match, &rotation->sources[0]);
+  if (rotation->sources[1].base) rotation->cosine = made(match, &rotation->sources[1]);
+  if (rotation->sources[2].base) rotation->sine = made(match, &rotation->sources[2]);
   Type x = type_with(rotation->view, rotation->type);
   rotation->x = viewed(rotation);
   Value *inputs[] = {rotation->x, as_cache(rotation, rotation->cosine, rotation->of_cosine),
@@ -596,7 +660,11 @@ static bool emit(Rotation *rotation) {
   if (!rotation->heads_first) result = result->uses->node->outputs[0];
   if (rotation->interleaved) node_set_int(node, "interleaved", 1);
   for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
-  rewrite_hand_over(match->rewriter, node, rotation->parted);
+  for (size_t i = 0; i < rotation->reader->read_count; i++) {
+    const Features *read = &rotation->reader->read[i];
+    if (!read->is_base && !match_has(match, read->value->producer))
+      rewrite_hand_over(match->rewriter, node, read->value->producer);
+  }
   Type type = match_type(match);
   if (type.rank == 3) {
     const int64_t first = 0;
@@ -617,7 +685,7 @@ static bool lacks_operator(const Match *match) {
 /* Of a Split and in one type, by cosines and sines that have as many features as they are held to. */
 static bool can_be_spelled(const Rotation *rotation) {
   const Value *x = rotation->x, *angles[] = {rotation->cosine, rotation->sine};
-  if (!node_is(rotation->parted, OP_Split) || node_input(rotation->parted, 0) != x) return false;
+  if (!rotation->parted || rotation->interleaved) return false;
   if (!type_equal(x->type, match_type(rotation->match)) || x->type.dtype != rotation->type) return false;
   Dim half = rotation->parted->outputs[0]->type.dims[x->type.rank - 1];
   if (!dim_is_constant(half) || !dim_is(x->type.dims[x->type.rank - 1], 2 * half.constant)) return false;
@@ -677,107 +745,32 @@ static bool spell(Rotation *rotation) {
 
 /* ---- the forms ---- */
 
-static bool turns(Rotation *rotation) {
-  Value *x = rotation->x;
-  rotation->x = bare(rotation->match, x, NULL);
-  return type_same_shape(x->type, match_type(rotation->match)) && read_layout(rotation);
+/* x (cos, cos) + (-b, a) (sin, sin) takes the sign into sines that are known; with (b, a) it has the form already. */
+static bool may_be_spelled(const Rotation *rotation) {
+  if (node_is(rotation->match->root, OP_Concat)) return true;
+  return rotation->of_sine == IN_HALVES && constant_of(rotation->sine);
 }
 
-/* x (cos, cos) + (-b, a) (sin, sin), whose sines can take the sign; with (b, a) it has the form already. */
-static bool spell_half_turned(Rotation *rotation) {
-  return !rotation->interleaved && rotation->of_sine == IN_HALVES && constant_of(rotation->sine) && spell(rotation);
-}
-
-/* The two inputs of a Concat along the last axis. */
-static bool read_joined(const Node *node, Value *parts[2]) {
-  if (!node || !node_is(node, OP_Concat) || node->input_count != 2) return false;
-  if (!is_last_axis(node_int_or(node, "axis", 0), node->outputs[0])) return false;
-  parts[0] = node_input(node, 0);
-  parts[1] = node_input(node, 1);
-  return true;
-}
-
-/* Two values that are put beside each other, feature by feature: an axis of 1 at the end of each, and merged. */
-static bool read_stacked(Match *match, const Node *merge, Value *parts[2]) {
-  Value *stacked = unrounded(match, bare(match, node_input(merge, 0), NULL));
-  Type type = merge->outputs[0]->type;
-  if (!read_joined(match_take(match, stacked, OP_Concat), parts)) return false;
-  if (stacked->type.rank != type.rank + 1 || !same_dims(stacked->type, type, 0, type.rank - 1)) return false;
-  for (int i = 0; i < 2; i++) {
-    Value *part = unrounded(match, parts[i]);
-    Node *apart = part->producer;
-    if (!apart || !node_has(apart, RENAMES) || !match_take(match, part, apart->op)) return false;
-    parts[i] = node_input(apart, 0);
-    if (parts[i]->type.rank != type.rank || !same_dims(parts[i]->type, part->type, 0, type.rank)) return false;
-    if (part->type.rank != type.rank + 1 || !dim_is(part->type.dims[type.rank], 1)) return false;
-  }
-  return true;
-}
-
-static bool fuse_parts(Rotation *rotation, Value *const parts[2]) {
-  Term first[2], second[2];
-  if (!read_sum(rotation, parts[0], first) || !read_sum(rotation, parts[1], second)) return false;
-  if (!are_turned(rotation, first, second)) return false;
-  if (lacks_operator(rotation->match)) return !rotation->interleaved && spell(rotation);
-  return turns(rotation) && emit(rotation);
-}
-
-static bool fuse_halves(Match *match) {
+static bool fuse_turned(Match *match) {
   Rotation rotation = {.match = match};
-  Value *parts[2];
-  return read_joined(match->root, parts) && fuse_parts(&rotation, parts);
-}
-
-static bool fuse_neighbours(Match *match) {
-  Rotation rotation = {.match = match, .interleaved = true};
-  Value *parts[2];
-  return read_stacked(match, match->root, parts) && fuse_parts(&rotation, parts);
-}
-
-/* (-b, a), or (b, a) where the sines have the sign. */
-static bool read_quarter_turn(Rotation *rotation, Value *value) {
-  Match *match = rotation->match;
-  Value *parts[2];
-  bool is_negative = false, is_second_negative = false;
-  const Node *node = value->producer;
-  rotation->interleaved = node && node_is(node, OP_Reshape);
-  if (!node || !match_take(match, value, node->op)) return false;
-  if (rotation->interleaved ? !read_stacked(match, node, parts) : !read_joined(node, parts)) return false;
-  for (int i = 0; i < 2; i++) {
-    parts[i] = unrounded(match, parts[i]);
-    parts[i] = bare(match, parts[i], i ? &is_second_negative : &is_negative);
-  }
-  rotation->of_cosine = rotation->interleaved ? IN_PAIRS : IN_HALVES;
-  rotation->of_sine = is_negative ? rotation->of_cosine : OPPOSITE_HALVES;
-  if (is_second_negative || (!is_negative && rotation->interleaved)) return false;
-  return are_pairs(rotation, parts[1], parts[0]);
-}
-
-/* x cos + (-b, a) sin. */
-static bool fuse_half_turned(Match *match) {
-  Term terms[2];
-  for (int i = 0; i < 4; i++) { /* the sum and the product in either order */
-    match->node_count = 1;
-    Rotation rotation = {.match = match};
-    if (!read_sum(&rotation, match->root->outputs[0], terms)) return false;
-    if (terms[0].is_negative || terms[1].is_negative) return false;
-    const Term *turned = &terms[i & 1], *plain = &terms[1 - (i & 1)];
-    rotation.sine = turned->factors[1 - (i >> 1)];
-    if (!read_quarter_turn(&rotation, turned->factors[i >> 1])) continue;
-    const Value *x = bare(match, rotation.x, NULL);
-    if (plain->factors[0] != x && plain->factors[1] != x) continue;
-    rotation.cosine = plain->factors[plain->factors[0] == x];
-    if (lacks_operator(match)) return spell_half_turned(&rotation);
-    return turns(&rotation) && is_double(match, rotation.cosine, rotation.of_cosine, DEEPEST) &&
-           is_double(match, rotation.sine, rotation.of_sine, DEEPEST) && emit(&rotation);
-  }
-  return false;
+  FeatureReader reader = {.context = match->rewriter->context};
+  Type type = match_type(match);
+  const Value *value = match->root->outputs[0];
+  if (type.rank < 3 || type.rank > 4 || !may_be_turned(value, false, DEEPEST) || is_merged_next(value)) return false;
+  if (!read_rotation(&rotation, &reader)) return false;
+  if (lacks_operator(match)) return may_be_spelled(&rotation) && spell(&rotation);
+  Value *x = rotation.x;
+  rotation.x = unwidened(match, x);
+  if (!type_same_shape(x->type, type) || !read_layout(&rotation)) return false;
+  if (rotation.of_cosine != ONCE && !is_double(match, rotation.cosine, rotation.of_cosine, DEEPEST)) return false;
+  if (rotation.of_sine != ONCE && !is_double(match, rotation.sine, rotation.of_sine, DEEPEST)) return false;
+  return emit(&rotation);
 }
 
 static const FusionRule rules[] = {
-    {OP(Concat, ANY(SOURCE)), OP_NONE, fuse_halves},
-    {OP(Add, OP(Mul, ANY(SOURCE)), OP(Mul, ANY(SOURCE + 1))), OP_NONE, fuse_half_turned},
-    {OP(Reshape, ANY(SOURCE)), OP_NONE, fuse_neighbours},
+    {OP(Concat, ANY(SOURCE)), OP_NONE, fuse_turned},  {OP(Add, ANY(SOURCE), ANY(SOURCE + 1)), OP_NONE, fuse_turned},
+    {OP(Reshape, ANY(SOURCE)), OP_NONE, fuse_turned}, {OP(ReduceSum, ANY(SOURCE)), OP_NONE, fuse_turned},
+    {OP(Gather, ANY(SOURCE)), OP_NONE, fuse_turned},
 };
 
 bool fuse_rotary(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }
