@@ -193,10 +193,9 @@ def test_what_a_branch_sets_to_what_it_was_is_not_carried(restart: float) -> Non
             x, rate, count = state
             rate, count = lax.cond(x[0] > 0.3, lambda: (jnp.float32(restart), 0), lambda: (rate, count))
             scale = jnp.where(jnp.isfinite(rate) & (count < 2), 0.7, 0.2)
-            return jnp.sin(x) + scale * x, rate, count
+            return jnp.sin(x) + scale * x + 0.1, rate, count
 
-        x, rate, count = lax.while_loop(lambda s: jnp.abs(s[0]).max() < 2, body, (x, jnp.float32(restart), 0))
-        return x, rate, count
+        return lax.while_loop(lambda s: s[0].max() < 1.1, body, (x, jnp.float32(restart), 0))
 
     model = check_export(fn, [0.1 * rows(3)])
     assert "If" not in [node.op_type for node in all_nodes(model.graph)]
@@ -209,7 +208,7 @@ def test_what_only_branches_set_anew_and_read_is_not_carried() -> None:
             last, best = lax.cond(x[0] > 0.3, lambda: (x @ x, jnp.sin(x)), lambda: (last, best))
             return jnp.sin(x) + 0.7 * best, last, best
 
-        return lax.while_loop(lambda s: jnp.abs(s[0]).max() < 2, body, (x, jnp.float32(0), x))[0]
+        return lax.while_loop(lambda s: s[0].max() < 1.5, body, (x, jnp.float32(0), x))[0]
 
     model = check_export(fn, [0.4 + 0 * rows(3)])
     assert "MatMul" not in [node.op_type for node in all_nodes(model.graph)]
