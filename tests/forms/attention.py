@@ -87,8 +87,9 @@ class Plan:
 def _plan(choices: Choices) -> Plan:
     dtype = choices.take("type", "float32", "float32", "float32", "float16", "bfloat16")
     batch = choices.take("batch", None, 1, 2, 2, "symbol", "two axes")
-    length = choices.take("length", *[10, 10, 10, 128, "symbol", "symbol"] * 3, 2048)
+    length = choices.take("length", *[10, 10, 10, 128, "symbol", "symbol", 1] * 3, 2048)
     crossed = choices.take("keys from", "the queries' positions", "the queries' positions", "others") == "others"
+    crossed = crossed or length == 1  # a single query looks at several keys
     heads = choices.take("heads", "no axis", 1, 2, 4, 4, "grouped", "multi-query")
     order = "td" if heads == "no axis" else choices.take("order", "thd", "htd")
     lead = {None: "", "two axes": "bc"}.get(batch, "b")
@@ -108,7 +109,7 @@ def _by_hand(choices: Choices) -> Form:
     inputs, split = _projected(choices, plan)
     rules = make_rules(choices, plan)
     attend, count = _attend(choices, plan, rules)
-    rules.apart = rules.apart or _too_near(choices, plan, rules)
+    rules.apart = rules.apart or _too_near(choices, plan, rules) or _BESIDES.get(choices.made["besides"])
     finish = choices.take("result", "as it is", "merged", "merged and projected") if "h" in plan.order else "as it is"
     weight = choices.normal((plan.sizes["h"] * plan.sizes["e"], 5), plan.dtype, 0.3)
 
@@ -161,7 +162,10 @@ def _projected(choices: Choices, plan: Plan) -> tuple[list[Given], Callable[...,
     way = choices.take("projections", "given", "given", "apart", "joined 3hd", "joined h3d", "joined hd3")
     if way == "given" or not same:
         names = (plan.queries, plan.keys, plan.keys.replace("d", "e"))
-        return [Given(one, choices.normal(plan.shape(one), plan.dtype)) for one in names], lambda q, k, v: (q, k, v)
+        stored = [_stored(choices, one) for one in names]
+        back = [[kept.index(name) for name in one] for kept, one in zip(stored, names, strict=True)]
+        given = [Given(one, choices.normal(plan.shape(one), plan.dtype)) for one in stored]
+        return given, lambda *all: tuple(jnp.transpose(a, order) for a, order in zip(all, back, strict=True))
     lead, axes = plan.lead, plan.queries
     count = plan.sizes["h"] if "h" in axes else 1
     turned = (lambda a: jnp.swapaxes(a, -2, -3)) if plan.order == "htd" else (lambda a: a)
@@ -196,6 +200,14 @@ def _projected(choices: Choices, plan: Plan) -> tuple[list[Given], Callable[...,
         return tuple(turned(part) if "h" in axes else part[..., 0, :] for part in parts)
 
     return given, split
+
+
+def _stored(choices: Choices, names: str) -> str:
+    """The order of axes in which an argument is given: mostly as it is used, else any."""
+    letters = list(names)
+    if choices.take(f"{names[-1]} stored", *["as used"] * 7, "any") == "any":
+        choices.random.shuffle(letters)
+    return "".join(letters)
 
 
 # ---- scales and weights ----
@@ -235,6 +247,7 @@ def _softmax(
 ) -> Callable[[Array, int, Array | None], tuple[Array, Array | None]]:
     """Weights of scores along an axis and, where they are still to be divided by it, their sum."""
     ways = ["library", "library", "hand", "hand, shift held", "hand, no axis kept", "logsumexp", "divided after"]
+    ways += ["log_softmax", "hand, reciprocal"]
     if rules.softmax_where:
         ways = ["library where"]
     by = choices.take("softmax by", *ways)
@@ -249,6 +262,11 @@ def _softmax(
             weights = jax.nn.softmax(scores, axis=axis)
         elif by == "library where":
             weights = jax.nn.softmax(scores, axis=axis, where=mask)
+        elif by == "log_softmax":
+            weights = jnp.exp(jax.nn.log_softmax(scores, axis=axis))
+        elif by == "hand, reciprocal":
+            weights = jnp.exp(scores - scores.max(axis, keepdims=True))
+            weights = weights * (1 / weights.sum(axis, keepdims=True))
         elif by == "logsumexp":
             weights = jnp.exp(scores - jax.nn.logsumexp(scores, axis=axis, keepdims=True))
         elif by == "hand, no axis kept":
@@ -277,24 +295,75 @@ def _attend(choices: Choices, plan: Plan, rules: Rule) -> tuple[Callable[..., Ar
     on_inputs, on_scores = _scaled(choices)
     softmax = _softmax(choices, plan, rules)
     wide = choices.take("products in", "the type", "the type", "float32") == "float32" and plan.dtype != "float32"
+    prepare = _prepared(choices, plan)
     later = choices.take("scale goes", *["first"] * 7, "last") == "last"
     later = later and choices.made["scale as"] != "parameter"  # what was masked is scaled by what is not known
+
+    besides = choices.take("besides", *["nothing"] * 600, *_BESIDES)
 
     def weights(scores: Array, names: str, *given: Array) -> tuple[Array, Array | None]:
         named = [(one.names, array) for one, array in zip(plan.given, given, strict=True)]
         scores = scores if later else on_scores(scores)
+        if besides == "scores clipped":
+            scores = jnp.clip(scores, -2, 2)
         scores, mask = rules.apply(scores, names, named)
         scores = on_scores(scores) if later else scores
-        return softmax(scores, names.index("k"), mask)
+        at = names.index("k")
+        if besides == "a sink":
+            sink = jnp.zeros_like(jax.lax.slice_in_dim(scores, 0, 1, axis=at))
+            shares = jax.nn.softmax(jnp.concatenate([scores, sink], at).astype(jnp.float32), axis=at)
+            return jax.lax.slice_in_dim(shares, 0, scores.shape[at], axis=at).astype(plan.dtype), None
+        shares, total = softmax(scores, at, mask)
+        return (jnp.nan_to_num(shares), total) if besides == "NaN put out" else (shares, total)
 
     product, count = _product(choices, plan, weights)
 
     def fn(q: Array, k: Array, v: Array, *given: Array) -> Array:
         if wide:
             q, k, v = (array.astype(jnp.float32) for array in (q, k, v))
-        return product(*on_inputs(q, k), v, *given).astype(plan.dtype)
+        return product(*on_inputs(*prepare(q, k)), v, *given).astype(plan.dtype)
 
     return fn, count
+
+
+_BESIDES = {
+    "scores clipped": "Attention cannot clip scores",
+    "a sink": "Attention has no key without a value",
+    "NaN put out": "a NaN of a query or a key would be seen",
+}
+
+
+def _prepared(choices: Choices, plan: Plan) -> Callable[[Array, Array], tuple[Array, Array]]:
+    """Queries and keys as they are, of one length, or turned by their positions."""
+    way = choices.take("queries and keys", *["as they are"] * 6, "normalised", "of length one", "turned")
+    weights = [jnp.asarray(choices.normal((FEATURES,), plan.dtype, 0.3) + 1) for _ in range(2)]
+
+    def normalised(array: Array, weight: Array) -> Array:
+        wide = array.astype(jnp.float32)
+        wide = wide * jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + 1e-6)
+        return wide.astype(array.dtype) * weight.astype(array.dtype)
+
+    def turned(array: Array, names: str) -> Array:
+        at = names.index("s" if "s" in names else "t")
+        angles = jnp.arange(array.shape[at], dtype=jnp.float32)[:, None] * jnp.asarray([1.0, 0.3, 0.1, 0.03])
+        after = len(names) - at - 2
+        angles = angles.reshape(angles.shape[0], *[1] * after, angles.shape[1])
+        a, b = jnp.split(array, 2, axis=-1)
+        cosine, sine = jnp.cos(angles).astype(array.dtype), jnp.sin(angles).astype(array.dtype)
+        return jnp.concatenate([a * cosine - b * sine, b * cosine + a * sine], axis=-1)
+
+    def prepare(q: Array, k: Array) -> tuple[Array, Array]:
+        if way == "normalised":
+            return normalised(q, weights[0]), normalised(k, weights[1])
+        if way == "of length one":
+            return tuple(
+                a / jnp.linalg.norm(a.astype(jnp.float32), axis=-1, keepdims=True).astype(a.dtype) for a in (q, k)
+            )
+        if way == "turned":
+            return turned(q, plan.queries), turned(k, plan.keys)
+        return q, k
+
+    return prepare
 
 
 def _product(choices: Choices, plan: Plan, weights: Callable[..., Any]) -> tuple[Callable[..., Array], int]:

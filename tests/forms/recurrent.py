@@ -32,7 +32,7 @@ def make(choices: Choices) -> Form:
     if own:
         make_layer = _scanned if library == "scan" else _equinox
         readout = choices.take("read out", "no", "no", "in the step") if library == "scan" else "no"
-        start = choices.take("start", "zeros", "zeros", "learned")
+        start = choices.take("start", "zeros", "zeros", "learned", "given")
         ways = [make_layer(choices, cell, dtype)]
         if directions.startswith("both"):
             choices.fixed = {**choices.made, **choices.fixed}  # the other one is written as the first is
@@ -45,10 +45,13 @@ def make(choices: Choices) -> Form:
         loop = choices.take("loop", *ways_to_loop) if library == "scan" and length != "symbol" else "scan"
         plan = dataclasses.replace(plan, loop=loop)
         fn = _directed(ways, plan)
+        layers = choices.take("layers", 1, 1, 1, 1, 2) if library == "scan" and wanted == "steps" else 1
+        if layers == 2:
+            fn = _stacked(choices, fn, _directed([make_layer(choices, cell, dtype) for _ in ways], plan), plan, dtype)
         fn = jax.vmap(fn) if batch == "mapped" else fn
     else:
         fn = _LIBRARIES[library](choices, cell, {"turned around": "backward"}.get(directions, directions), wanted)
-        plan = _Plan(directions, wanted)
+        plan, start, layers = _Plan(directions, wanted), "zeros", 1
     size = {"symbol": "B", "mapped": 3}.get(batch, batch)
     named = [size, "T" if length == "symbol" else length, FEATURES]
     if own and plan.time_first and batch != "mapped" and size is not None:
@@ -57,7 +60,13 @@ def make(choices: Choices) -> Form:
     shape = [4 if isinstance(size, str) else size for size in names]
     numbers = choices.normal(shape, dtype)
     specs = [jax.ShapeDtypeStruct(names, TYPES[dtype])] if "symbol" in (batch, length) else None
-    form = Form(fn, [numbers], {OPERATORS[cell]: 1}, specs, absent=("Scan", "Loop"), dtype=dtype)
+    args = [numbers]
+    if start == "given":
+        lead = [one for one in (size,) if one is not None]
+        for _ in range(2 if cell == "lstm" else 1):
+            args.append(choices.normal([4 if isinstance(one, str) else one for one in lead] + [WIDTH], dtype, 0.4))
+            specs = specs and [*specs, jax.ShapeDtypeStruct((*lead, WIDTH), TYPES[dtype])]
+    form = Form(fn, args, {OPERATORS[cell]: layers}, specs, absent=("Scan", "Loop"), dtype=dtype)
     form.tolerance = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}[dtype]
     return form
 
@@ -109,13 +118,15 @@ def _directed(cells: list[tuple[Any, Cell]], plan: _Plan) -> Callable[[Array], A
     def swap(x: Array) -> Array:
         return jnp.swapaxes(x, 0, 1) if plan.batched and not plan.time_first else x
 
-    def run(x: Array, cell: tuple[Any, Cell], reverse: bool, turned: bool = False) -> Any:
+    def run(x: Array, cell: tuple[Any, Cell], reverse: bool, states: tuple[Array, ...], turned: bool = False) -> Any:
         start, step = cell
         x = swap(x)
         x = x[::-1] if turned else x
         zeros = start(x)
         if plan.first is not None:
             zeros = jax.tree.map(lambda zero: jnp.broadcast_to(plan.first, zero.shape), zeros)
+        if states:
+            zeros = jax.tree.unflatten(jax.tree.structure(zeros), states)
         prepare = getattr(step, "prepare", lambda x: x)
 
         def body(state: Any, now: Array) -> tuple[Any, Array]:
@@ -132,8 +143,8 @@ def _directed(cells: list[tuple[Any, Cell]], plan: _Plan) -> Callable[[Array], A
         steps = swap(steps[::-1] if turned else steps)
         return (steps, state) if plan.wanted == "steps and state" else steps
 
-    def both(x: Array) -> Any:
-        one, other = run(x, cells[0], False), run(x, cells[1], True)
+    def both(x: Array, *states: Array) -> Any:
+        one, other = run(x, cells[0], False, states), run(x, cells[1], True, states)
         if plan.directions == "both apart":
             return jax.tree.map(lambda a, b: a + 2 * b, one, other)
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=-1), one, other)
@@ -141,11 +152,25 @@ def _directed(cells: list[tuple[Any, Cell]], plan: _Plan) -> Callable[[Array], A
     if plan.directions.startswith("both"):
         return both
     turned = plan.directions == "turned around"
-    return lambda x: run(x, cells[0], plan.directions == "backward", turned)
+    return lambda x, *states: run(x, cells[0], plan.directions == "backward", states, turned)
+
+
+def _stacked(choices: Choices, one: Any, other: Any, plan: _Plan, dtype: str) -> Callable[..., Array]:
+    """A layer on what another gives, made as wide as its input was."""
+    width = WIDTH if plan.readout is None else plan.readout.shape[1]
+    width *= 2 if plan.directions == "both" else 1
+    matrix = jnp.asarray(choices.normal((width, FEATURES), dtype, 0.4))
+    return lambda x, *states: other(one(x, *states) @ matrix, *states)
 
 
 def _sigmoid(written: str) -> Callable[[Array], Array]:
-    return {"jax.nn": jax.nn.sigmoid, "by hand": lambda x: 1 / (1 + jnp.exp(-x)), "lax": jax.lax.logistic}[written]
+    ways: dict[str, Callable[[Array], Array]] = {
+        "jax.nn": jax.nn.sigmoid,
+        "by hand": lambda x: 1 / (1 + jnp.exp(-x)),
+        "lax": jax.lax.logistic,
+        "by tanh": lambda x: 0.5 * jnp.tanh(0.5 * x) + 0.5,
+    }
+    return ways[written]
 
 
 # How the next state of a GRU is blended from the update gate, the candidate and the state.
@@ -161,10 +186,11 @@ _BLENDS: dict[str, Callable[[Array, Array, Array], Array]] = {
 
 def _scanned(choices: Choices, cell: str, dtype: str) -> tuple[Any, Cell]:
     count = {"lstm": 4, "gru": 3, "plain": 1}[cell]
-    joined = choices.take("weights", "joined", "apart", "input and state in one", "an axis of gates", "einsum")
+    ways = ("joined", "apart", "input and state in one", "state and input in one", "an axis of gates", "einsum")
+    joined = choices.take("weights", *ways, "on the left")
     hoisted = choices.take("input products", "in the step", "in the step", "before the loop")
     bias = choices.take("bias", "one", "two", "none")
-    sigmoid = _sigmoid(choices.take("sigmoid", "jax.nn", "jax.nn", "by hand", "lax"))
+    sigmoid = _sigmoid(choices.take("sigmoid", "jax.nn", "jax.nn", "by hand", "lax", "by tanh"))
     parted = choices.take("parted", "split", "slices")
     normal = lambda *shape: jnp.asarray(choices.normal(shape, dtype, 0.4))  # noqa: E731
     w, u = [normal(FEATURES, WIDTH) for _ in range(count)], [normal(WIDTH, WIDTH) for _ in range(count)]
@@ -174,7 +200,7 @@ def _scanned(choices: Choices, cell: str, dtype: str) -> tuple[Any, Cell]:
     blend = _BLENDS[choices.take("blend", *_BLENDS)] if cell == "gru" else None
     squash = choices.take("squash", "tanh", "relu", "sigmoid") if cell == "plain" else "tanh"
     order = choices.random.sample(range(count), count)
-    if joined == "input and state in one" and (cell == "gru" or hoisted != "in the step"):
+    if joined.endswith("in one") and (cell == "gru" or hoisted != "in the step"):
         joined = choices.take("weights", "joined")
 
     def parts_of(value: Array) -> list[Array]:
@@ -191,6 +217,10 @@ def _scanned(choices: Choices, cell: str, dtype: str) -> tuple[Any, Cell]:
     def products(x: Array, matrices: list[Array]) -> list[Array]:
         if joined == "apart":
             return [x @ one for one in matrices]
+        if joined == "on the left":
+            if x.ndim == 1:
+                return [one.T @ x for one in matrices]
+            return [jnp.swapaxes(one.T @ jnp.swapaxes(x, -1, -2), -1, -2) for one in matrices]
         if joined == "einsum":
             return [jnp.einsum("...i,oi->...o", x, one.T) for one in matrices]
         whole = x @ jnp.concatenate(ordered(matrices), 1)
@@ -206,9 +236,11 @@ def _scanned(choices: Choices, cell: str, dtype: str) -> tuple[Any, Cell]:
 
     def parts(x: Any, h: Array) -> tuple[list[Array], list[Any]]:
         """What each gate gets from the input and from the state."""
-        if joined == "input and state in one":
-            whole = jnp.concatenate([jnp.concatenate(ordered(w), 1), jnp.concatenate(ordered(u), 1)], 0)
-            of_x, of_h = parts_of(jnp.concatenate([x, h], axis=-1) @ whole), [None] * count
+        if joined.endswith("in one"):
+            pairs = [(x, jnp.concatenate(ordered(w), 1)), (h, jnp.concatenate(ordered(u), 1))]
+            (one, its), (other, others) = pairs if joined.startswith("input") else pairs[::-1]
+            whole = jnp.concatenate([its, others], 0)
+            of_x, of_h = parts_of(jnp.concatenate([one, other], axis=-1) @ whole), [None] * count
             of_x = of_x if bias == "none" else [part + one for part, one in zip(of_x, b, strict=True)]
         else:
             of_x, of_h = x if hoisted == "before the loop" else of_input(x), products(h, u)

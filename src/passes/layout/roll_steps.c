@@ -112,8 +112,7 @@ static bool read_input(Steps *steps, size_t offset, size_t at, Input *input) {
   return true;
 }
 
-/* The one row that a node takes out of an array. */
-static bool read_row(const Node *node, int64_t *axis, int64_t *number) {
+bool read_row(const Node *node, int64_t *axis, int64_t *number) {
   int64_t end;
   const Value *array = node_input(node, 0), *at = node_input(node, 1);
   if (!array || !at || type_is_unranked(array->type) || array->type.rank > MOST_PERMUTED) return false;
@@ -378,7 +377,7 @@ static void visit(Graph *graph, void *data) {
   steps.row_of = arena_new_array(arena, LONGEST_STEP, int);
   read_graph(&steps);
   for (int i = 0; i < MOST_LOOPS && find_steps(&steps); i++) {
-    roll(&steps);
+    if (!write_first_step(&steps)) roll(&steps);
     read_graph(&steps);
   }
 }

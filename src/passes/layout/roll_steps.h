@@ -61,6 +61,11 @@ bool is_in_steps(const Steps *steps, const Node *node, int64_t *step, size_t *of
 bool is_read_around(const Steps *steps, const Value *value); /* by others than the steps */
 const Result *find_result(const Result *results, size_t count, size_t offset, uint32_t output); /* NULL: none is */
 
+/* The one row that a node takes out of an array. */
+bool read_row(const Node *node, int64_t *axis, int64_t *number);
+
+/* A step before the first, of a state without the axis of a batch, is written like the others. first_step.c */
+bool write_first_step(Steps *steps);
 /* The steps become a Scan. rolled_scan.c */
 void roll(Steps *steps);
 /* Would these nodes of one graph, in its order, become a recurrent operator? become_recurrent.c */
