@@ -96,6 +96,9 @@ def make_rules(choices: Choices, plan: Any) -> Rule:
     adds = how in ("addition", "product", "triangle")
     if count > 1 and joined == "one after the other" and adds and fill <= least / 2:
         fill = -1e9 if plan.dtype != "float16" else -1e4  # their sum would be -inf
+    if count > 1 and adds and plan.dtype != "float32" and not math.isinf(fill):
+        # Together they may leave nothing of a row, whose scores JAX rounds to the steps of so large a half.
+        kinds = [choices.take(f"mask {i + 1}", "causal") if kind in _SPARSE else kind for i, kind in enumerate(kinds)]
     # A score that -1e4 is added to is still there, up to rounding; halves may be added in float32.
     empty = math.isinf(fill) or how == "softmax where" or (plan.dtype == "float32" and not (adds and fill > -1e8))
     masks = [_MASKS[kind](choices, plan, empty) for kind in kinds]
@@ -276,6 +279,7 @@ def _here(roles: str, names: str) -> str:
     return "".join(role for role in roles if role in names or (role == "h" and "g" in names))
 
 
+_SPARSE = ("window", "segments")  # those that may keep other keys than the first
 _MASKS = {
     "causal": _causal,
     "window": _window,

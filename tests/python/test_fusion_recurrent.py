@@ -337,6 +337,36 @@ def test_steps_written_out_become_an_operator_with_the_lines_of_all():
     assert all(f":{first + step} " in metadata(node)[KEYS[3]] for step in (2, 3, 4))
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("read", ["state", "all", "first and last"])
+def test_a_first_step_of_a_state_that_the_batch_shares_is_one_of_them(read, reverse):
+    kernel, recurrent, bias, start = rows(FEATURES, WIDTH), rows(WIDTH, WIDTH), rows(WIDTH), rows(WIDTH)
+
+    def steps(x):
+        h, found = jnp.asarray(start), []
+        for row in x[::-1] if reverse else x:
+            h = tanh(row @ kernel + (h @ recurrent + bias))
+            found.append(h)
+        return {"state": h, "all": jnp.stack(found), "first and last": (found[0], h)}[read]
+
+    model = check_export(jax.vmap(steps), [np.swapaxes(X, 0, 1)])
+    assert op_types(model).count("RNN") == 1
+    assert ("Tanh" in op_types(model)) == (read == "first and last")  # an output of the model stays what it is
+
+
+def test_a_first_step_with_other_weights_is_none_of_them():
+    kernel, recurrent, other = rows(FEATURES, WIDTH), rows(WIDTH, WIDTH), rows(WIDTH, WIDTH)
+
+    def steps(x):
+        h = tanh(x[0] @ kernel + jnp.ones(WIDTH) @ jnp.asarray(other))
+        for row in x[1:]:
+            h = tanh(row @ kernel + h @ recurrent)
+        return h
+
+    model = check_export(jax.vmap(steps), [np.swapaxes(X, 0, 1)])
+    assert op_types(model).count("Tanh") == 1
+
+
 def test_steps_without_an_operator_keep_their_lines():
     def steps(x, weights):
         h = x[0]
