@@ -236,23 +236,47 @@ static bool only_ones(Type shorter, Type longer, int64_t ones[MOST_AXES], size_t
   return next == shorter.rank;
 }
 
+/* The sizes that are not 1, in order. */
+static Type without_size_one(Context *context, Type type) {
+  Dim dims[MAX_RANK];
+  uint32_t rank = 0;
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (!dim_is(type.dims[i], 1)) dims[rank++] = type.dims[i];
+  }
+  return type_make(context, type.dtype, dims, rank);
+}
+
+static bool same_but_for_ones(Context *context, Type a, Type b) {
+  return type_same_shape(without_size_one(context, a), without_size_one(context, b));
+}
+
+static Value *squeezed(Match *match, Value *value) {
+  int64_t ones[MOST_AXES];
+  size_t count = 0;
+  Type type = value->type;
+  for (uint32_t i = 0; i < type.rank; i++) {
+    if (dim_is(type.dims[i], 1)) ones[count++] = i;
+  }
+  Value *axes = rewrite_constant_ints(match->rewriter, match->root, ones, count, match->root->origin);
+  return EMIT_BEFORE(match, OP_Squeeze, without_size_one(match->rewriter->context, type), value, axes)->outputs[0];
+}
+
 Value *with_shape(Match *match, Value *value, Type type) {
   int64_t ones[MOST_AXES];
   size_t count;
   if (type_same_shape(value->type, type)) return value;
   bool more = type.rank > value->type.rank;
-  if (type.rank == value->type.rank || !only_ones(more ? value->type : type, more ? type : value->type, ones, &count))
-    return reshape_before(match, value, type);
+  if (type.rank == value->type.rank || !only_ones(more ? value->type : type, more ? type : value->type, ones, &count)) {
+    bool is_known = can_reshape(value->type, type) || !same_but_for_ones(match->rewriter->context, value->type, type);
+    if (is_known) return reshape_before(match, value, type);
+    return with_shape(match, squeezed(match, value), type);
+  }
   Value *axes = rewrite_constant_ints(match->rewriter, match->root, ones, count, match->root->origin);
   return EMIT_BEFORE(match, more ? OP_Unsqueeze : OP_Squeeze, type, value, axes)->outputs[0];
 }
 
-static bool can_have_shape(Type from, Type to) {
-  int64_t ones[MOST_AXES];
-  size_t count;
-  bool more = to.rank > from.rank;
-  return type_same_shape(from, to) || can_reshape(from, to) ||
-         (to.rank != from.rank && only_ones(more ? from : to, more ? to : from, ones, &count));
+static bool can_have_shape(Context *context, Type from, Type to) {
+  return type_same_shape(from, to) || can_reshape(from, to) || same_but_for_ones(context, from, to);
 }
 
 /* The longest lists of atoms that stand together in both, in the order of the first. */
@@ -386,6 +410,7 @@ bool is_transposed(const Arrangement *plan) { return !is_in_order(plan->order, p
 bool plan_arrangement(const Atoms *atoms, Value *source, const Axes *given, const Axes *wanted, Arrangement *plan) {
   Axes parts[3], before, after, have = *given, want = *wanted;
   DType dtype = source->type.dtype;
+  Context *context = atoms->context;
   *plan = (Arrangement){.source = source};
   if (!axes_refine(atoms, &have) || !axes_refine(atoms, &want)) return false;
   AtomSet there = axes_set(&have);
@@ -397,9 +422,9 @@ bool plan_arrangement(const Atoms *atoms, Value *source, const Axes *given, cons
   plan->apart = axes_type(atoms, &parts[0], dtype);
   plan->full = axes_type(atoms, &parts[1], dtype);
   plan->last = axes_type(atoms, &parts[2], dtype);
-  if (!can_have_shape(plan->full, plan->last)) return false;
-  if (!is_transposed(plan)) return can_have_shape(source->type, plan->apart);
-  return can_have_shape(source->type, plan->split) && can_have_shape(plan->permuted, plan->apart);
+  if (!can_have_shape(context, plan->full, plan->last)) return false;
+  if (!is_transposed(plan)) return can_have_shape(context, source->type, plan->apart);
+  return can_have_shape(context, source->type, plan->split) && can_have_shape(context, plan->permuted, plan->apart);
 }
 
 /* In order, the first shape is passed over. */
