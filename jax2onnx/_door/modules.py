@@ -119,7 +119,7 @@ def module_is_main(module: types.ModuleType) -> bool:
 
 def _is_method(code: types.CodeType) -> bool:
     """Whether this may be a method, with its object as the first argument."""
-    if not code.co_argcount or code.co_filename.startswith(tuple(folder + os.sep for folder in jax_folders())):
+    if not code.co_argcount or code.co_filename.startswith(_jax_files()):
         return False
     if code.co_filename.startswith(_STANDARD_LIBRARY + os.sep) and "site-packages" not in code.co_filename:
         return False
@@ -150,9 +150,13 @@ class _Context(SourceInfo):
                 name_stack = name_stack if part is None else NameStack((part, *name_stack.stack))
         elif not name_stack.stack:  # a nested trace begins
             boundary = _tracing_frame(sys._getframe(1))
-        elif type(name_stack.stack[-1]) is Scope and _opened_by_user(sys._getframe(1)):
-            scope = UserScope(name_stack.stack[-1].name, recording.running(boundary))
-            name_stack = NameStack((*name_stack.stack[:-1], scope))
+        elif type(name_stack.stack[-1]) is Scope:
+            opener, outer = _opener(sys._getframe(1)), name_stack.stack[:-1]
+            if opener is not None and is_users_file(opener):
+                scope = UserScope(name_stack.stack[-1].name, recording.running(boundary))
+                name_stack = NameStack((*outer, scope))
+            elif opener is not None and opener.startswith(_jax_files()):
+                name_stack = NameStack(outer)  # not a part of a model: jnp.einsum names its computations
         return _Context(self.traceback if traceback is None else traceback, name_stack, recording, boundary)
 
 
@@ -164,12 +168,17 @@ def _tracing_frame(frame: types.FrameType | None) -> types.FrameType | None:
     return frame
 
 
-def _opened_by_user(frame: types.FrameType | None) -> bool:
-    """Whether user code opened a scope, not a library: ``jnp.einsum`` names its computations too."""
+def _opener(frame: types.FrameType | None) -> str | None:
+    """The file whose code opened a scope."""
     hidden = (source_info_util.__file__, contextlib.__file__, _scope_file())
     while frame is not None and frame.f_code.co_filename in hidden:
         frame = frame.f_back
-    return frame is not None and is_users_file(frame.f_code.co_filename)
+    return None if frame is None else frame.f_code.co_filename
+
+
+@functools.cache
+def _jax_files() -> tuple[str, ...]:
+    return tuple(folder + os.sep for folder in jax_folders())
 
 
 @functools.cache

@@ -79,6 +79,7 @@ bool sink_reshapes(Model *model);
 bool expand_composites(Model *model);
 bool keep_products_exact(Model *model);
 bool merge_factors(Model *model);
+bool pick_before_order(Model *model);
 bool pick_parts(Model *model);
 bool sink_into_branches(Model *model);
 bool keep_double_scales(Model *model);

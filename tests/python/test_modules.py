@@ -477,6 +477,17 @@ def test_scopes_that_jax_opens_itself_are_no_part_of_the_path():
     assert paths(to_onnx(Einsum(), [(3, 3)], stacktrace_metadata="full")) == {"own", "own.called"}
 
 
+def test_nor_in_a_function_that_has_no_parts():
+    def fn(x):
+        with jax.named_scope("own"):
+            y = jnp.einsum("ab,bc->ac", x, x)
+        return jnp.sin(y), jnp.einsum("ab,cb->ac", y, x)
+
+    model = to_onnx(fn, [(3, 3)], stacktrace_metadata="full")
+    assert paths(model) == {"own"}
+    assert not any(">" in node.name for node in model.graph.node)
+
+
 # The line in models of libraries
 
 
