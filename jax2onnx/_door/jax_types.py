@@ -86,25 +86,49 @@ def jax_folders() -> tuple[str, ...]:
     return (_folder(jax), _folder(jaxlib), os.path.dirname(_folder(sys.modules[__name__])))
 
 
-@cache
 def library_folders() -> tuple[str, ...]:
     """Frames under these folders belong to the standard library or to an installed package."""
+    return _library_folders(tuple(sys.path))
+
+
+@cache
+def _library_folders(search: tuple[Any, ...]) -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     folders = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")}
     folders.update(site.getsitepackages() if hasattr(site, "getsitepackages") else ())
     folders.add(site.getusersitepackages())
     # A virtual environment uses the standard library of the interpreter it was made from.
     folders.add(os.path.dirname(os.path.abspath(os.__file__)))
+    places = {os.path.abspath(folder) for folder in search if isinstance(folder, str) and folder}
+    folders.update(folder for folder in places - _program_folders() if _has_packages(folder))
     return tuple(sorted(os.path.abspath(folder) for folder in folders))
 
 
+def _program_folders() -> set[str]:
+    """The folders of the program that runs: packages may have been installed beside it."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    try:
+        return {os.getcwd(), os.path.dirname(os.path.abspath(script or "__main__"))}
+    except OSError:  # the working directory is gone
+        return set()
+
+
+def _has_packages(folder: str) -> bool:
+    """Whether packages were installed into a folder of the search path, as ``pip install --target`` does."""
+    if os.path.basename(folder) in ("site-packages", "dist-packages"):
+        return True
+    try:
+        return any(name.endswith(".dist-info") for name in os.listdir(folder))
+    except OSError:  # it is an archive, or not there
+        return False
+
+
 @cache
-def _hidden() -> tuple[str, ...]:
+def _hidden(folders: tuple[str, ...]) -> tuple[str, ...]:
     # Programs that packages install (a test runner, our own command) start from the scripts' folder.
-    folders = (*jax_folders(), *library_folders(), sysconfig.get_path("scripts"))
-    return ("<frozen", *(folder + os.sep for folder in folders))
+    return ("<frozen", *(folder + os.sep for folder in (*jax_folders(), *folders, sysconfig.get_path("scripts"))))
 
 
 def is_users_file(path: str) -> bool:
     """Whether a frame of this file belongs to the program that calls us."""
-    return not path.startswith(_hidden())
+    return not path.startswith(_hidden(library_folders()))

@@ -274,6 +274,7 @@ class Recording:
         """The nearest frame that holds the original, or its arrays, or a copy that the item is a piece of, decides. A
         model that was built inside the function is a separate model."""
         holder, model_runs = item, False
+        held: dict[int, bool] = {}  # whether a value holds the item: a method's object is in many frames
         frames = list(_frames_around(self._outside))
         self._find_single_copies(frames)
         if self.parts.get(id(item)) is not None:
@@ -281,7 +282,7 @@ class Recording:
         for frame in frames:
             values = list(self._modules_of(frame))
             unknown = (value for value in values if value is not item and id(value) not in self.parts)
-            holder = next((value for value in unknown if _holds(value, item)), holder)
+            holder = next((value for value in unknown if _holds(value, item, held)), holder)
             if type(holder) in self.by_class and holder is not item:
                 self._find(holder)
                 if self.parts.get(id(item)) is not None:
@@ -430,5 +431,8 @@ def _leaves(value: Any) -> list[Any]:
         return []
 
 
-def _holds(value: Any, item: Any) -> bool:
-    return any(part is item for part, _ in find_parts(value, is_module_class, None, _MOST_OBJECTS))
+def _holds(value: Any, item: Any, known: dict[int, bool]) -> bool:
+    if id(value) not in known:
+        parts = find_parts(value, is_module_class, None, _MOST_OBJECTS)
+        known[id(value)] = any(part is item for part, _ in parts)
+    return known[id(value)]

@@ -238,7 +238,9 @@ def _reader(kind: type) -> Callable[[Any], _Children] | None:
 
 
 def _items(mapping: Mapping[Any, Any]) -> _Children:
-    return [(key if type(key) is str else str(key), child) for key, child in list(mapping.items())]
+    # A dataclass that is a mapping of its fields may have a field called items.
+    pairs = list(mapping.items()) if type(mapping) is dict else [(key, mapping[key]) for key in mapping]
+    return [(key if type(key) is str else str(key), child) for key, child in pairs]
 
 
 def _elements(sequence: Sequence[Any]) -> _Children:

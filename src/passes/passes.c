@@ -80,6 +80,8 @@ const Pass all_passes[] = {
     {"keep_double_scales", "writes scales of float64 in a form that the runtime does not round",
      PHASE_EXPAND, keep_double_scales, .needs = {OP_MatMul, OP_Gemm}},
     {"expand_composites", "expands operations without an ONNX operator into plain operators", PHASE_EXPAND, expand_composites},
+    {"spell_inverse_factors", "writes factors of 1 / y in a form that the runtime leaves as they are",
+     PHASE_EXPAND, spell_inverse_factors, .needs = {OP_Mul}},
     {"write_unsigned_as_signed", "computes unsigned numbers as signed ones for targets that do not compute them", PHASE_EXPAND, write_unsigned_as_signed},
     {0},
 };

@@ -83,6 +83,7 @@ bool pick_before_order(Model *model);
 bool pick_parts(Model *model);
 bool sink_into_branches(Model *model);
 bool keep_double_scales(Model *model);
+bool spell_inverse_factors(Model *model);
 bool unroll_loops(Model *model);
 bool widen_steps(Model *model); /* of unroll_loops.c */
 bool compute_both_branches(Model *model);

@@ -1,6 +1,7 @@
 """Every node names the right line: checked against an independent walk over the jaxpr, and by hand on library code."""
 
 import functools
+import importlib
 import inspect
 import os
 import re
@@ -211,6 +212,24 @@ def test_the_traceback_of_a_top_level_equation_is_jaxs_own_text():
     assert [metadata(node)[TRACEBACK] for node in model.graph.node] == [
         str(equation.source_info.traceback) for equation in equations
     ]
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_packages_may_be_installed_into_any_folder(installed, tmp_path, monkeypatch):
+    """As ``pip install --target`` does; a folder of modules alone belongs to the user."""
+    module = f"vendored_{installed}".lower()
+    (tmp_path / f"{module}.py").write_text("def twice(x):\n    return x + x\n")
+    if installed:
+        (tmp_path / f"{module}-1.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    twice = importlib.import_module(module).twice
+
+    def fn(x):
+        return twice(x)
+
+    line = fn.__code__.co_firstlineno + 1
+    expected = f"{fn.__qualname__}:{line}" if installed else "twice:2"
+    assert callsites(to_onnx(fn, [X], stacktrace_metadata=True)) == {expected}
 
 
 def test_library_functions_name_the_users_own_lines():

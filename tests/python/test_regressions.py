@@ -356,3 +356,10 @@ def test_a_function_that_nothing_calls_any_more_is_accounted_for():
     """An index into an axis of size 1 does not matter, and so not the function that computes it."""
     x, i = np.array([[3]], np.int32), np.array([[0]], np.int32)
     check_export(lambda x, i: x[..., onnx_function(lambda i: -i, unique=True)(i)][:1, ...], [x, i], x64=True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+def test_an_inverse_beside_a_sum_with_zero(dtype):
+    """ONNX Runtime made a Div of the product, of a sum that it had removed: what StudentT(df, 0, 1).sample does."""
+    x = np.linspace(1, 2, 6).astype(dtype)
+    check_export(lambda x: (jnp.sin(x) + 0.0) * (1.0 / jnp.sqrt(x)), [x], x64=dtype == "float64")

@@ -153,6 +153,14 @@ def dft_loses_digits():
 
 
 @shows
+def factor_of_inverse_is_lost():
+    ones, zero = np.ones(4, np.float32), np.float32(0)
+    nodes = [node("Sin", "x", to="s"), node("Add", "s", "zero", to="a"), node("Div", "one", "b", to="inverse")]
+    nodes.append(node("Mul", "a", "inverse"))
+    return refuses(lambda: run(nodes, {"x": ones, "b": ones}, constants={"zero": zero, "one": zero + 1}))
+
+
+@shows
 def fmod_of_int64_in_double():
     return run([node("Mod", "x", "d", fmod=1)], {"x": np.array([2**60 + 1]), "d": np.array([2])}, np.int64)[0] != 1
 

@@ -55,6 +55,17 @@ def test_shapes_and_a_known_order():
     check_export(lambda x: lax.digamma(x), [np.zeros((0, 2), np.float32)])
 
 
+@pytest.mark.parametrize("name", [name for name, (_, args) in CASES.items() if len(args) > 1])
+def test_a_number_beside_an_array(name):
+    """JAX leaves one number that meets an array as it is: the operands then differ in rank."""
+    fn, args = CASES[name]
+    for operand in range(len(args)):
+        arrays = [np.float32([1.5, 2.5, 0.7, 0.4]).reshape(2, 2) + index for index in range(len(args))]
+        arrays = [array * 0.2 for array in arrays] if name == "betainc" else arrays
+        arrays[operand] = arrays[operand][0, 0]
+        check_export(fn, arrays)
+
+
 def test_derivatives():
     x = np.linspace(0.5, 4, 6, dtype=np.float32)
     check_export(jax.vmap(jax.grad(lambda x: lax.lgamma(x) + lax.bessel_i0e(x) + lax.bessel_i1e(x))), [x])

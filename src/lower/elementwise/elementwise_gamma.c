@@ -125,10 +125,11 @@ static Value *hurwitz_zeta(Lowering *l, Value *x, Value *q) {
   static const double first[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
   static const int64_t count = 10;
   Value *terms = constant(l, tensor_new(l, DTYPE_FLOAT64, &count, 1, first, sizeof first));
-  int64_t axis = q->type.rank;
+  int64_t ranks[] = {x->type.rank, q->type.rank}; /* one may be a single number */
+  int64_t axis = ranks[0] > ranks[1] ? ranks[0] : ranks[1];
   Value *power = EMIT_MATH(l, OP_Neg, x);
-  Value *bases = EMIT_MATH(l, OP_Add, unsqueeze_at(l, q, &axis, 1), terms);
-  Value *exponents = unsqueeze_at(l, power, &(int64_t){x->type.rank}, 1);
+  Value *bases = EMIT_MATH(l, OP_Add, unsqueeze_at(l, q, &ranks[1], 1), terms);
+  Value *exponents = unsqueeze_at(l, power, &ranks[0], 1);
   Value *sum = EMIT_REDUCED(l, OP_ReduceSum, EMIT_MATH(l, OP_Pow, bases, exponents), &axis, 1);
   Value *a = plus(l, q, 10);
   Value *tail = EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Pow, a, power), zeta_tail(l, x, a));
