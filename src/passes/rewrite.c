@@ -1,6 +1,8 @@
 /* Rewriting. */
 #include "passes/rewrite.h"
 
+#include "base/bytes.h"
+
 #include "onnx/facts/schema.h"
 #include "types/moved.h"
 #include "types/numbers.h"
@@ -129,6 +131,22 @@ Node *rewrite_replace(Rewriter *rewriter, Node *node, Value *replacement) {
   node_remove(node);
   rewriter->changed = true;
   return replacement->producer;
+}
+
+void rewrite_replace_by_bytes(Rewriter *rewriter, Node *node, int byte) {
+  enum { LARGEST_MADE = 1 << 16 /* elements */ };
+  Type type = node->outputs[0]->type;
+  int64_t count;
+  if (type_is_unranked(type) || !type_count(type, &count) || count > LARGEST_MADE) return;
+  Arena *arena = &rewriter->context->arena;
+  Tensor *tensor = arena_new(arena, Tensor);
+  size_t size = dtype_bytes(type.dtype, (size_t)count);
+  char *data = arena_new_array(arena, size, char);
+  fill_bytes(data, byte, size);
+  int64_t *dims = arena_new_array(arena, type.rank, int64_t);
+  for (uint32_t i = 0; i < type.rank; i++) dims[i] = type.dims[i].constant;
+  *tensor = (Tensor){.dtype = type.dtype, .rank = type.rank, .dims = dims, .data = data, .size = size};
+  rewrite_replace(rewriter, node, rewrite_constant(rewriter, node, tensor, node->origin));
 }
 
 void rewrite_drop_unused(Rewriter *rewriter, Node *node, Node *receiver) {

@@ -35,6 +35,10 @@ bool rewrite_can_replace(const Value *old, const Value *replacement);
  * Identity, or the producer, or NULL when there is none. */
 Node *rewrite_replace(Rewriter *rewriter, Node *node, Value *replacement);
 
+/* The node's only output becomes a constant, all of whose bytes are that one. Nothing where its size is not known, or
+ * large. */
+void rewrite_replace_by_bytes(Rewriter *rewriter, Node *node, int byte);
+
 /* The name that a graph's output has goes from one value to another. */
 void rewrite_take_name(Value *value, Value *from);
 

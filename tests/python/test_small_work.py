@@ -224,3 +224,48 @@ def test_a_choice_that_is_known_is_the_branch() -> None:
 
     model = check_export(fn, [rows(3)])
     assert top(model).count("Sin") == 2 and "If" not in top(model)
+
+
+def test_what_must_be_so_for_another_step_is_so_in_every_step() -> None:
+    def fn(x):
+        def body(state):
+            x, done, status = state
+            x = jnp.where(done, x, jnp.sin(x) + 0.9 * x)
+            status = jnp.where(status == 0, jnp.where(x.max() > 1.6, 3, 0), 7)
+            return x, jnp.abs(x).max() > 1.8, status
+
+        return lax.while_loop(lambda s: ~s[1] & (s[2] == 0), body, (x, False, 0))
+
+    model = check_export(fn, [0.2 * rows(3)])
+    loop = next(node for node in model.graph.node if node.op_type == "Loop")
+    assert "Where" not in [node.op_type for node in loop.attribute[0].g.node if node.output[0].startswith("where_f")]
+    assert sum(node.op_type in ("Where", "If") for node in loop.attribute[0].g.node) == 1
+
+
+@pytest.mark.parametrize("values", [[1.0, -2.0, 0.5], [np.inf, 1.0, -0.0], [np.nan, np.inf, 3.0]])
+def test_stages_of_a_step_are_written_out(values: list[float]) -> None:
+    table = np.array([[0, 0, 0], [0.5, 0, 0], [-1, 2, 0]], np.float32)
+
+    def fn(x, times):
+        def step(x, t):
+            def stage(i, k):
+                return k.at[i].set(jnp.sin(x + 0.1 * table_[i] @ k) * t[i])
+
+            table_ = jnp.asarray(table)
+            k = lax.fori_loop(0, 3, stage, jnp.zeros((3, 3), jnp.float32))
+            return x + 0.1 * (k[0] + 4 * k[1] + k[2]), None
+
+        return lax.scan(step, x, times)[0]
+
+    model = check_export(fn, [np.array(values, np.float32), rows(5, 3)])
+    body = next(node for node in model.graph.node if node.op_type == "Scan").attribute[0].g
+    assert not {"Scan", "Loop"} & {node.op_type for node in body.node}
+
+
+def test_zero_times_a_truth_value_is_zero_and_times_infinity_is_not() -> None:
+    def fn(x, mask):
+        flat = jnp.zeros((3, 2)) * mask[:, None].astype(jnp.float32)
+        return jnp.where(flat == 0, x[:, None], -jnp.inf), jnp.zeros(3) * x
+
+    model = check_export(fn, [np.array([1, np.inf, np.nan], np.float32), np.array([True, False, True])])
+    assert "Cast" not in top(model) and "Mul" in top(model)

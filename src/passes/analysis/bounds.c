@@ -124,6 +124,20 @@ static bool of_sub(Search *search, const Node *node, Bounds *bounds) {
   return true;
 }
 
+/* Of the least of them, or of the greatest. */
+static bool of_extreme(Search *search, const Node *node, Bounds *bounds) {
+  bool is_max = node_is(node, OP_Max);
+  Bounds other;
+  if (!dtype_is_integer(node->outputs[0]->type.dtype)) return false; /* a NaN may count or not */
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    if (!of_input(search, node, i, &other)) return false;
+    if (i == 0) *bounds = other;
+    else if (is_max) *bounds = (Bounds){fmax(bounds->least, other.least), fmax(bounds->greatest, other.greatest)};
+    else *bounds = (Bounds){fmin(bounds->least, other.least), fmin(bounds->greatest, other.greatest)};
+  }
+  return true;
+}
+
 static bool of_mul(Search *search, const Node *node, Bounds *bounds) {
   Bounds a, b;
   if (!of_input(search, node, 0, &a) || !of_input(search, node, 1, &b)) return false;
@@ -201,6 +215,8 @@ static const BoundsRow rows[] = {
     {OP_Add, of_add},
     {OP_Sub, of_sub},
     {OP_Mul, of_mul},
+    {OP_Max, of_extreme},
+    {OP_Min, of_extreme},
     {OP_Neg, of_neg},
     {OP_Mod, of_mod},
     {OP_ArgMax, of_position},

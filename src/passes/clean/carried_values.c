@@ -3,7 +3,8 @@
  * A value that every step hands on as it got it, whichever way the step goes, is what it was before the loop: the body
  * can see it there. Libraries that keep their state in one structure carry much of that, and set some of it to what it
  * has been from the start. And two values that begin alike and are changed alike are one value: a counter of the steps
- * beside the caller's own, a condition that is kept beside the one that ends the loop.
+ * beside the caller's own, a condition that is kept beside the one that ends the loop. What must be so for the loop to
+ * go on is so in every step.
  */
 #include "onnx/graph/same.h"
 #include "passes/loop_body.h"
@@ -13,6 +14,7 @@
 enum {
   DEEPEST = 3,       /* operators or choices that are looked through: the work stays linear */
   LARGEST = 1 << 10, /* bytes of constants that are compared */
+  MOST_TESTS = 6,    /* one after the other, that decide whether a loop goes on */
 };
 
 /* Of one carried value. */
@@ -151,12 +153,48 @@ static bool join_alike_carried(Node *loop) {
   return changed;
 }
 
+/* ---- what the condition says ---- */
+
+/* Is there another step only where the value is the constant? */
+static bool goes_on_with(Value *go_on, const Value *value, const Value *constant, int depth) {
+  go_on = behind_identities(go_on);
+  const Node *test = go_on->producer;
+  int64_t wanted, number;
+  if (go_on == value) return is_boolean(constant, true);
+  if (!test || depth == 0) return false;
+  if (node_is(test, OP_And)) {
+    return goes_on_with(node_input(test, 0), value, constant, depth - 1) ||
+           goes_on_with(node_input(test, 1), value, constant, depth - 1);
+  }
+  if (behind_identities(node_input(test, 0)) != value) return false;
+  if (node_is(test, OP_Not)) return is_boolean(constant, false);
+  return node_is(test, OP_Equal) && small_integer(node_input(test, 1), &wanted) && small_integer(constant, &number) &&
+         number == wanted;
+}
+
+/* A loop that goes on as long as nothing is wrong or done finds in every step that nothing is. */
+static bool look_at_condition(Node *loop) {
+  LoopShape shape;
+  bool changed = false;
+  if (!node_is(loop, OP_Loop) || !loop_shape(loop, &shape)) return false;
+  for (size_t i = 0; i < shape.carried; i++) {
+    Carried carried = carried_at(loop, &shape, i);
+    if (!carried.inside->uses || !carried.before || !type_equal(carried.before->type, carried.inside->type)) continue;
+    if (!carried.before->tensor || carried.before->type.rank) continue;
+    if (!goes_on_with(shape.body->outputs.items[0]->value, carried.result, carried.before, MOST_TESTS)) continue;
+    value_replace(carried.inside, carried.before);
+    changed = true;
+  }
+  return changed;
+}
+
 static void release_of(Graph *graph, void *data) {
   bool *changed = data;
   Node *loop = graph->owner;
   if (!loop || !node_has(loop, LOOPS)) return;
   *changed = release_unchanged(loop) || *changed;
   *changed = join_alike_carried(loop) || *changed;
+  *changed = look_at_condition(loop) || *changed;
 }
 
 bool release_carried(Model *model) {

@@ -3,7 +3,8 @@
  * Mapped control flow chooses among operands and results, and libraries that keep a status as a number choose among
  * constants and compare what was chosen. A comparison of a choice among constants is the condition of the choice, and
  * a choice between a thing and itself is none. Where takes a runtime three times as long as And or Or. What two
- * conditions are not is what one of them is not.
+ * conditions are not is what one of them is not, and a condition combined with itself, with its opposite or with what
+ * it is a part of is known.
  */
 #include "onnx/evaluate/evaluate.h"
 #include "onnx/facts/schema.h"
@@ -194,9 +195,42 @@ static void negate_once(Rewriter *rewriter, Node *node) {
   rewrite_drop_unused(rewriter, right, stays);
 }
 
+static bool is_negation(const Value *value, const Value *of) {
+  const Node *node = value->producer;
+  return node && node_is(node, OP_Not) && node_input(node, 0) == of;
+}
+
+/* Is it the one and something else, or the one or something else? */
+static bool combines(const Value *value, Op op, const Value *one) {
+  const Node *node = value->producer;
+  return node && node_is(node, op) && (node_input(node, 0) == one || node_input(node, 1) == one);
+}
+
+/* One condition with itself, with what it is not, or with what it is part of. */
+static bool combine_with_itself(Rewriter *rewriter, Node *node) {
+  bool both = node_is(node, OP_And);
+  for (size_t i = 0; i < 2; i++) {
+    Value *one = node_input(node, i), *other = node_input(node, 1 - i);
+    if (!type_equal(one->type, node->outputs[0]->type)) continue;
+    if (is_negation(other, one)) {
+      rewrite_replace_by_bytes(rewriter, node, !both);
+      return node->is_gone;
+    }
+    if (one == other || combines(other, both ? OP_Or : OP_And, one)) {
+      replace_by(rewriter, node, one, NULL);
+      return true;
+    }
+  }
+  return false;
+}
+
+static void combine(Rewriter *rewriter, Node *node) {
+  if (node->input_count == 2 && !combine_with_itself(rewriter, node)) negate_once(rewriter, node);
+}
+
 static void visit(Rewriter *rewriter, Node *node) {
   if (node_is(node, OP_Where)) simplify_choice(rewriter, node);
-  else if (node_is(node, OP_And) || node_is(node, OP_Or)) negate_once(rewriter, node);
+  else if (node_is(node, OP_And) || node_is(node, OP_Or)) combine(rewriter, node);
   else if (node_is(node, OP_Cast) || node_is(node, OP_Narrow)) convert_before_choice(rewriter, node);
   else if (node_has(node, COMPARES)) simplify_comparison(rewriter, node);
 }

@@ -1,12 +1,18 @@
-/* What bounds decide: a Clip that clips nothing, comparisons whose outcome is known, the width of an index.
+/* What bounds decide: a Clip that clips nothing, comparisons whose outcome is known, the width of an index, a table of
+ * numbers that are their own positions, products with zero, integers that become narrower and wider again.
  *
  * Indices are made safe when they are used; those that come from an ArgMax, a remainder or a Clip, or whose type is too
  * small to be out of bounds, are safe already. */
-#include "base/bytes.h"
 #include "passes/analysis/bounds.h"
 #include "passes/rewrite.h"
+#include "types/moved.h"
+#include "types/numbers.h"
 
-enum { LARGEST_MADE = 1 << 16 /* elements of a known comparison */ };
+enum {
+  LARGEST_ZERO = 1 << 16, /* bytes */
+  LARGEST_TABLE = 1 << 8, /* numbers that are compared with their positions */
+  MOST_MOVES = 4,         /* that are looked through */
+};
 
 static bool bounds_of(const Node *node, size_t index, Bounds *bounds) {
   const Value *value = node_input(node, index);
@@ -37,20 +43,45 @@ static Outcome compare(const Node *node) {
 
 /* Of integers: a NaN is unlike anything, itself too. */
 static void decide_comparison(Rewriter *rewriter, Node *node) {
-  const Value *value = node->outputs[0];
-  int64_t count;
   if (!node_input(node, 0) || !dtype_is_integer(node_input(node, 0)->type.dtype)) return;
-  if (!type_count(value->type, &count) || count > LARGEST_MADE) return;
   Outcome outcome = compare(node);
-  if (outcome == UNKNOWN) return;
-  Arena *arena = &rewriter->context->arena;
-  Tensor *tensor = arena_new(arena, Tensor);
-  char *data = arena_new_array(arena, (size_t)count, char);
-  fill_bytes(data, outcome == ALWAYS, (size_t)count);
-  int64_t *dims = arena_new_array(arena, value->type.rank, int64_t);
-  for (uint32_t i = 0; i < value->type.rank; i++) dims[i] = value->type.dims[i].constant;
-  *tensor = (Tensor){.dtype = DTYPE_BOOL, .rank = value->type.rank, .dims = dims, .data = data, .size = (size_t)count};
-  rewrite_replace(rewriter, node, rewrite_constant(rewriter, node, tensor, node->origin));
+  if (outcome != UNKNOWN) rewrite_replace_by_bytes(rewriter, node, outcome == ALWAYS);
+}
+
+/* A constant of zeros, none of them negative. */
+static bool is_zero(const Value *value) {
+  const Tensor *tensor = unread_constant_of(value);
+  if (!tensor || tensor->name || tensor->size > LARGEST_ZERO || dtype_bits(tensor->dtype) < 8) return false;
+  tensor_ready(tensor);
+  for (size_t i = 0; i < tensor->size; i++) {
+    if (((const char *)tensor->data)[i]) return false;
+  }
+  return tensor->size > 0;
+}
+
+/* Is it an integer or a truth value as a number, not negative, moved or not? So it is neither infinite nor NaN. */
+static bool is_natural(const Value *value) {
+  const Node *node = value ? value->producer : NULL;
+  Bounds bounds;
+  for (int moves = 0; node && node_moves_all(node) && moves < MOST_MOVES; moves++) {
+    value = node_input(node, 0);
+    node = value->producer;
+  }
+  if (!node || !node_is(node, OP_Cast)) return false;
+  const Value *source = node_input(node, 0);
+  DType from = source->type.dtype, to = value->type.dtype;
+  if (from == DTYPE_BOOL) return true;
+  return dtype_is_integer(from) && (to == DTYPE_FLOAT32 || to == DTYPE_FLOAT64) && value_bounds(source, &bounds) &&
+         bounds.least >= 0;
+}
+
+/* No number times a number that may be infinite is known to be zero. */
+static void decide_product(Rewriter *rewriter, Node *node) {
+  for (size_t i = 0; i < 2 && !node->is_gone; i++) {
+    const Value *other = node_input(node, 1 - i);
+    if (!other || !is_zero(node_input(node, i))) continue;
+    if (dtype_is_integer(other->type.dtype) || is_natural(other)) rewrite_replace_by_bytes(rewriter, node, 0);
+  }
 }
 
 /* Gather takes indices of either width: a Cast that changes none of them is in vain. */
@@ -68,6 +99,41 @@ static void decide_index(Rewriter *rewriter, Node *node) {
   rewriter->changed = true;
 }
 
+/* Integers that were made narrower and are made as wide as before, and were small enough all the time. */
+static void decide_cast(Rewriter *rewriter, Node *node) {
+  Node *inner = node_input(node, 0)->producer;
+  Bounds bounds;
+  if (!inner || !node_is(inner, OP_Cast) || inner->graph != node->graph) return;
+  Value *source = node_input(inner, 0);
+  if (source->type.dtype != DTYPE_INT64 || inner->outputs[0]->type.dtype != DTYPE_INT32) return;
+  if (!type_equal(source->type, node->outputs[0]->type) || !value_bounds(source, &bounds)) return;
+  if (bounds.least < INT32_MIN || bounds.greatest > INT32_MAX) return;
+  Node *stays = rewrite_replace(rewriter, node, source);
+  if (stays) rewrite_hand_over(rewriter, stays, inner);
+}
+
+/* Numbers that are their own positions, from 0 on. */
+static bool is_own_position(const Tensor *table) {
+  if (table->rank != 1 || table->name || (table->dtype != DTYPE_INT32 && table->dtype != DTYPE_INT64)) return false;
+  if (table->dims[0] < 1 || table->dims[0] > LARGEST_TABLE) return false;
+  size_t width = dtype_bytes(table->dtype, 1);
+  tensor_ready(table);
+  for (int64_t i = 0; i < table->dims[0]; i++) {
+    if (number_decode_int(table->dtype, (const char *)table->data + (size_t)i * width) != i) return false;
+  }
+  return true;
+}
+
+/* What is looked up in such a table is the index itself. */
+static void decide_lookup(Rewriter *rewriter, Node *node) {
+  const Tensor *table = unread_constant_of(node_input(node, 0));
+  Value *index = node_input(node, 1);
+  Bounds bounds;
+  if (!table || !index || !type_equal(index->type, node->outputs[0]->type) || !is_own_position(table)) return;
+  if (!value_bounds(index, &bounds) || bounds.least < 0 || bounds.greatest >= (double)table->dims[0]) return;
+  rewrite_replace(rewriter, node, index);
+}
+
 static void decide(Rewriter *rewriter, Node *node) {
   if (node->output_count != 1) return;
   if (node_is(node, OP_Clip)) {
@@ -75,7 +141,10 @@ static void decide(Rewriter *rewriter, Node *node) {
     return;
   }
   if (node_is(node, OP_Gather) || node_is(node, OP_GatherElements)) decide_index(rewriter, node);
-  if (node_has(node, COMPARES)) decide_comparison(rewriter, node);
+  if (node_is(node, OP_Gather)) decide_lookup(rewriter, node);
+  else if (node_is(node, OP_Cast)) decide_cast(rewriter, node);
+  else if (node_is(node, OP_Mul)) decide_product(rewriter, node);
+  else if (node_has(node, COMPARES)) decide_comparison(rewriter, node);
 }
 
 bool decide_by_ranges(Model *model) {

@@ -87,6 +87,13 @@ static bool widens(DType from, DType to) {
   return a == KIND_UINT && (b == KIND_INT || b == KIND_UINT) && dtype_bits(to) > bits;
 }
 
+/* Signed and unsigned numbers of one width are the same bits, and come back as they were. */
+static bool changes_sign_alone(DType from, DType to) {
+  DKind a = dtype_kind(from), b = dtype_kind(to);
+  bool both = (a == KIND_INT && b == KIND_UINT) || (a == KIND_UINT && b == KIND_INT);
+  return both && dtype_bits(from) == dtype_bits(to) && dtype_bits(from) >= 8;
+}
+
 /* A truth value as a number, or the largest or smallest of some. */
 static bool is_zero_or_one(const Value *value) {
   enum { MOST_REDUCTIONS = 4 };
@@ -105,6 +112,11 @@ static void simplify_cast(Rewriter *rewriter, Node *node) {
   Node *inner = producer(node, 0);
   if (inner && node_is(inner, OP_Cast) && output_type(inner).dtype == DTYPE_BOOL &&
       same_type(input_type(inner, 0), output_type(node)) && is_zero_or_one(node_input(inner, 0))) {
+    cancel(rewriter, node, inner);
+    return;
+  }
+  if (inner && node_is(inner, OP_Cast) && same_type(input_type(inner, 0), output_type(node)) &&
+      changes_sign_alone(input_type(inner, 0).dtype, output_type(inner).dtype)) {
     cancel(rewriter, node, inner);
     return;
   }
