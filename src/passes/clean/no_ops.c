@@ -87,11 +87,11 @@ static bool widens(DType from, DType to) {
   return a == KIND_UINT && (b == KIND_INT || b == KIND_UINT) && dtype_bits(to) > bits;
 }
 
-/* Signed and unsigned numbers of one width are the same bits, and come back as they were. */
+/* Signed and unsigned numbers of one width, such as words of keys, are the same bits, and come back as they were. */
 static bool changes_sign_alone(DType from, DType to) {
   DKind a = dtype_kind(from), b = dtype_kind(to);
   bool both = (a == KIND_INT && b == KIND_UINT) || (a == KIND_UINT && b == KIND_INT);
-  return both && dtype_bits(from) == dtype_bits(to) && dtype_bits(from) >= 8;
+  return both && dtype_bits(from) == dtype_bits(to) && dtype_bits(from) >= 32;
 }
 
 /* A truth value as a number, or the largest or smallest of some. */
