@@ -7,7 +7,11 @@
 #include <string.h>
 
 #include "base/array.h"
+<<<<<<< HEAD
 #include "base/bytes.h"
+=======
+#include "lower/complex/complex.h"
+>>>>>>> e5a072d (Complex numbers: scattered extremes and products where updates meet, extremes of windows, running extremes, atan2, clamp, reshape in another order; JAX's own definition where there is no row)
 #include "python/importer.h"
 #include "types/numbers.h"
 
@@ -473,6 +477,22 @@ static void import_expansion(Importer *in, PyObject *object, Equation *equation)
   equation->params = params;
 }
 
+static bool touches_complex(const Equation *equation) {
+  for (uint32_t i = 0; i < equation->input_count; i++) {
+    if (dtype_kind(equation->inputs[i]->type.dtype) == KIND_COMPLEX) return true;
+  }
+  for (uint32_t i = 0; i < equation->output_count; i++) {
+    if (dtype_kind(equation->outputs[i]->type.dtype) == KIND_COMPLEX) return true;
+  }
+  return false;
+}
+
+/* Some plugins are for real numbers only. */
+static bool needs_expansion(Importer *in, const Equation *equation) {
+  if (map_get_pointer(&in->unlowered, equation->primitive)) return true;
+  return touches_complex(equation) && !lowers_complex(equation->primitive);
+}
+
 static Equation *import_equation(Importer *in, PyObject *object, uint64_t scope) {
   size_t mark = in->owned.count;
   Equation *equation = arena_new(&in->context->arena, Equation);
@@ -490,7 +510,7 @@ static Equation *import_equation(Importer *in, PyObject *object, uint64_t scope)
   if (map_get_pointer(&in->custom, equation->primitive)) {
     keep_alive(in, object);
     equation->source = object;
-  } else if (map_get_pointer(&in->unlowered, equation->primitive)) {
+  } else if (needs_expansion(in, equation)) {
     import_expansion(in, object, equation);
   }
   disown_to(in, mark);

@@ -87,22 +87,41 @@ static void register_row(Lowering *l, ComplexProgram *complex, const Plugin *plu
   *map_slot_pointer(l->context, &complex->plugins, primitive) = (void *)(uintptr_t)plugin;
 }
 
+static const Plugin *const families[] = {
+    call_plugins,
+    collective_plugins,
+    function_plugins,
+    complex_plugins,
+    fft_plugins,
+    complex_structure_plugins,
+    complex_scatter_plugins,
+    complex_arithmetic_plugins,
+    complex_function_plugins,
+    complex_product_plugins,
+    complex_window_plugins,
+};
+
 static void register_rows(Lowering *l, ComplexProgram *complex) {
-  const Plugin *const families[] = {call_plugins,
-                                    collective_plugins,
-                                    function_plugins,
-                                    complex_plugins,
-                                    fft_plugins,
-                                    complex_structure_plugins,
-                                    complex_arithmetic_plugins,
-                                    complex_function_plugins,
-                                    complex_product_plugins};
   for (size_t i = 0; i < sizeof unchanged / sizeof *unchanged; i++) {
     register_row(l, complex, real_plugin(l, str_intern(l->context, unchanged[i])));
   }
   for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
     for (const Plugin *plugin = families[f]; plugin->primitive; plugin++) register_row(l, complex, plugin);
   }
+}
+
+bool lowers_complex(const char *primitive) {
+  for (size_t i = 0; i < sizeof unchanged / sizeof *unchanged; i++) {
+    if (strcmp(unchanged[i], primitive) == 0) return true;
+  }
+  for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
+    for (const Plugin *plugin = families[f]; plugin->primitive; plugin++) {
+      if (strcmp(plugin->primitive, primitive) == 0) return true;
+    }
+  }
+  Search search = {.primitive = primitive};
+  each_plugin(find_row, &search);
+  return search.found && search.found->flags & (REFUSED | DROPPED | TAKES_COMPLEX);
 }
 
 void complex_begin(Lowering *l) {

@@ -25,6 +25,9 @@ bool output_is_complex(const Lowering *l, size_t index);
 /* The row for an equation that touches complex numbers, or NULL. */
 const Plugin *complex_plugin_for(Lowering *l, const Equation *equation);
 
+/* Is there a row for complex numbers? */
+bool lowers_complex(const char *primitive);
+
 /* The parts of a complex value; of an input, which may be real. */
 Parts parts_of(Lowering *l, Value *value);
 Parts input_parts(Lowering *l, size_t index);
@@ -56,10 +59,13 @@ Value *apply_real(Lowering *l, Here here, const char *primitive, Type type, Valu
 /* Formulas that several families use (complex_arithmetic.c, complex_functions.c). */
 Parts multiply_parts(Lowering *l, Here here, Parts a, Parts b);
 #define EMIT_PRODUCT(l, ...) multiply_parts((l), HERE, __VA_ARGS__)
+Parts divide_parts(Lowering *l, Parts a, Parts b);
+/* The greater (OP_Greater) or the lesser (OP_Less): by the real parts, and among equal ones by the imaginary ones. */
+Parts extreme_parts(Lowering *l, Here here, Op op, Parts a, Parts b);
 Value *magnitude(Lowering *l, Parts z); /* |z|, without overflow on the way */
 
 /* Rows that stand in for a primitive's own where it touches complex numbers. */
 extern const Plugin complex_structure_plugins[], complex_arithmetic_plugins[], complex_function_plugins[],
-    complex_product_plugins[];
+    complex_product_plugins[], complex_scatter_plugins[], complex_window_plugins[];
 
 #endif

@@ -111,7 +111,7 @@ static Parts mended_quotient(Lowering *l, Parts a, Parts b, Parts quotient) {
   return (Parts){re, EMIT_WHERE(l, by_zero, EMIT_MATH(l, OP_Div, a.im, b.re), im)};
 }
 
-static Parts divide_parts(Lowering *l, Parts a, Parts b) {
+Parts divide_parts(Lowering *l, Parts a, Parts b) {
   double re, im;
   if (literal_double(b.re->tensor, &re) && literal_double(b.im->tensor, &im) && isfinite(re) && isfinite(im) &&
       fabs(re) > fabs(im)) {
@@ -176,13 +176,25 @@ static void lower_equality(Lowering *l) {
   bind(l, 0, strcmp(l->equation->primitive, "ne") == 0 ? EMIT_MATH(l, OP_Not, equal) : equal);
 }
 
-/* By the real parts, and among equal ones by the imaginary ones. */
+static Parts chosen(Lowering *l, Value *first, Parts a, Parts b) {
+  return (Parts){EMIT_WHERE(l, first, a.re, b.re), EMIT_WHERE(l, first, a.im, b.im)};
+}
+
+Parts extreme_parts(Lowering *l, Here here, Op op, Parts a, Parts b) {
+  Value *im = emit_math(l, here, op, VALUES(a.im, b.im), 2), *re = emit_math(l, here, op, VALUES(a.re, b.re), 2);
+  Value *tie = EMIT_MATH(l, OP_And, EMIT_MATH(l, OP_Equal, a.re, b.re), im);
+  return chosen(l, EMIT_MATH(l, OP_Or, re, tie), a, b);
+}
+
 static void lower_max_min(Lowering *l) {
-  Parts a = input_parts(l, 0), b = input_parts(l, 1);
-  Op op = l->plugin->op;
-  Value *tie = EMIT_MATH(l, OP_And, EMIT_MATH(l, OP_Equal, a.re, b.re), EMIT_ROW_MATH(l, op, a.im, b.im));
-  Value *first = EMIT_MATH(l, OP_Or, EMIT_ROW_MATH(l, op, a.re, b.re), tie);
-  bind_parts(l, 0, (Parts){EMIT_WHERE(l, first, a.re, b.re), EMIT_WHERE(l, first, a.im, b.im)});
+  bind_parts(l, 0, extreme_parts(l, ROW_HERE(l), l->plugin->op, input_parts(l, 0), input_parts(l, 1)));
+}
+
+/* XLA compares the real parts alone; among equal ones the bound is taken below, and the number above. */
+static void lower_clamp(Lowering *l) {
+  Parts least = input_parts(l, 0), z = input_parts(l, 1), most = input_parts(l, 2);
+  z = chosen(l, EMIT_MATH(l, OP_GreaterOrEqual, least.re, z.re), least, z);
+  bind_parts(l, 0, chosen(l, EMIT_MATH(l, OP_LessOrEqual, z.re, most.re), z, most));
 }
 
 static Value *converted(Lowering *l, Value *value, DType dtype) {
@@ -214,6 +226,7 @@ const Plugin complex_arithmetic_plugins[] = {
     PLUGIN("abs", lower_abs, OP_NONE),
     PLUGIN("add", lower_sum, OP_Add),
     PLUGIN("add_any", lower_sum, OP_Add),
+    PLUGIN("clamp", lower_clamp, OP_NONE),
     PLUGIN("convert_element_type", lower_convert, OP_NONE),
     PLUGIN("div", lower_div, OP_NONE),
     PLUGIN("eq", lower_equality, OP_NONE),

@@ -225,6 +225,15 @@ static void lower_atan(Lowering *l) {
   bind_parts(l, 0, (Parts){turned.im, turned.re});
 }
 
+/* -i log((x + i y) / sqrt(x^2 + y^2)) */
+static void lower_atan2(Lowering *l) {
+  Parts y = input_parts(l, 0), x = input_parts(l, 1), turned = times_i(l, y);
+  Parts xx = EMIT_PRODUCT(l, x, x), yy = EMIT_PRODUCT(l, y, y);
+  Parts root = sqrt_parts(l, (Parts){ADD(xx.re, yy.re), ADD(xx.im, yy.im)});
+  Parts sum = {ADD(x.re, turned.re), ADD(x.im, turned.im)};
+  bind_parts(l, 0, over_i(l, log_parts(l, divide_parts(l, sum, root))));
+}
+
 /* exp(y log x). Anything to the power of 0 is 1; 0 to a positive power is 0, and to any other NaN. */
 static void lower_pow(Lowering *l) {
   Parts x = input_parts(l, 0), y = input_parts(l, 1);
@@ -248,6 +257,7 @@ const Plugin complex_function_plugins[] = {
     PLUGIN("asin", lower_asin, OP_NONE),
     PLUGIN("asinh", lower_asinh, OP_NONE),
     PLUGIN("atan", lower_atan, OP_NONE),
+    PLUGIN("atan2", lower_atan2, OP_NONE),
     PLUGIN("atanh", lower_atanh, OP_NONE),
     PLUGIN("cos", lower_cos, OP_NONE),
     PLUGIN("cosh", lower_cosh, OP_NONE),

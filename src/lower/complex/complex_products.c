@@ -63,10 +63,34 @@ static void lower_mixed_dot_general(Lowering *l) {
   bind_parts(l, 0, (Parts){re, im});
 }
 
+static Value *multiplied(Lowering *l, Type type, Value *a, Value *b) {
+  return APPLY(l, "dot_general", type, cast_to(l, a, type.dtype), cast_to(l, b, type.dtype));
+}
+
+/* A real result is asked for: the imaginary part is dropped. */
+static void lower_real_dot_general(Lowering *l) {
+  Parts parts[2];
+  for (size_t i = 0; i < 2; i++) {
+    Type type = input_is_complex(l, i) ? part_type(input_type(l, i)) : input_type(l, i);
+    parts[i] = input_parts(l, i);
+    parts[i] = (Parts){part_array(l, parts[i].re, type), part_array(l, parts[i].im, type)};
+  }
+  Type type = output_type(l, 0);
+  Value *re = multiplied(l, type, parts[0].re, parts[1].re);
+  if (input_is_complex(l, 0) && input_is_complex(l, 1)) {
+    re = EMIT_MATH(l, OP_Sub, re, multiplied(l, type, parts[0].im, parts[1].im));
+  }
+  bind(l, 0, re);
+}
+
 /* One real product: the parts of the left operand are summed over as a further axis, against the right operand and i
  * times the right operand. */
 static void lower_dot_general(Lowering *l) {
   Value *right = input(l, 1);
+  if (!output_is_complex(l, 0)) {
+    lower_real_dot_general(l);
+    return;
+  }
   if (!input_is_complex(l, 0) || !input_is_complex(l, 1)) {
     lower_mixed_dot_general(l);
     return;
@@ -165,9 +189,16 @@ static Parts product_by_scan(Lowering *l, Parts z, int64_t axis, bool every, boo
   return (Parts){scan_result(l, &scan, node->outputs[2]), scan_result(l, &scan, node->outputs[3])};
 }
 
+/* The axes that are reduced, each of which the parts have. */
+static const int64_t *reduced_axes(Lowering *l, size_t *count) {
+  const int64_t *axes = param_ints(l->context, l->equation, "axes", count);
+  for (size_t i = 0; i < *count; i++) rely_on(l, axes[i] >= 0 && axes[i] + 1 < (int64_t)input_type(l, 0).rank);
+  return axes;
+}
+
 static void lower_reduce_prod(Lowering *l) {
   size_t count;
-  const int64_t *axes = param_ints(l->context, l->equation, "axes", &count);
+  const int64_t *axes = reduced_axes(l, &count);
   Parts z = array_parts(l, 0);
   bool dropped[MAX_RANK] = {false};
   for (size_t i = 0; i < count; i++) dropped[axes[i]] = true;
@@ -193,6 +224,7 @@ static void lower_cumprod(Lowering *l) {
   int64_t axis = param_int(l->context, l->equation, "axis");
   bool reverse = param_bool_or(l->equation, "reverse", false);
   Parts z = array_parts(l, 0);
+  rely_on(l, axis >= 0 && axis < (int64_t)z.re->type.rank);
   Dim size = z.re->type.dims[axis];
   bool empty = is_empty(z.re->type);
   if (!empty && !dim_is_constant(size)) {
@@ -209,7 +241,7 @@ static void lower_cumprod(Lowering *l) {
 /* The extreme of the real parts, and among those that have it, of the imaginary ones. */
 static void lower_reduce_extreme(Lowering *l) {
   size_t count;
-  const int64_t *axes = param_ints(l->context, l->equation, "axes", &count);
+  const int64_t *axes = reduced_axes(l, &count);
   const char *primitive = l->equation->primitive;
   Parts z = array_parts(l, 0);
   Type type = part_type(output_type(l, 0));

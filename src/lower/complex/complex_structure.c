@@ -36,6 +36,16 @@ static void lower_transpose(Lowering *l) {
   lower_moved(l, HERE, equation);
 }
 
+/* It may transpose first. */
+static void lower_reshape(Lowering *l) {
+  Equation *equation = real_equation(l);
+  const Param *order = param_find(equation, "dimensions");
+  if (order && order->kind == PARAM_LIST) {
+    append_int(l, edit_param(l, equation, "dimensions"), input_type(l, 0).rank - 1);
+  }
+  lower_moved(l, HERE, equation);
+}
+
 static bool same_constant(const Value *a, const Value *b) {
   return a->tensor && b->tensor && a->tensor->size == b->tensor->size && a->tensor->data && b->tensor->data &&
          same_bytes(a->tensor->data, b->tensor->data, a->tensor->size);
@@ -108,41 +118,6 @@ static void lower_gather(Lowering *l) {
   Param *numbers = edit_param(l, equation, "dimension_numbers");
   append_int(l, edit_field(l, numbers, "offset_dims"), output_type(l, 0).rank - 1);
   lower_as_real(l, HERE, equation);
-}
-
-static void lower_scatter(Lowering *l) {
-  Equation *equation = real_equation(l);
-  Param *numbers = edit_param(l, equation, "dimension_numbers");
-  append_int(l, edit_field(l, numbers, "update_window_dims"), input_type(l, 2).rank - 1);
-  lower_as_real(l, HERE, equation);
-}
-
-static bool is_zero(const Value *part) {
-  double number;
-  return part->tensor && literal_double(part->tensor, &number) && number == 0;
-}
-
-/* By real factors the parts are multiplied alike; by others where no index comes twice, once everywhere, with ones
- * elsewhere. */
-static void lower_scatter_product(Lowering *l) {
-  Parts value = input_parts(l, 0), factors = input_parts(l, 2);
-  Type type = part_type(output_type(l, 0)), updates = part_type(input_type(l, 2));
-  Value *re = part_array(l, value.re, type), *im = part_array(l, value.im, type), *indices = input(l, 1);
-  Value *factor = part_array(l, factors.re, updates);
-  if (is_zero(factors.im)) {
-    re = APPLY(l, "scatter-mul", type, re, indices, factor);
-    im = APPLY(l, "scatter-mul", type, im, indices, factor);
-    bind_parts(l, 0, (Parts){re, im});
-    return;
-  }
-  if (!param_bool_or(l->equation, "unique_indices", false)) {
-    unsupported(l, "complex products at indices that may repeat are not supported; pass unique_indices=True");
-  }
-  Value *ones = filled(l, type, tensor_scalar(l, type.dtype, 1)),
-        *zeros = filled(l, type, tensor_scalar(l, type.dtype, 0));
-  Parts spread = {APPLY(l, "scatter-mul", type, ones, indices, factor),
-                  APPLY(l, "scatter-add", type, zeros, indices, part_array(l, factors.im, updates))};
-  bind_parts(l, 0, EMIT_PRODUCT(l, (Parts){re, im}, spread));
 }
 
 /* Padding is one number: where the parts of it differ, they are padded on their own. */
@@ -234,15 +209,8 @@ const Plugin complex_structure_plugins[] = {
     PLUGIN("gather", lower_gather, OP_NONE),
     PLUGIN("iota", lower_iota, OP_NONE),
     PLUGIN("pad", lower_pad, OP_NONE),
-    PLUGIN("reshape", lower_unedited, OP_NONE),
+    PLUGIN("reshape", lower_reshape, OP_NONE),
     PLUGIN("rev", lower_unedited, OP_NONE),
-    PLUGIN("scatter", lower_scatter, OP_NONE),
-    PLUGIN("scatter-add", lower_scatter, OP_NONE),
-    PLUGIN("scatter_add", lower_scatter, OP_NONE),
-    PLUGIN("scatter-mul", lower_scatter_product, OP_NONE),
-    PLUGIN("scatter_mul", lower_scatter_product, OP_NONE),
-    PLUGIN("scatter-sub", lower_scatter, OP_NONE),
-    PLUGIN("scatter_sub", lower_scatter, OP_NONE),
     PLUGIN("select_n", lower_select_n, OP_NONE),
     PLUGIN("slice", lower_slice, OP_NONE),
     PLUGIN("sort", lower_sort, OP_NONE),

@@ -100,12 +100,13 @@ static Value *folded_axis_first(Lowering *l, Value *value, const bool *folded, T
   int64_t order[MAX_RANK];
   Dim dims[MAX_RANK], size = dim_of(1);
   uint32_t rank = 0;
-  rely_on(l, kept.rank + 1 <= MAX_RANK);
+  rely_on(l, kept.rank + 1 <= MAX_RANK && value->type.rank <= MAX_RANK);
   for (uint32_t i = 0; i < value->type.rank; i++) {
     if (!folded[i]) continue;
     order[rank++] = i;
     size = dim_multiply(l->context, size, value->type.dims[i]);
   }
+  rely_on(l, kept.rank + rank == value->type.rank);
   for (uint32_t i = 0; i < value->type.rank; i++) {
     if (!folded[i]) order[rank++] = i;
   }
