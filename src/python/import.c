@@ -7,17 +7,12 @@
 #include <string.h>
 
 #include "base/array.h"
-<<<<<<< HEAD
 #include "base/bytes.h"
-    =======
 #include "lower/complex/complex.h"
-    >>>>>>> e5a072d (Complex numbers: scattered extremes and products where updates meet, extremes of windows, running extremes, atan2, clamp, reshape in another order; JAX's own definition where there is no row)
 #include "python/importer.h"
 #include "types/numbers.h"
 
-    _Noreturn void import_fail(Importer *in) {
-  fail_text(in->context, ERROR_PYTHON, "a Python exception is set");
-}
+_Noreturn void import_fail(Importer *in) { fail_text(in->context, ERROR_PYTHON, "a Python exception is set"); }
 
 PyObject *own(Importer *in, PyObject *object) {
   if (!object) import_fail(in);
