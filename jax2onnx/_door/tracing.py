@@ -10,7 +10,9 @@ one ``If``.
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
+import traceback
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,7 +22,7 @@ import numpy as np
 
 from jax2onnx._door.errors import warn_user
 from jax2onnx._door.functions import calls_marked
-from jax2onnx._door.jax_types import is_users_file
+from jax2onnx._door.jax_types import is_users_file, jax_folders
 from jax2onnx._door.modules import Recording
 from jax2onnx._door.pure import made_pure
 
@@ -81,9 +83,44 @@ def _trace_state(fn: Any, traced: Callable[..., Any], args: list[Any], kwargs: d
         for part, attributes in before:  # Flax NNX leaves a module in pieces if it refuses to change it
             vars(part).clear()
             vars(part).update(attributes)
+        if _had_returned(error, traced):
+            return _trace_leaves(recording.again(), traced, args, kwargs, error)
         if not _changes_its_state(error):
             raise
     return _trace_once(recording.again(), _with_copies(traced), args, kwargs)
+
+
+# Results of classes that hold nothing but arrays
+
+
+def _had_returned(error: Exception, traced: Any) -> bool:
+    """Whether something else than the function failed: JAX rebuilds its results with shapes in place of arrays."""
+    code = getattr(inspect.unwrap(_function_of(traced)), "__code__", None)
+    frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    inner = frames[frames.index(_trace_once.__code__) + 1 :] if _trace_once.__code__ in frames else []
+    others = [frame for frame in inner if not frame.co_filename.startswith(jax_folders())]
+    return code is not None and bool(others) and code not in others
+
+
+def _function_of(fn: Any) -> Any:
+    """What runs when this is called."""
+    if isinstance(fn, functools.partial):
+        return _function_of(fn.func)
+    if isinstance(fn, types.MethodType):
+        return fn.__func__
+    return fn if hasattr(fn, "__code__") or hasattr(fn, "__wrapped__") else type(fn).__call__
+
+
+def _trace_leaves(
+    recording: Recording, traced: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], error: Exception
+) -> Traced:
+    def leaves(*args: Any, **kwargs: Any) -> list[Any]:
+        return jax.tree.leaves(traced(*args, **kwargs))
+
+    try:
+        return _trace_once(recording, leaves, args, kwargs)
+    except Exception:
+        raise error from None
 
 
 @functools.lru_cache(maxsize=4096)

@@ -192,6 +192,31 @@ def test_containers_keep_their_kind():
     assert [len(value.type.tensor_type.shape.dim) for value in model.graph.input] == [1, 1, 1, 1, 0, 1]
 
 
+@jax.tree_util.register_pytree_node_class
+class Blocks:
+    """Takes nothing but arrays, not even the shapes that JAX puts in their place."""
+
+    def __init__(self, blocks):
+        self.blocks = [jnp.asarray(block) for block in blocks]
+
+    def tree_flatten(self):
+        return self.blocks, None
+
+    @classmethod
+    def tree_unflatten(cls, _, blocks):
+        return cls(blocks)
+
+
+class Splits:
+    def __call__(self, x):
+        return {"blocks": Blocks([x + 1, x * 2])}
+
+
+@pytest.mark.parametrize("fn", [Splits(), Splits().__call__, jax.jit(Splits().__call__), lambda x: Splits()(x)])
+def test_results_of_classes_that_hold_nothing_but_arrays(fn):
+    check_export(fn, [X])
+
+
 def test_errors_name_the_place_in_the_tree():
     with pytest.raises(TypeError, match=r"inputs\[0\]\['a'\]\[1\] must be a jax.ShapeDtypeStruct"):
         to_onnx(lambda tree: tree["a"][0], [{"a": [np.zeros(2), "text"]}])
@@ -607,6 +632,20 @@ def test_an_exception_of_the_users_passes_untouched():
         to_onnx(raising, [X])
     assert caught.value is raised
     assert raised.__cause__ is None
+
+
+def test_a_function_that_raises_is_called_once():
+    calls = []
+
+    class Raises:
+        def __call__(self, x):
+            calls.append(x)
+            raise TypeError("of the user")
+
+    for fn in (Raises(), Raises().__call__, jax.jit(Raises().__call__), lambda x: Raises()(x)):
+        with pytest.raises(TypeError, match="of the user"):
+            to_onnx(fn, [X])
+    assert len(calls) == 4
 
 
 def test_a_wrong_number_of_inputs_is_the_users_error():
