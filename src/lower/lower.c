@@ -333,6 +333,9 @@ static Value *lower_input(Lowering *l, uint32_t index) {
   const Var *var = l->program->main->inputs[index];
   Str name = l->program->input_names[index];
   bool nchw = l->options->input_nchw && l->options->input_nchw[index];
+  if (var->type.dtype == DTYPE_NONE) {
+    fail(l->context, ERROR_UNSUPPORTED, "input %u has an element type that ONNX models cannot have", index);
+  }
   if (var->form == FORM_KEY) return key_from_words(l, graph_input(l->graph, key_words_type(l, var->type), name));
   if (!nchw) return graph_input(l->graph, var->type, name);
   Value *outside = graph_input(l->graph, permuted(l, var->type, nhwc_to_nchw), name);

@@ -100,3 +100,10 @@ def test_the_forward_derivative_of_a_custom_vjp_is_refused_and_the_reverse_one_i
         to_onnx(lambda x: jax.jvp(fn, (x,), (x,))[1], [X])
     assert op_types(to_onnx(lambda x: jax.linearize(fn, x)[0], [X])) == ["Sin"]
     assert op_types(to_onnx(lambda x: jax.vjp(fn, x)[1](x)[0], [X])) == ["Cos", "Mul"]
+
+
+@pytest.mark.parametrize("name", ["float8_e3m4", "float8_e4m3b11fnuz"])
+def test_an_element_type_that_onnx_lacks(name):
+    spec = jax.ShapeDtypeStruct((3,), jnp.dtype(name))
+    with pytest.raises(UnsupportedError, match="input 1 has an element type that ONNX models cannot have"):
+        to_onnx(lambda x, y: (x, y), [X, spec])

@@ -51,6 +51,8 @@ def test_element_types(dtype):
 @pytest.mark.parametrize("approximate", [lax.approx_max_k, lax.approx_min_k])
 def test_approximate_top_k(approximate):
     check_export(lambda x: approximate(x, 3), [np.arange(12, dtype=np.float32).reshape(2, 6)])
+    many = np.random.default_rng(0).permutation(600).astype(np.float32).reshape(2, 300)
+    check_export(lambda x: approximate(x, 2, aggregate_to_topk=False), [many])
 
 
 def test_symbolic_sizes():
