@@ -200,7 +200,8 @@ def _scanned(choices: Choices, cell: str, dtype: str) -> tuple[Any, Cell]:
     blend = _BLENDS[choices.take("blend", *_BLENDS)] if cell == "gru" else None
     squash = choices.take("squash", "tanh", "relu", "sigmoid") if cell == "plain" else "tanh"
     order = choices.random.sample(range(count), count)
-    if joined.endswith("in one") and (cell == "gru" or hoisted != "in the step"):
+    in_step = joined == "on the left" or joined.endswith("in one")
+    if (in_step and hoisted != "in the step") or (joined.endswith("in one") and cell == "gru"):
         joined = choices.take("weights", "joined")
 
     def parts_of(value: Array) -> list[Array]:
@@ -220,7 +221,7 @@ def _scanned(choices: Choices, cell: str, dtype: str) -> tuple[Any, Cell]:
         if joined == "on the left":
             if x.ndim == 1:
                 return [one.T @ x for one in matrices]
-            return [jnp.swapaxes(one.T @ jnp.swapaxes(x, -1, -2), -1, -2) for one in matrices]
+            return [(one.T @ x.T).T for one in matrices]
         if joined == "einsum":
             return [jnp.einsum("...i,oi->...o", x, one.T) for one in matrices]
         whole = x @ jnp.concatenate(ordered(matrices), 1)
