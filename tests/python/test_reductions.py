@@ -185,6 +185,15 @@ def spec(*shape, dtype):
     return jax.ShapeDtypeStruct(jax.export.symbolic_shape(", ".join(map(str, shape))), dtype)
 
 
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
+def test_places_of_extremes_among_8_bit_floats(name):
+    def fn(x):
+        narrow = x.astype(jnp.dtype(name))
+        return jnp.argmax(narrow, 1), jnp.argmin(narrow, 1)
+
+    check_export(fn, [np.array([[3, -1, 7, 2], [1, np.nan, 9, -4]], np.float32)])
+
+
 def test_large_integer_sums_wrap():
     x = np.full((2, 1 << 12), 2**31 - 1, np.int32)
     check_export(lambda x: jnp.sum(x, 1), [x])

@@ -277,7 +277,8 @@ static Value *first_extreme(Lowering *l, Here here, Op op, Value *value, int64_t
 /* With NaN as infinity the place found is that of the first NaN or infinity, so never behind the first NaN; where there
  * is no NaN its first place counts as 0. The larger of the two is right in both cases. */
 static Value *first_extreme_or_nan(Lowering *l, Op op, Value *value, int64_t axis) {
-  if (value->type.dtype == DTYPE_BFLOAT16) value = cast_to(l, value, DTYPE_FLOAT32);
+  bool narrow = value->type.dtype == DTYPE_BFLOAT16 || dtype_bits(value->type.dtype) == 8;
+  if (narrow) value = cast_to(l, value, DTYPE_FLOAT32);
   double infinity = op == OP_ArgMax ? INFINITY : -INFINITY;
   Value *is_nan = EMIT(l, OP_IsNaN, type_with(value->type, DTYPE_BOOL), value);
   Value *nan_place = first_extreme(l, ROW_HERE(l), OP_ArgMax, cast_to(l, is_nan, DTYPE_UINT8), axis);
