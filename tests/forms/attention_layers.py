@@ -90,7 +90,8 @@ def step_with_cache(choices: Choices) -> Form:
     dtype = choices.take("type", "float32", "float32", "float32", "float16", "bfloat16")
     batch, length = choices.take("batch", 1, 2, "symbol"), choices.take("length", 10, 128)
     heads, order = choices.take("heads", 1, 4, "grouped"), choices.take("order", "thd", "htd")
-    way = choices.take("cache by", "dynamic_update_slice", "dynamic_update_slice", "concatenate", "at[].set")
+    ways = ("dynamic_update_slice", "dynamic_update_slice", "each at its own", "concatenate", "at[].set")
+    way, opset = choices.take("cache by", *ways), choices.take("opset", 23, 24)
     number = choices.take("put out by", "-1e9", "least", "-inf", "-1e4")
     fill = {"-1e9": -1e9, "least": float(jnp.finfo(dtype).min), "-inf": -math.inf, "-1e4": -1e4}[number]
     if dtype == "float16":
@@ -99,7 +100,10 @@ def step_with_cache(choices: Choices) -> Form:
     groups = 2 if heads == "grouped" else count
     cache = (size, length, groups, FEATURES) if order == "thd" else (size, groups, length, FEATURES)
     x = choices.normal((size, 1, (count + 2 * groups) * FEATURES), dtype)
-    args = [x, np.asarray(length // 2, np.int32), choices.normal(cache, dtype), choices.normal(cache, dtype)]
+    position = np.asarray(length // 2, np.int32)
+    if way == "each at its own":
+        position = choices.numbers.integers(0, length, (size,)).astype(np.int32)
+    args = [x, position, choices.normal(cache, dtype), choices.normal(cache, dtype)]
     axis = 1 if order == "thd" else 2
 
     def put(cache: Array, new: Array, position: Array) -> Array:
@@ -107,6 +111,10 @@ def step_with_cache(choices: Choices) -> Form:
             return jnp.concatenate([cache, new], axis)
         if way == "at[].set":
             return cache.at[:, position].set(new[:, 0]) if axis == 1 else cache.at[:, :, position].set(new[:, :, 0])
+        if way == "each at its own":
+            return jax.vmap(lambda one, row, at: jax.lax.dynamic_update_slice_in_dim(one, row, at, axis - 1))(
+                cache, new, position
+            )
         return jax.lax.dynamic_update_slice(cache, new, (0, position, 0, 0) if axis == 1 else (0, 0, position, 0))
 
     def fn(x: Array, position: Array, keys: Array, values: Array) -> tuple[Array, Array, Array]:
@@ -121,7 +129,8 @@ def step_with_cache(choices: Choices) -> Form:
         names = "bqhd,bkhd->bhqk" if order == "thd" else "bhqd,bhkd->bhqk"
         scores = jnp.einsum(names, q, full_keys) / math.sqrt(FEATURES)
         if way != "concatenate":
-            scores = jnp.where(jnp.arange(length) <= position, scores, jnp.asarray(fill, scores.dtype))
+            last = position[:, None, None, None] if position.ndim else position
+            scores = jnp.where(jnp.arange(length) <= last, scores, jnp.asarray(fill, scores.dtype))
         weights = jax.nn.softmax(scores, axis=-1)
         mixed = jnp.einsum("bhqk,bkhd->bqhd" if order == "thd" else "bhqk,bhkd->bqhd", weights, full_values)
         return mixed.reshape(-1, 1, count * FEATURES), keys, values
@@ -129,7 +138,13 @@ def step_with_cache(choices: Choices) -> Form:
     specs = None
     if batch == "symbol":
         specs = [jax.ShapeDtypeStruct(("B", *arg.shape[1:]), arg.dtype) if arg.ndim else arg for arg in args]
-    return _form(fn, args, specs, dtype)
+    form = _form(fn, args, specs, dtype)
+    form.opset = opset
+    if opset == 24 and way in ("dynamic_update_slice", "each at its own"):
+        form.expected["TensorScatter"] = 2
+    if batch != "symbol" and way == "each at its own":
+        form.more_args = [[x, np.full_like(position, at), *args[2:]] for at in (0, length - 1, length)]
+    return form
 
 
 def joined_cache(choices: Choices) -> Form:

@@ -76,10 +76,18 @@ def refuses(call: Callable[[], object]) -> bool:
     return False
 
 
-def crashes(expression: str) -> bool:
-    """Whether a process of its own is killed by it, which names this module's functions."""
+def alone(expression: str) -> subprocess.CompletedProcess[str]:
+    """What becomes of a process of its own that computes it, which names this module's functions."""
     program = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); from test_runtime_quirks import *; "
-    return subprocess.run([sys.executable, "-c", program + expression], cwd=ROOT, capture_output=True).returncode < 0
+    return subprocess.run([sys.executable, "-c", program + expression], cwd=ROOT, capture_output=True, text=True)
+
+
+def crashes(expression: str) -> bool:
+    return alone(expression).returncode < 0
+
+
+def said_by(expression: str) -> str:
+    return alone(expression).stderr
 
 
 def with_nan(size: int, at: int) -> np.ndarray:
@@ -338,6 +346,17 @@ def swish_has_no_kernel():
 @shows
 def swish_is_refused_after_24():
     return refuses(lambda: run([node("Swish", "x")], {"x": np.ones(3, np.float32)}, opset=25))
+
+
+def cache_that_is_copied():
+    inputs = {"x": np.zeros((1, 4, 2), np.float32), "u": np.ones((1, 1, 2), np.float32), "at": np.array([1])}
+    model = model_of([node("TensorScatter", "x", "u", "at")], inputs, np.float32, (), 24)
+    onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, inputs)
+
+
+@shows
+def tensor_scatter_warns_of_copies():
+    return "in-place" in said_by("cache_that_is_copied()")
 
 
 @shows

@@ -220,6 +220,7 @@ Value *window_replace(Lowering *l, const Access *access, Value *operand, Value *
     if (dim_is(access->size[d], 0)) return operand;
   }
   if (prefix == 0) return update;
+  if (written_axis(l, access)) return write_along(l, access, operand, update);
   int64_t tuples;
   bool few = type_count(type_make(l->context, DTYPE_INT64, access->size, prefix), &tuples) && tuples <= FEW;
   bool is_scattered = prefix == 1 || (few && !is_large_end(access));

@@ -63,4 +63,10 @@ Value *choose(Lowering *l, Value *condition, Value *yes, Value *no, Type type);
 Value *window_read(Lowering *l, const Access *access, Value *operand);
 Value *window_replace(Lowering *l, const Access *access, Value *operand, Value *update);
 
+/* Caches that are written along one axis (cache_writes.c): the axis, where the target has an operator for it and all
+ * other windows are whole, perhaps but for the first axis, whose every position has a start of its own; else 0. */
+uint32_t written_axis(const Lowering *l, const Access *access);
+/* The operand with the update, of the operand's rank, from the starts of that axis on. */
+Value *write_along(Lowering *l, const Access *access, Value *operand, Value *update);
+
 #endif

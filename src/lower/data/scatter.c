@@ -412,8 +412,22 @@ static Value *scatter_points(Lowering *l, Scatter *s) {
   return emit_scatter(l, s, OP_ScatterND, s->operand, tuples, points.updates, 0);
 }
 
+/* A window of each of a batch; NULL when it is something else. */
+static Value *scatter_by_batch(Lowering *l, const Scatter *s) {
+  const Access *access = &s->access;
+  if (s->combiner != COMBINE_SET || !written_axis(l, access)) return NULL;
+  if (!dim_equal(s->updates->type.dims[0], access->operand.dims[0])) return NULL;
+  for (size_t i = 0; i < s->window_count; i++) {
+    if (s->windows[i] != (int64_t)i + 1) return NULL;
+  }
+  Dim dims[MAX_RANK];
+  for (uint32_t d = 0; d < access->operand.rank; d++) dims[d] = d ? access->size[d] : access->operand.dims[0];
+  return write_along(l, access, s->operand, reshape_to(l, s->updates, dims, access->operand.rank));
+}
+
 static Value *scatter_all(Lowering *l, Scatter *s) {
-  Value *result = scatter_along_axis(l, s);
+  Value *result = scatter_by_batch(l, s);
+  if (!result) result = scatter_along_axis(l, s);
   return result ? result : scatter_points(l, s);
 }
 
