@@ -75,7 +75,8 @@ static Value *cut(Lowering *l, Value *value, Type type, const Padding *padding) 
   for (uint32_t i = 0; i < padding->rank; i++) {
     bool low = is_cut(padding->low[i]), high = is_cut(padding->high[i]);
     if (!low && !high) continue;
-    from[count] = dim_of(low ? -padding->low[i].constant : 0);
+    if (low) from[count] = dim_of(padding->low[i].constant == INT64_MIN ? INT64_MAX : -padding->low[i].constant);
+    else from[count] = dim_of(0);
     to[count] = high ? padding->high[i] : dim_of(INT64_MAX);
     axes[count++] = i;
   }
