@@ -155,7 +155,7 @@ class _Context(SourceInfo):
             if opener is not None and is_users_file(opener):
                 scope = UserScope(name_stack.stack[-1].name, recording.running(boundary))
                 name_stack = NameStack((*outer, scope))
-            elif opener is not None and opener.startswith(_jax_files()):
+            elif opener is not None and opener.startswith(_array_functions()):
                 name_stack = NameStack(outer)  # not a part of a model: jnp.einsum names its computations
         return _Context(self.traceback if traceback is None else traceback, name_stack, recording, boundary)
 
@@ -179,6 +179,12 @@ def _opener(frame: types.FrameType | None) -> str | None:
 @functools.cache
 def _jax_files() -> tuple[str, ...]:
     return tuple(folder + os.sep for folder in jax_folders())
+
+
+@functools.cache
+def _array_functions() -> str:
+    """The folder of the functions of ``jax.numpy``. Other code of JAX calls what a user has given a scope."""
+    return os.path.dirname(inspect.getfile(inspect.unwrap(jax.numpy.einsum))) + os.sep
 
 
 @functools.cache

@@ -21,7 +21,15 @@ def test_a_symbolic_size():
 
 def test_it_picks_before_a_transpose():
     assert op_types(check_export(lambda x: x.transpose(1, 0, 2)[:, -1], [X])) == ["Gather"]
-    assert op_types(check_export(lambda x: x.transpose(2, 1, 0)[0], [X])) == ["Transpose", "Gather"]
+    assert op_types(check_export(lambda x: x.transpose(2, 1, 0)[0], [X])) == ["Gather", "Transpose"]
+
+    def parts(x):
+        first, *_, last = jnp.moveaxis(x, 1, 0)
+        return jnp.sin(first), jnp.cos(last)
+
+    assert op_types(check_export(parts, [X])) == ["Gather", "Gather", "Sin", "Cos"]
+    turned = op_types(check_export(lambda x: (x.T[0], x.T[1]), [X]))
+    assert turned == ["Transpose", "Gather", "Gather"]  # one Transpose for both
 
 
 def test_it_picks_before_an_axis_is_turned_around():

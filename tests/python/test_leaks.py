@@ -37,12 +37,16 @@ def grown(work):
 
 
 def check_growth(work, fn, spec):
-    """An export is allowed what tracing alone costs, and little more."""
+    """An export is allowed what tracing alone costs, and little more. A leak shows every time; what the allocator of a
+    process with a large heap keeps does not."""
     tracing, _ = grown(lambda: jax.make_jaxpr(fn)(spec))
-    memory, objects = grown(work)
     # One export takes some 200 KiB: a leak of it would show as 200 MiB, one of a reference as a thousand objects.
-    assert memory < max(tracing, 0) + (4 << 20), f"{memory} bytes more; tracing alone {tracing}"
-    assert objects < 200, f"{objects} objects more"
+    allowed = max(tracing, 0) + (4 << 20)
+    for _ in range(3):
+        memory, objects = grown(work)
+        if memory < allowed and objects < 200:
+            return
+    pytest.fail(f"{memory} bytes and {objects} objects more; tracing alone {tracing} bytes")
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")

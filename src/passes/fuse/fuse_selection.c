@@ -1,6 +1,5 @@
-/* Selection: a Slice of one element whose axis is then dropped is a Gather, and it picks the position before a
- * Transpose rather than after it, so that only what is picked is moved. Rows of a table that are picked by a product
- * with rows of zeros and a one are a Gather too. */
+/* Selection: a Slice of one element whose axis is then dropped is a Gather, and it picks the position before an axis is
+ * turned around. Rows of a table that are picked by a product with rows of zeros and a one are a Gather too. */
 #include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/analysis/bounds.h"
@@ -41,25 +40,6 @@ static bool fuse_slice(Match *match) {
   if (dim_is_constant(size) && (start < 0 || start >= size.constant)) return false;
   if (!dim_is_constant(size) && start != 0 && start != -1) return false;
   node_set_int(EMIT_MATCH(match, OP_Gather, source, scalar_index(match, start)), "axis", axis);
-  return true;
-}
-
-/* What is left of the permutation without the axis must leave the others in order. */
-static bool fuse_before_transpose(Match *match) {
-  const Value *turned = match->values[SLICE], *index = node_input(match->root, 1);
-  const Attribute *order = node_attribute(turned->producer, "perm");
-  int64_t axis = node_int_or(match->root, "axis", 0), rank = turned->type.rank, last = -1;
-  int64_t number;
-  if (!order || (int64_t)order->count != rank || index->type.rank != 0 || !only_integer(index, &number)) return false;
-  if (axis < 0) axis += rank;
-  for (int64_t i = 0; i < rank; i++) {
-    if (i == axis) continue;
-    if (order->integers[i] < last) return false;
-    last = order->integers[i];
-  }
-  int64_t source_axis = order->integers[axis];
-  Value *same = match_constant(match, constant_of(index));
-  node_set_int(EMIT_MATCH(match, OP_Gather, match->values[SOURCE], same), "axis", source_axis);
   return true;
 }
 
@@ -182,7 +162,6 @@ static bool fuse_rows_of_identity(Match *match) {
 static const FusionRule rules[] = {
     {OP(Squeeze, SLICED), OP_Gather, fuse_slice},
     {OP(Reshape, SLICED), OP_Gather, fuse_slice},
-    {OP(Gather, OP_AT(SLICE, Transpose, ANY(SOURCE))), OP_Gather, fuse_before_transpose},
     {OP(Gather, SLICED), OP_Gather, fuse_before_reversal},
     {OP(MatMul, HOT, CONSTANT(TABLE)), OP_NONE, fuse_rows_of_table},
     {OP(MatMul, OP_AT(SLICE, Gather, CONSTANT(SOURCE)), CONSTANT(TABLE)), OP_NONE, fuse_rows_of_identity},
