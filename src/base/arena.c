@@ -18,7 +18,7 @@ struct ArenaBlock {
 
 enum {
   BLOCK_SIZE = 64 * 1024,
-  LARGEST_OF_HEAP = 512 * 1024,
+  MOST_OF_HEAP = 1024 * 1024, /* the system clears large pages whole: a small conversion does without */
   ALIGNMENT = 16,
   LARGEST_BLOCK = 4 * LARGE_PAGE,
   STRIDE = 8 * 1024
@@ -74,7 +74,7 @@ static void make_room(Arena *arena, size_t size) {
     /* Blocks grow with the conversion, so that their number stays small; large pages come as soon as they are filled
      * for the most part. A large object gets its own size. */
     size_t block = arena->total > BLOCK_SIZE ? arena->total : BLOCK_SIZE;
-    if (block > LARGEST_OF_HEAP) block = arena->total / 4 > LARGE_PAGE ? arena->total / 4 : LARGE_PAGE;
+    if (arena->total > MOST_OF_HEAP) block = arena->total / 4 > LARGE_PAGE ? arena->total / 4 : LARGE_PAGE;
     if (block > LARGEST_BLOCK) block = LARGEST_BLOCK;
     add_block(arena, size > block ? size : block);
   }
