@@ -39,7 +39,7 @@ def main() -> None:
             repeats = 31 if size <= 400 else 7 if size <= 4_000 else 3  # short times take more
             fn = program(size)
             tracing = tracing_time(fn, inputs, min(repeats, 3))
-            times = {level: conversion_time(fn, inputs, path, level, repeats) for level in LEVELS}
+            times = {level: conversion_time(fn, inputs, path, level, repeats, afresh=True) for level in LEVELS}
             per_equation[size] = times["off"].processor / size
             disk = disk_time(path, repeats) / tracing
             ratios = [times[level] / tracing for level in LEVELS]

@@ -6,6 +6,7 @@ the machine does not change.
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import pathlib
@@ -64,10 +65,14 @@ def tracing_time(fn: Callable[..., Any], inputs: list[Any], repeats: int) -> Tim
     return best
 
 
-def conversion_time(fn: Callable[..., Any], inputs: list[Any], path: str, level: str, repeats: int) -> Times:
+def conversion_time(
+    fn: Callable[..., Any], inputs: list[Any], path: str, level: str, repeats: int, *, afresh: bool = False
+) -> Times:
     """The best of several exports, less the tracing inside them: everything to_onnx does besides jax.make_jaxpr.
 
-    Letting go of what JAX kept for the tracing is part of it, as it is in tracing_time.
+    Letting go of what JAX kept for the tracing is part of it, as it is in tracing_time. With ``afresh`` every export
+    traces the function, as a program that exports it does; otherwise JAX has kept the trace, and a collection of
+    garbage before the export has emptied the processor's caches.
     """
     best = FOREVER
     make_jaxpr = jax.make_jaxpr
@@ -91,9 +96,11 @@ def conversion_time(fn: Callable[..., Any], inputs: list[Any], path: str, level:
     export.jax.make_jaxpr = timed_make_jaxpr
     try:
         for _ in range(repeats):
-            gc.collect()
+            exported = functools.partial(fn) if afresh else fn  # to JAX another function, without a frame of its own
+            if not afresh:
+                gc.collect()
             start = Times.now()
-            to_onnx(fn, inputs, return_mode="file", output_path=path, stacktrace_metadata=level)
+            to_onnx(exported, inputs, return_mode="file", output_path=path, stacktrace_metadata=level)
             best = best.least(Times.now() - start - traced[0])
     finally:
         export.jax.make_jaxpr = make_jaxpr
