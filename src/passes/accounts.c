@@ -124,6 +124,8 @@ static const char *reason_of(const char *pass) {
       {"remove_dead_code", "dead"},       {"lowering", "dead"},           {"remove_no_ops", "no-op"},
       {"cancel_transposes", "cancelled"}, {"sink_reshapes", "cancelled"}, {"fold_constants", "no-op"},
       {"merge_common_nodes", "no-op"},    {"decide_by_ranges", "no-op"},  {"leave_out_roundings", "no-op"},
+      {"simplify_choices", "no-op"},      {"decide_branches", "dead"},    {"release_carried", "no-op"},
+      {"pick_parts", "cancelled"},
   };
   for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
     if (strcmp(reasons[i][0], pass) == 0) return reasons[i][1];

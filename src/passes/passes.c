@@ -23,7 +23,7 @@ const Pass all_passes[] = {
     {"remove_no_ops", "removes nodes that return their input unchanged, and shortens chains",
      PHASE_CLEAN, remove_no_ops},
     {"simplify_choices", "removes choices that make no difference, and compares what was chosen by its condition",
-     PHASE_CLEAN, simplify_choices, .needs = {OP_Where, OP_Cast, OP_Not}},
+     PHASE_CLEAN, simplify_choices, .needs = {OP_Where, OP_Cast, OP_Not, OP_And, OP_Or}},
     {"merge_common_nodes", "computes repeated expressions once", PHASE_CLEAN, merge_common_nodes},
     {"fold_constants", "computes constant expressions during the export", PHASE_CLEAN, fold_constants},
     {"fuse_integers", "recognises remainders with the sign of the divisor", PHASE_FUSE, fuse_integers},

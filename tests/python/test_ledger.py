@@ -60,6 +60,41 @@ def test_every_line_is_somewhere():
     assert nodes | constants | gone.keys() >= {1, 2, 3, 4, 6, 8}
 
 
+def branch_of_a_known_step(x):
+    def step(i, y):
+        chosen = jax.lax.cond(
+            i > 0,
+            lambda n: n + 1,
+            lambda n: jnp.where(n != n, n, n) - n,
+            i,
+        )
+        return jnp.where(y == y, y, chosen.astype(y.dtype))
+
+    return jax.lax.fori_loop(1, 4, step, x)
+
+
+def part_of_what_was_joined(x):
+    wide = jnp.pad(x[0, :1], 1, mode="symmetric")
+    return jax.lax.clamp(wide, wide, wide)
+
+
+def same_truth(x):
+    known = x > 0
+    both = jnp.bitwise_and(known, known)
+    return both | both
+
+
+def rounded_and_moved(x):
+    turned = x.astype(jnp.bfloat16).T
+    same = jax.lax.integer_pow(turned, 1)
+    return jnp.repeat(same, 3, axis=1)
+
+
+@pytest.mark.parametrize("function", [branch_of_a_known_step, part_of_what_was_joined, same_truth, rounded_and_moved])
+def test_no_equation_is_lost(function):
+    to_onnx(function, [(2, 3)], stacktrace_metadata="full")  # the checker of the tests would say so
+
+
 def causal(q, k, v):
     scores = q @ k.swapaxes(-1, -2) / 2.0
     mask = jnp.tril(jnp.ones((8, 8), bool))

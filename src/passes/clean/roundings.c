@@ -77,7 +77,10 @@ static Value *unrounded(Rewriter *rewriter, Node *node, Value *value) {
     return node_input(value->producer, 0);
   }
   const Origin *origin = value->producer ? value->producer->origin : node->origin;
-  return rewrite_in_type(rewriter, node, origin, value, DTYPE_FLOAT32);
+  Value *wide = rewrite_in_type(rewriter, node, origin, value, DTYPE_FLOAT32);
+  /* What the producer was handed in this pass is not yet part of its origin. */
+  if (value->producer && wide->producer) rewrite_hand_over(rewriter, wide->producer, value->producer);
+  return wide;
 }
 
 /* The value becomes float32; whoever read it reads it narrowed. */
