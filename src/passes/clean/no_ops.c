@@ -246,10 +246,10 @@ static void reshape_at_once(Rewriter *rewriter, Node *node, Node *inner) {
     if (!node->is_gone) reshape_by_computed_sizes(rewriter, node, inner);
     return;
   }
-  if (node_is(node, OP_Reshape)) {
-    if (!same_numbers(constant_of(node_input(node, 1)), numbers, to.rank)) {
-      use_set(&node->inputs[1], rewrite_constant_ints(rewriter, node, numbers, to.rank, node->origin));
-    }
+  const Tensor *told = node_is(node, OP_Reshape) ? constant_of(node_input(node, 1)) : NULL;
+  bool is_told = same_numbers(told, numbers, to.rank);
+  if (node_is(node, OP_Reshape) && (is_told || !told || !told->name)) { /* a name is not one of other numbers */
+    if (!is_told) use_set(&node->inputs[1], rewrite_constant_ints(rewriter, node, numbers, to.rank, node->origin));
     if (node_int_or(node, "allowzero", 0)) node_set_int(node, "allowzero", 0);
     read_past(rewriter, node, inner);
     return;
