@@ -23,6 +23,8 @@ def rounding(s: Scope):
     a = s.pick(kinds)
     # ONNX Runtime's ReduceLogSumExp loses a NaN that stands beside an infinity.
     operand = "jnp.where(jnp.isnan({0}), 0, {0})" if "logsumexp" in function else "{0}"
+    if "mean" in function and s.kind(a) != "f":
+        operand = "jnp.clip({0}, 0, 99)"  # of large integers, as floats, little may be left: nothing that can be moved
     return draft(f"{function}({operand}{_axes(s, a)})", a)
 
 
