@@ -265,8 +265,14 @@ static void reduce_before(Rewriter *rewriter, Node *node, Node *reshape) {
   rewrite_drop_unused(rewriter, reshape, first);
 }
 
+/* One of two in a row that stay two, because what the first is given is not known: it would be moved back. */
+static bool is_stuck(const Node *reshape) {
+  const Node *inner = node_input(reshape, 0) ? node_input(reshape, 0)->producer : NULL;
+  return inner && node_is(inner, OP_Reshape) && node_input(inner, 0) && node_input(inner, 0)->type.dtype == DTYPE_NONE;
+}
+
 static bool is_movable_reshape(const Node *reshape, const Node *node) {
-  return reshape && is_reshape(reshape) && may_move(reshape) && reshape->graph == node->graph;
+  return reshape && is_reshape(reshape) && may_move(reshape) && reshape->graph == node->graph && !is_stuck(reshape);
 }
 
 static bool is_over_last_axis(const Node *node) {
