@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import inspect
 import logging
 import os
 import sys
@@ -55,7 +54,7 @@ from jax2onnx._door.settings import (
 )
 from jax2onnx._door.sources import read_sources
 from jax2onnx._door.together import together
-from jax2onnx._door.tracing import trace
+from jax2onnx._door.tracing import function_of, trace
 from jax2onnx._door.weights import Rename
 
 if TYPE_CHECKING:
@@ -551,18 +550,8 @@ def _callers(frame: types.FrameType | None) -> list[tuple[str, str, int]]:
 
 def _definition(fn: Any) -> tuple[str, str, int]:
     """Where the traced function is defined, which is the line of nodes that come from no equation."""
-    while True:
-        if isinstance(fn, functools.partial):
-            fn = fn.func
-        elif isinstance(fn, types.MethodType):
-            fn = fn.__func__
-        elif hasattr(fn, "__wrapped__"):
-            fn = inspect.unwrap(fn)
-        elif isinstance(fn, types.FunctionType):
-            code = fn.__code__
-            return (code.co_filename, code.co_qualname, code.co_firstlineno)
-        else:
-            call = type(fn).__call__
-            if not isinstance(call, types.FunctionType):
-                return ("<unknown>", type(fn).__qualname__, 0)
-            fn = call
+    found = function_of(fn)
+    if not isinstance(found, types.FunctionType):
+        return ("<unknown>", type(found).__qualname__, 0)
+    code = found.__code__
+    return (code.co_filename, code.co_qualname, code.co_firstlineno)

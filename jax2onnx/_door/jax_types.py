@@ -86,6 +86,16 @@ def jax_folders() -> tuple[str, ...]:
     return (_folder(jax), _folder(jaxlib), os.path.dirname(_folder(sys.modules[__name__])))
 
 
+@cache
+def _jax_files() -> tuple[str, ...]:
+    return tuple(folder + os.sep for folder in jax_folders())
+
+
+def is_jax_file(path: str) -> bool:
+    """Whether a file belongs to JAX or to this package."""
+    return path.startswith(_jax_files())
+
+
 def library_folders() -> tuple[str, ...]:
     """Frames under these folders belong to the standard library or to an installed package."""
     return _library_folders(tuple(sys.path))

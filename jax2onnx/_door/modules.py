@@ -29,7 +29,7 @@ from jax._src import source_info_util
 from jax._src.source_info_util import NameStack, Scope, SourceInfo
 
 from jax2onnx import _core
-from jax2onnx._door.jax_types import is_users_file, jax_folders
+from jax2onnx._door.jax_types import is_jax_file, is_users_file
 from jax2onnx._door.parameters import (
     Path,
     Steps,
@@ -119,7 +119,7 @@ def module_is_main(module: types.ModuleType) -> bool:
 
 def _is_method(code: types.CodeType) -> bool:
     """Whether this may be a method, with its object as the first argument."""
-    if not code.co_argcount or code.co_filename.startswith(_jax_files()):
+    if not code.co_argcount or is_jax_file(code.co_filename):
         return False
     if code.co_filename.startswith(_STANDARD_LIBRARY + os.sep) and "site-packages" not in code.co_filename:
         return False
@@ -174,11 +174,6 @@ def _opener(frame: types.FrameType | None) -> str | None:
     while frame is not None and frame.f_code.co_filename in hidden:
         frame = frame.f_back
     return None if frame is None else frame.f_code.co_filename
-
-
-@functools.cache
-def _jax_files() -> tuple[str, ...]:
-    return tuple(folder + os.sep for folder in jax_folders())
 
 
 @functools.cache

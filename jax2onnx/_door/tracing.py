@@ -22,7 +22,7 @@ import numpy as np
 
 from jax2onnx._door.errors import warn_user
 from jax2onnx._door.functions import calls_marked
-from jax2onnx._door.jax_types import is_users_file, jax_folders
+from jax2onnx._door.jax_types import is_jax_file, is_users_file
 from jax2onnx._door.modules import Recording
 from jax2onnx._door.pure import made_pure
 
@@ -95,20 +95,27 @@ def _trace_state(fn: Any, traced: Callable[..., Any], args: list[Any], kwargs: d
 
 def _had_returned(error: Exception, traced: Any) -> bool:
     """Whether something else than the function failed: JAX rebuilds its results with shapes in place of arrays."""
-    code = getattr(inspect.unwrap(_function_of(traced)), "__code__", None)
+    code = getattr(function_of(traced), "__code__", None)
     frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
     inner = frames[frames.index(_trace_once.__code__) + 1 :] if _trace_once.__code__ in frames else []
-    others = [frame for frame in inner if not frame.co_filename.startswith(jax_folders())]
+    others = [frame for frame in inner if not is_jax_file(frame.co_filename)]
     return code is not None and bool(others) and code not in others
 
 
-def _function_of(fn: Any) -> Any:
-    """What runs when this is called."""
-    if isinstance(fn, functools.partial):
-        return _function_of(fn.func)
-    if isinstance(fn, types.MethodType):
-        return fn.__func__
-    return fn if hasattr(fn, "__code__") or hasattr(fn, "__wrapped__") else type(fn).__call__
+def function_of(fn: Any) -> Any:
+    """The function of Python's that runs when this is called; if there is none, the object that is called."""
+    while not isinstance(fn, types.FunctionType) or hasattr(fn, "__wrapped__"):
+        if isinstance(fn, functools.partial):
+            fn = fn.func
+        elif isinstance(fn, types.MethodType):
+            fn = fn.__func__
+        elif hasattr(fn, "__wrapped__"):
+            fn = inspect.unwrap(fn)
+        elif isinstance(type(fn).__call__, types.FunctionType):
+            fn = type(fn).__call__
+        else:
+            break
+    return fn
 
 
 def _trace_leaves(

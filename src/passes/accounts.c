@@ -118,19 +118,11 @@ static void mark_graph(Graph *graph, void *data) {
   for (size_t i = 0; i < graph->initializers.count; i++) mark_present(data, graph->initializers.items[i]->origin);
 }
 
-/* Why what a pass took out has no heir. NULL: the pass should have named one. */
+/* Why what was taken out has no heir. NULL: the pass should have named one. */
 static const char *reason_of(const char *pass) {
-  static const char *const reasons[][2] = {
-      {"remove_dead_code", "dead"},       {"lowering", "dead"},           {"remove_no_ops", "no-op"},
-      {"cancel_transposes", "cancelled"}, {"sink_reshapes", "cancelled"}, {"fold_constants", "no-op"},
-      {"merge_common_nodes", "no-op"},    {"decide_by_ranges", "no-op"},  {"leave_out_roundings", "no-op"},
-      {"simplify_choices", "no-op"},      {"decide_branches", "dead"},    {"release_carried", "no-op"},
-      {"pick_parts", "cancelled"},
-  };
-  for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
-    if (strcmp(reasons[i][0], pass) == 0) return reasons[i][1];
-  }
-  return NULL;
+  if (strcmp(pass, "lowering") == 0) return "dead";
+  const Pass *row = find_pass(pass);
+  return row ? row->removes : NULL;
 }
 
 typedef struct Loss {

@@ -82,10 +82,14 @@ Value *scan_add_input(Node *scan, Value *stacked, Type slice) {
   return input;
 }
 
+void loop_drop_carried(Node *loop, const LoopShape *shape, size_t index) {
+  drop_node_output(loop, index);
+  drop_node_input(loop, shape->first_input + index);
+  drop_graph_output(shape->body, shape->lead + index);
+  drop_graph_input(shape->body, shape->first_body_input + index);
+}
+
 void scan_drop_carried(Node *scan, size_t index) {
-  Graph *body = subgraph_of(scan, "body");
-  drop_node_output(scan, index);
-  drop_node_input(scan, index);
-  drop_graph_output(body, index);
-  drop_graph_input(body, index);
+  LoopShape shape = {.body = subgraph_of(scan, "body")};
+  loop_drop_carried(scan, &shape, index);
 }

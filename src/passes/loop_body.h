@@ -30,6 +30,7 @@ bool scan_runs_backwards(const Node *scan); /* one that runs one way */
 /* One more array to go along, in the direction of the others. Returns the body's slice of it. */
 Value *scan_add_input(Node *scan, Value *stacked, Type slice);
 /* A carried value that nothing uses any more goes, of node and body. */
+void loop_drop_carried(Node *loop, const LoopShape *shape, size_t index);
 void scan_drop_carried(Node *scan, size_t index);
 
 #endif

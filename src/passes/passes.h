@@ -28,6 +28,7 @@ typedef struct Pass {
   bool (*run)(Model *model); /* true when it changed something */
   NormalizationMode from;    /* runs in this mode and those after it */
   Op needs[6];               /* in a model without any of these it does nothing; OP_NONE: no such operator is known */
+  const char *removes;       /* why what it takes out may have no heir, for the ledger; NULL: it always has one */
 } Pass;
 
 extern const Pass all_passes[];          /* in the order they run; closed by a row without a name */

@@ -2,6 +2,7 @@
 #include "passes/rewrite.h"
 
 #include "base/bytes.h"
+#include "onnx/graph/same.h"
 
 #include "onnx/facts/schema.h"
 #include "types/moved.h"
@@ -175,6 +176,12 @@ const Tensor *unread_constant_of(const Value *value) {
     tensor = attribute && attribute->kind == ATTRIBUTE_TENSOR ? attribute->tensor : NULL;
   }
   return tensor && tensor_is_readable(tensor) && dtype_bits(tensor->dtype) ? tensor : NULL;
+}
+
+bool are_same_small(const Value *a, const Value *b) {
+  enum { LARGEST = 1 << 10 }; /* bytes */
+  const Tensor *one = unread_constant_of(a), *other = unread_constant_of(b);
+  return one && other && one->size <= LARGEST && other->size <= LARGEST && same_tensor(one, other);
 }
 
 bool only_integer(const Value *value, int64_t *number) {

@@ -50,6 +50,9 @@ const Tensor *constant_of(const Value *value);
 /* The same for those who do not look at the elements of a large one: its data may yet have to be made (moved.h). */
 const Tensor *unread_constant_of(const Value *value);
 
+/* Are both small constants of the same content? */
+bool are_same_small(const Value *a, const Value *b);
+
 /* The only element of a constant of 64-bit integers. */
 bool only_integer(const Value *value, int64_t *number);
 /* A Slice along one axis, without gaps, by constants: as they are given. */

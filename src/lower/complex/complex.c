@@ -223,6 +223,12 @@ Value *part_array(Lowering *l, Value *part, Type type) {
   return same ? part : expand_to(l, part, type.dims, type.rank);
 }
 
+Parts input_part_arrays(Lowering *l, size_t index) {
+  Parts z = input_parts(l, index);
+  Type type = part_type(input_type(l, index));
+  return (Parts){part_array(l, z.re, type), part_array(l, z.im, type)};
+}
+
 Value *join_parts(Lowering *l, Parts parts, Type type) {
   rely_on(l, type.rank);
   Type part = part_type(type);

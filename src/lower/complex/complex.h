@@ -31,7 +31,8 @@ bool lowers_complex(const char *primitive);
 /* The parts of a complex value; of an input, which may be real. */
 Parts parts_of(Lowering *l, Value *value);
 Parts input_parts(Lowering *l, size_t index);
-bool has_known_parts(Lowering *l, Value *value); /* taking them costs no node */
+Parts input_part_arrays(Lowering *l, size_t index); /* both of the input's shape */
+bool has_known_parts(Lowering *l, Value *value);    /* taking them costs no node */
 void remember_parts(Lowering *l, Value *value, Parts parts);
 Node *split_pairs(Lowering *l, Value *pairs); /* into parts that keep the axis */
 /* A value of that type (of the pairs) from its parts. */

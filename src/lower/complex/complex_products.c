@@ -44,18 +44,11 @@ static Value *with_turned(Lowering *l, Value *pairs) {
   return constant(l, tensor_new(l, tensor->dtype, sizes, tensor->rank + 1, data, 4 * count * size));
 }
 
-/* The parts of an input, both as arrays. */
-static Parts array_parts(Lowering *l, size_t index) {
-  Parts z = input_parts(l, index);
-  Type type = part_type(input_type(l, index));
-  return (Parts){part_array(l, z.re, type), part_array(l, z.im, type)};
-}
-
 /* Of real and complex numbers: the parts of these are multiplied alike. */
 static void lower_mixed_dot_general(Lowering *l) {
   bool left = input_is_complex(l, 0);
   Type type = part_type(output_type(l, 0));
-  Parts z = array_parts(l, left ? 0 : 1);
+  Parts z = input_part_arrays(l, left ? 0 : 1);
   Value *real = cast_to(l, input(l, left ? 1 : 0), type.dtype);
   Value *re = cast_to(l, z.re, type.dtype), *im = cast_to(l, z.im, type.dtype);
   re = left ? APPLY(l, "dot_general", type, re, real) : APPLY(l, "dot_general", type, real, re);
@@ -113,7 +106,7 @@ static Value *convolved(Lowering *l, Value *a, Value *b) {
 }
 
 static void lower_convolution(Lowering *l) {
-  Parts a = array_parts(l, 0), b = array_parts(l, 1);
+  Parts a = input_part_arrays(l, 0), b = input_part_arrays(l, 1);
   Value *re = EMIT_MATH(l, OP_Sub, convolved(l, a.re, b.re), convolved(l, a.im, b.im));
   Value *im = EMIT_MATH(l, OP_Add, convolved(l, a.re, b.im), convolved(l, a.im, b.re));
   bind_parts(l, 0, (Parts){re, im});
@@ -121,7 +114,7 @@ static void lower_convolution(Lowering *l) {
 
 /* What is linear does the same to both parts. */
 static void lower_linear(Lowering *l) {
-  Parts z = array_parts(l, 0);
+  Parts z = input_part_arrays(l, 0);
   Type type = part_type(output_type(l, 0));
   Value *re = APPLY(l, l->equation->primitive, type, z.re);
   bind_parts(l, 0, (Parts){re, APPLY(l, l->equation->primitive, type, z.im)});
@@ -199,7 +192,7 @@ static const int64_t *reduced_axes(Lowering *l, size_t *count) {
 static void lower_reduce_prod(Lowering *l) {
   size_t count;
   const int64_t *axes = reduced_axes(l, &count);
-  Parts z = array_parts(l, 0);
+  Parts z = input_part_arrays(l, 0);
   bool dropped[MAX_RANK] = {false};
   for (size_t i = 0; i < count; i++) dropped[axes[i]] = true;
   for (int64_t axis = (int64_t)z.re->type.rank; axis-- > 0;) {
@@ -223,7 +216,7 @@ static Value *moved(Lowering *l, Value *part, int64_t axis, int64_t distance, do
 static void lower_cumprod(Lowering *l) {
   int64_t axis = param_int(l->context, l->equation, "axis");
   bool reverse = param_bool_or(l->equation, "reverse", false);
-  Parts z = array_parts(l, 0);
+  Parts z = input_part_arrays(l, 0);
   rely_on(l, axis >= 0 && axis < (int64_t)z.re->type.rank);
   Dim size = z.re->type.dims[axis];
   bool empty = is_empty(z.re->type);
@@ -243,7 +236,7 @@ static void lower_reduce_extreme(Lowering *l) {
   size_t count;
   const int64_t *axes = reduced_axes(l, &count);
   const char *primitive = l->equation->primitive;
-  Parts z = array_parts(l, 0);
+  Parts z = input_part_arrays(l, 0);
   Type type = part_type(output_type(l, 0));
   Value *re = APPLY(l, primitive, type, z.re);
   Dim *dims = arena_new_array(&l->context->arena, z.re->type.rank, Dim);

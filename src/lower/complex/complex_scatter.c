@@ -14,12 +14,6 @@ static void lower_scatter(Lowering *l) {
   lower_as_real(l, HERE, equation);
 }
 
-static Parts array_parts(Lowering *l, size_t index) {
-  Parts z = input_parts(l, index);
-  Type type = part_type(input_type(l, index));
-  return (Parts){part_array(l, z.re, type), part_array(l, z.im, type)};
-}
-
 /* Is no element updated twice, because that is said or because there is one update? */
 static bool updates_once(Lowering *l) {
   Type indices = input_type(l, 1);
@@ -137,7 +131,7 @@ static Parts multiply_in_turn(Lowering *l, Parts z, Value *indices, Parts factor
 
 /* By real factors the parts are multiplied alike. */
 static void lower_scatter_product(Lowering *l) {
-  Parts z = array_parts(l, 0), factors = input_parts(l, 2);
+  Parts z = input_part_arrays(l, 0), factors = input_parts(l, 2);
   Type updates = part_type(input_type(l, 2));
   Value *indices = input(l, 1), *factor = part_array(l, factors.re, updates);
   if (is_zero(factors.im)) {
@@ -146,7 +140,7 @@ static void lower_scatter_product(Lowering *l) {
     bind_parts(l, 0, z);
     return;
   }
-  factors = array_parts(l, 2);
+  factors = input_part_arrays(l, 2);
   bool once = updates_once(l) || is_empty(updates);
   bind_parts(l, 0, once ? multiply_once(l, z, indices, factors) : multiply_in_turn(l, z, indices, factors));
 }
@@ -230,7 +224,7 @@ static Parts extreme_of_two(Lowering *l, Parts z, Value *indices, Parts updates)
 }
 
 static void lower_scatter_extreme(Lowering *l) {
-  Parts z = array_parts(l, 0), updates = array_parts(l, 2);
+  Parts z = input_part_arrays(l, 0), updates = input_part_arrays(l, 2);
   Value *indices = input(l, 1);
   bind_parts(l, 0, updates_once(l) ? extreme_of_two(l, z, indices, updates) : extreme_of_all(l, z, indices, updates));
 }

@@ -27,7 +27,7 @@ static bool pair_typed(Comparison *comparison, const Value *a, const Value *b) {
 
 static bool same_graph(Comparison *comparison, const Graph *a, const Graph *b);
 
-static bool same_attributes(Comparison *comparison, const Node *a, const Node *b) {
+static bool same_attributes_and_bodies(Comparison *comparison, const Node *a, const Node *b) {
   if (a->attributes.count != b->attributes.count) return false;
   for (size_t i = 0; i < a->attributes.count; i++) {
     const Attribute *left = &a->attributes.items[i], *right = &b->attributes.items[i];
@@ -52,7 +52,7 @@ static bool same_nodes(Comparison *comparison, const Node *a, const Node *b) {
   for (uint32_t i = 0; i < a->input_count; i++) {
     if (!same_value(comparison, a->inputs[i].value, b->inputs[i].value)) return false;
   }
-  if (!same_attributes(comparison, a, b)) return false;
+  if (!same_attributes_and_bodies(comparison, a, b)) return false;
   for (uint32_t i = 0; i < a->output_count; i++) {
     if (!pair_typed(comparison, a->outputs[i], b->outputs[i])) return false;
   }

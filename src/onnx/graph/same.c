@@ -71,3 +71,12 @@ bool same_attribute(const Attribute *a, const Attribute *b) {
     default: return false;
   }
 }
+
+bool same_attributes(const Node *a, const Node *b) {
+  if (a->attributes.count != b->attributes.count) return false;
+  for (size_t i = 0; i < a->attributes.count; i++) {
+    const Attribute *other = node_attribute(b, a->attributes.items[i].name);
+    if (!other || !same_attribute(&a->attributes.items[i], other)) return false;
+  }
+  return true;
+}

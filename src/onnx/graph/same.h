@@ -11,6 +11,7 @@ uint64_t tensor_hash(const Tensor *tensor);
 
 /* Graphs are never the same here, and count for nothing in a hash: who compares them does so node by node. */
 bool same_attribute(const Attribute *a, const Attribute *b);
+bool same_attributes(const Node *a, const Node *b); /* in whatever order they stand */
 
 /* Of what a tensor counts for: tensor_hash, or one's own. Names count by their text, so that models of two contexts
  * can be compared. */

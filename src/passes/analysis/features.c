@@ -118,23 +118,32 @@ static bool change_signs(FeatureReader *reader, Features *made) {
   return false;
 }
 
-static bool multiply(FeatureReader *reader, Features *made) {
-  const Node *node = made->value->producer;
-  const Features *factors[2];
-  int64_t places[MAX_RANK];
+/* The features of both operands, each with as many of the last axes as it has. */
+static bool read_operands(FeatureReader *reader, const Features *made, Reading reading, const Features *operands[2]) {
   for (size_t side = 0; side < 2; side++) {
-    Value *value = node_input(node, side);
-    factors[side] = read_features(reader, value, own_axes(value->type, made->axes), READ_ELEMENTS);
-    if (!factors[side]) return false;
+    Value *value = node_input(made->value->producer, side);
+    operands[side] = read_features(reader, value, own_axes(value->type, made->axes), reading);
+    if (!operands[side]) return false;
   }
+  return true;
+}
+
+/* That of an operand which goes into a feature of the result. */
+static const Feature *broadcast_feature(const Features *operand, const Features *made, size_t number) {
+  int64_t places[MAX_RANK];
+  places_of(made->value->type, made->axes, number, places);
+  return &operand->all[broadcast_number(operand->value->type, operand->axes, places, made->axes)];
+}
+
+static bool multiply(FeatureReader *reader, Features *made) {
+  const Features *factors[2];
+  if (!read_operands(reader, made, READ_ELEMENTS, factors)) return false;
   for (size_t i = 0; i < made->count; i++) {
     Product *product = &made->all[i].products[0];
     made->all[i].count = 1;
     *product = (Product){.count = 2};
-    places_of(made->value->type, made->axes, i, places);
     for (size_t side = 0; side < 2; side++) {
-      const Features *factor = factors[side];
-      const Feature *one = &factor->all[broadcast_number(factor->value->type, factor->axes, places, made->axes)];
+      const Feature *one = broadcast_feature(factors[side], made, i);
       if (!is_element(one)) return false;
       product->factors[side] = one->products[0].factors[0];
       product->is_negative ^= one->products[0].is_negative;
@@ -144,22 +153,14 @@ static bool multiply(FeatureReader *reader, Features *made) {
 }
 
 static bool add(FeatureReader *reader, Features *made) {
-  const Node *node = made->value->producer;
   const Features *terms[2];
-  int64_t places[MAX_RANK];
-  for (size_t side = 0; side < 2; side++) {
-    Value *value = node_input(node, side);
-    terms[side] = read_features(reader, value, own_axes(value->type, made->axes), READ_PRODUCTS);
-    if (!terms[side]) return false;
-  }
+  if (!read_operands(reader, made, READ_PRODUCTS, terms)) return false;
   for (size_t i = 0; i < made->count; i++) {
-    places_of(made->value->type, made->axes, i, places);
     for (size_t side = 0; side < 2; side++) {
-      const Features *term = terms[side];
-      const Feature *one = &term->all[broadcast_number(term->value->type, term->axes, places, made->axes)];
+      const Feature *one = broadcast_feature(terms[side], made, i);
       if (one->count != 1) return false;
       made->all[i].products[side] = one->products[0];
-      made->all[i].products[side].is_negative ^= side == 1 && node_is(node, OP_Sub);
+      made->all[i].products[side].is_negative ^= side == 1 && node_is(made->value->producer, OP_Sub);
     }
     made->all[i].count = 2;
   }

@@ -1,11 +1,8 @@
 /* Branches: an If whose condition is known is the branch that is taken, and a result that both branches take from
  * around them is what it is there. */
-#include "onnx/graph/same.h"
 #include "passes/loop_body.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
-
-enum { LARGEST = 1 << 10 }; /* bytes of constants that are compared */
 
 /* From now on the result is a value of the graph that the If stands in, by a node that tells of the If until no-ops
  * go. */
@@ -33,10 +30,8 @@ static void take_branch(Rewriter *rewriter, Node *choice, Graph *taken, Graph *o
 static Value *common_result(const Graph *then_branch, const Graph *else_branch, size_t index) {
   Value *one = behind_identities(then_branch->outputs.items[index]->value);
   Value *other = behind_identities(else_branch->outputs.items[index]->value);
-  const Tensor *first = unread_constant_of(one), *second = unread_constant_of(other);
   if (one == other) return one->graph != then_branch && one->graph != else_branch ? one : NULL;
-  bool small = first && second && first->size <= LARGEST && second->size <= LARGEST;
-  return small && one->tensor && same_tensor(first, second) ? one : NULL;
+  return one->tensor && are_same_small(one, other) ? one : NULL;
 }
 
 static void visit(Rewriter *rewriter, Node *node) {

@@ -12,9 +12,8 @@
 #include "passes/rewrite.h"
 
 enum {
-  DEEPEST = 3,       /* operators or choices that are looked through: the work stays linear */
-  LARGEST = 1 << 10, /* bytes of constants that are compared */
-  MOST_TESTS = 6,    /* one after the other, that decide whether a loop goes on */
+  DEEPEST = 3,    /* operators or choices that are looked through: the work stays linear */
+  MOST_TESTS = 6, /* one after the other, that decide whether a loop goes on */
 };
 
 /* Of one carried value. */
@@ -30,11 +29,7 @@ static Carried carried_at(const Node *loop, const LoopShape *shape, size_t index
                    .result = behind_identities(shape->body->outputs.items[shape->lead + index]->value)};
 }
 
-static bool is_same(const Value *a, const Value *b) {
-  if (a == b) return true;
-  const Tensor *one = unread_constant_of(a), *other = unread_constant_of(b);
-  return one && other && one->size <= LARGEST && other->size <= LARGEST && same_tensor(one, other);
-}
+static bool is_same(const Value *a, const Value *b) { return a == b || are_same_small(a, b); }
 
 /* ---- what does not change ---- */
 
@@ -75,13 +70,6 @@ static void replace_result(Node *loop, Value *result, Value *source) {
   value_replace(result, source);
 }
 
-static void drop_carried(Node *loop, const LoopShape *shape, size_t index) {
-  drop_graph_output(shape->body, shape->lead + index);
-  drop_node_output(loop, index);
-  drop_node_input(loop, shape->first_input + index);
-  drop_graph_input(shape->body, shape->first_body_input + index);
-}
-
 static bool release_unchanged(Node *loop) {
   LoopShape shape;
   bool changed = false;
@@ -92,7 +80,7 @@ static bool release_unchanged(Node *loop) {
     if (!is_unchanged(&carried, shape.body->outputs.items[shape.lead + i]->value, DEEPEST)) continue;
     if (loop->outputs[i]) replace_result(loop, loop->outputs[i], carried.before);
     value_replace(carried.inside, carried.before);
-    drop_carried(loop, &shape, i);
+    loop_drop_carried(loop, &shape, i);
     changed = true;
   }
   return changed;
@@ -107,10 +95,7 @@ static bool change_alike(const Carried *one, const Carried *other, const Value *
   if (!left || !right || depth == 0 || left->op != right->op || left->op == OP_NONE) return false;
   if (left->graph != right->graph || node_has(left, RANDOM) || node_has_subgraph(left)) return false;
   if (left->input_count != right->input_count || left->output_count != 1 || right->output_count != 1) return false;
-  if (left->attributes.count != right->attributes.count || !type_equal(a->type, b->type)) return false;
-  for (size_t i = 0; i < left->attributes.count; i++) {
-    if (!same_attribute(&left->attributes.items[i], &right->attributes.items[i])) return false;
-  }
+  if (!same_attributes(left, right) || !type_equal(a->type, b->type)) return false;
   for (uint32_t i = 0; i < left->input_count; i++) {
     const Value *first = node_input(left, i), *second = node_input(right, i);
     if (!first || !second || !change_alike(one, other, first, second, depth - 1)) return false;
@@ -135,7 +120,7 @@ static bool join_two(Node *loop, const LoopShape *shape, size_t first, size_t se
   Value *gone = loop->outputs[second];
   if (value_is_output(gone)) return changed;
   value_replace(gone, loop->outputs[first]);
-  drop_carried(loop, shape, second);
+  loop_drop_carried(loop, shape, second);
   return true;
 }
 

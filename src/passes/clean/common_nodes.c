@@ -60,12 +60,7 @@ static bool same_inputs(const Node *a, const Node *b) {
 
 static bool same_node(const Node *a, const Node *b) {
   if (a->op != b->op || a->domain != b->domain || a->output_count != b->output_count) return false;
-  if (!same_inputs(a, b)) return false;
-  if (a->attributes.count != b->attributes.count) return false;
-  for (size_t i = 0; i < a->attributes.count; i++) {
-    const Attribute *other = node_attribute(b, a->attributes.items[i].name);
-    if (!other || !same_attribute(&a->attributes.items[i], other)) return false;
-  }
+  if (!same_inputs(a, b) || !same_attributes(a, b)) return false;
   for (uint32_t i = 0; i < a->output_count; i++) {
     if (!a->outputs[i] != !b->outputs[i]) return false;
     if (a->outputs[i] && !type_equal(a->outputs[i]->type, b->outputs[i]->type)) return false;

@@ -140,13 +140,10 @@ static bool drop_unused_carried(Node *node) {
   for (size_t i = shape.carried; i--;) {
     int budget = LOOKED_AT;
     Graph *body = shape.body;
-    size_t at = shape.first_body_input + i;
+    const Value *inside = body->inputs.items[shape.first_body_input + i];
     if (node->output_count == 1 || !is_unused(node, i)) continue;
-    if (!feeds_only(body->inputs.items[at], body, body->outputs.items[shape.lead + i], &budget)) continue;
-    drop_node_output(node, i);
-    drop_node_input(node, shape.first_input + i);
-    drop_graph_output(body, shape.lead + i);
-    drop_graph_input(body, at);
+    if (!feeds_only(inside, body, body->outputs.items[shape.lead + i], &budget)) continue;
+    loop_drop_carried(node, &shape, i);
     changed = true;
   }
   return changed;

@@ -87,9 +87,7 @@ static bool same_operator(const Node *node, const Node *other) {
     return from_end(node_int_or(node, "axis", 0), node_input(node, 0)->type) ==
            from_end(node_int_or(other, "axis", 0), node_input(other, 0)->type);
   }
-  for (size_t i = 0; i < node->attributes.count; i++) {
-    if (!same_attribute(&node->attributes.items[i], &other->attributes.items[i])) return false;
-  }
+  if (!same_attributes(node, other)) return false;
   if (node_is(node, OP_MatMul)) return node_input(node, 1)->type.rank == 2 && node_input(other, 0)->type.rank > 0;
   return node_has(node, ELEMENTWISE) || type_equal(node->outputs[0]->type, other->outputs[0]->type);
 }

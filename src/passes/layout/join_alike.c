@@ -180,14 +180,6 @@ static bool adds_or_subtracts(const Node *node) {
   return (node_is(node, OP_Add) || node_is(node, OP_Sub)) && has_exact_signs(node);
 }
 
-static bool same_attributes(const Node *a, const Node *b) {
-  if (a->attributes.count != b->attributes.count) return false;
-  for (size_t i = 0; i < a->attributes.count; i++) {
-    if (!same_attribute(&a->attributes.items[i], &b->attributes.items[i])) return false;
-  }
-  return true;
-}
-
 static bool are_alike(const Join *join, const Row *row) {
   const Node *first = row->lanes[0]->producer;
   if (!first || first->graph != join->concat->graph || !is_number_by_number(first)) return false;
