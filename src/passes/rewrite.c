@@ -83,6 +83,12 @@ void rewrite_take_name(Value *value, Value *from) {
   from->name_fixed = false;
 }
 
+Value *rewrite_copy_for(Value *old, Value *source, Node *before, const Origin *origin) {
+  Node *copy = graph_node(before->graph, origin, OP_Identity, &source, 1, &old->type, 1, before);
+  rewrite_take_name(copy->outputs[0], old);
+  return copy->outputs[0];
+}
+
 bool rewrite_can_replace(const Value *old, const Value *replacement) {
   if (!value_is_output(old)) return true;
   return replacement->producer && replacement->graph == old->graph && !replacement->name_fixed &&
@@ -103,15 +109,12 @@ static bool move_inner_uses(Value *old, Value *replacement) {
 /* The outputs that the node's value is stay; an Identity takes the node's place under the same name. */
 static Node *keep_output(Rewriter *rewriter, Node *node, Value *source) {
   Value *old = node->outputs[0];
-  const Origin *origin = REWRITE_ORIGIN(rewriter, node);
-  Node *copy = graph_node(node->graph, origin, OP_Identity, &source, 1, &old->type, 1, node);
-  copy->outputs[0]->name = old->name;
-  copy->outputs[0]->name_fixed = old->name_fixed;
-  value_replace(old, copy->outputs[0]);
-  rewrite_hand_over(rewriter, copy, node);
+  Value *copy = rewrite_copy_for(old, source, node, REWRITE_ORIGIN(rewriter, node));
+  value_replace(old, copy);
+  rewrite_hand_over(rewriter, copy->producer, node);
   node_remove(node);
   rewriter->changed = true;
-  return copy;
+  return copy->producer;
 }
 
 Node *rewrite_replace(Rewriter *rewriter, Node *node, Value *replacement) {

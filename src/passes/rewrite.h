@@ -42,6 +42,10 @@ void rewrite_replace_by_bytes(Rewriter *rewriter, Node *node, int byte);
 /* The name that a graph's output has goes from one value to another. */
 void rewrite_take_name(Value *value, Value *from);
 
+/* A copy of source, by a node before `before`, that takes the name of old: an output of a graph keeps a node of its
+ * own. */
+Value *rewrite_copy_for(Value *old, Value *source, Node *before, const Origin *origin);
+
 /* Removes node when nothing uses it, its sites going to receiver (which may be NULL). */
 void rewrite_drop_unused(Rewriter *rewriter, Node *node, Node *receiver);
 

@@ -7,10 +7,7 @@
 /* From now on the result is a value of the graph that the If stands in, by a node that tells of the If until no-ops
  * go. */
 static void replace_result(Rewriter *rewriter, Node *choice, Value *result, Value *source) {
-  const Origin *origin = REWRITE_ORIGIN(rewriter, choice);
-  Node *copy = graph_node(choice->graph, origin, OP_Identity, &source, 1, &result->type, 1, choice);
-  rewrite_take_name(copy->outputs[0], result);
-  value_replace(result, copy->outputs[0]);
+  value_replace(result, rewrite_copy_for(result, source, choice, REWRITE_ORIGIN(rewriter, choice)));
   rewriter->changed = true;
 }
 

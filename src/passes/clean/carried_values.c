@@ -64,8 +64,7 @@ static void replace_result(Node *loop, Value *result, Value *source) {
   Model *model = loop->graph->model;
   if (result->uses) {
     const Origin *origin = origin_with_emitter(model->provenance, loop->origin, PASS_EMITTER(model));
-    source = graph_node(loop->graph, origin, OP_Identity, &source, 1, &result->type, 1, loop)->outputs[0];
-    rewrite_take_name(source, result);
+    source = rewrite_copy_for(result, source, loop, origin);
   }
   value_replace(result, source);
 }

@@ -140,9 +140,7 @@ static Value *joined(Unrolling *u, uint32_t stacked) {
 
 /* One of the loop's results is this from now on; an output of a graph keeps a node of its own. */
 static void replace_output(Unrolling *u, Value *old, Value *value) {
-  if (!rewrite_can_replace(old, value)) {
-    value = graph_node(old->graph, ORIGIN(u), OP_Identity, &value, 1, &old->type, 1, u->loop)->outputs[0];
-  }
+  if (!rewrite_can_replace(old, value)) value = rewrite_copy_for(old, value, u->loop, ORIGIN(u));
   rewrite_take_name(value, old);
   value_replace(old, value);
   if (value->producer) rewrite_hand_over(u->rewriter, value->producer, u->loop);

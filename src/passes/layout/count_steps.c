@@ -191,11 +191,7 @@ static bool scan_length(const Node *scan, const LoopShape *shape, int64_t *lengt
 /* An output of the graph needs a node of its own. */
 static void replace_by_last(Rewriter *rewriter, Node *scan, Value *after, const Tensor *number) {
   Value *last = rewrite_constant(rewriter, scan, number, scan->origin);
-  if (value_is_output(after)) {
-    const Origin *origin = REWRITE_ORIGIN(rewriter, scan);
-    last = graph_node(scan->graph, origin, OP_Identity, &last, 1, &after->type, 1, scan)->outputs[0];
-    rewrite_take_name(last, after);
-  }
+  if (value_is_output(after)) last = rewrite_copy_for(after, last, scan, REWRITE_ORIGIN(rewriter, scan));
   value_replace(after, last);
 }
 

@@ -305,8 +305,7 @@ static void replace_around(Steps *steps, Value *old, Value *value) {
   size_t offset;
   if (value_is_output(old)) {
     Node *before = node_at(steps, 0, 0);
-    value = graph_node(steps->graph, ORIGIN(steps, before), OP_Identity, &value, 1, &old->type, 1, before)->outputs[0];
-    rewrite_take_name(value, old);
+    value = rewrite_copy_for(old, value, before, ORIGIN(steps, before));
   }
   for (Use *use = old->uses, *next; use; use = next) {
     next = use->next;

@@ -122,10 +122,7 @@ static void scan_row(const Steps *steps, Node *node) {
   int64_t axis = node_int_or(node, "axis", 0);
   if (axis < 0) axis += x->type.rank;
   Value *slice = scan_add_input(steps->scan, with_axis_first(steps, node, x, axis), row->type);
-  if (value_is_output(row)) {
-    const Origin *origin = REWRITE_ORIGIN(steps->rewriter, node);
-    slice = graph_node(steps->body, origin, OP_Identity, &slice, 1, &row->type, 1, node)->outputs[0];
-  }
+  if (value_is_output(row)) slice = rewrite_copy_for(row, slice, node, REWRITE_ORIGIN(steps->rewriter, node));
   value_replace(row, slice);
   rewrite_hand_over(steps->rewriter, steps->scan, node);
   node_remove(node);
