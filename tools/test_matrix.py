@@ -27,6 +27,7 @@ SAMPLE = [
     "test_elementwise.py",
     "test_dot_general.py",
     "test_control_flow.py",
+    "test_calls.py",
 ]
 
 

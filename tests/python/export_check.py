@@ -70,6 +70,15 @@ def check_export(
     return model
 
 
+def rows(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    """Small numbers of both signs, the same each time; for unsigned types and bool what they make of them."""
+    values = np.arange(int(np.prod(shape)), dtype=np.float64).reshape(shape)
+    values = (values * 7 % 11 - 5) / 4
+    if np.dtype(dtype).kind in "iub":
+        return np.abs(np.round(values * 4)).astype(dtype)
+    return values.astype(dtype)
+
+
 def described(model: onnx.ModelProto, message: str) -> str:
     """For a failing comparison: the line that the first output that differs came from, and the graph as text."""
     found = re.search(r"output (\d+)", message)
