@@ -63,6 +63,8 @@ const Pass all_passes[] = {
     {"batch_steps", "computes for all steps of a Scan at once what no step carries on", PHASE_LAYOUT, batch_steps},
     {"split_scans", "carries on alone what depends on nothing else, so that the rest can be computed at once",
      PHASE_LAYOUT, split_scans},
+    {"foretell_chains", "computes before a loop what its steps make of one value alone, and looks it up", PHASE_LAYOUT,
+     foretell_chains, .needs = {OP_Loop}, .removes = "dead"},
     {"scan_positions", "makes rows that steps read and write at their own number slices and results of a Scan",
      PHASE_LAYOUT, scan_positions, .needs = {OP_Scan}},
     {"scan_delayed", "scans the slice of the step before instead of carrying it on", PHASE_LAYOUT, scan_delayed, .needs = {OP_Scan}},

@@ -268,3 +268,76 @@ def test_zero_times_a_truth_value_is_zero_and_times_infinity_is_not() -> None:
 
     model = check_export(fn, [np.array([1, np.inf, np.nan], np.float32), np.array([True, False, True])])
     assert "Cast" not in top(model) and "Mul" in top(model)
+
+
+def everywhere(graph) -> list[str]:
+    names = [node.op_type for node in graph.node]
+    for node in graph.node:
+        for attribute in node.attribute:
+            names += everywhere(attribute.g)
+    return names
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+@pytest.mark.parametrize("draw", [jax.random.uniform, lambda key: jax.random.normal(key, (2,)).sum()])
+@pytest.mark.parametrize("with_key", [False, True])
+def test_keys_that_an_inner_loop_splits_are_known_before_the_outer_one(batch: int | None, draw, with_key: bool) -> None:
+    """Also where the elements of a batch come to their ends one by one."""
+
+    def search(key, x):
+        def descend(state):
+            _, key, depth, x = state
+            key, now = jax.random.split(key)
+            x = 0.5 * x + draw(now)
+            return (x > -0.2) & (depth + 1 < 4), key, depth + 1, x
+
+        _, key, depth, x = lax.while_loop(lambda state: state[0], descend, (True, key, 0, x))
+        return x, depth, jax.random.key_data(key)
+
+    def fn(key, x):
+        def step(x, key):
+            keys = jax.random.split(key, batch) if batch else key
+            x, depth, last = jax.vmap(search)(keys, x) if batch else search(keys, x)
+            return x, (x, depth, last) if with_key else (x, depth)
+
+        return lax.scan(step, x, jax.random.split(jax.random.wrap_key_data(key), 6))[1]
+
+    model = check_export(fn, [KEY, rows(batch) if batch else rows(1)[0]])
+    assert "Loop" in inside(model) and "BitwiseXor" not in inside(model)
+    assert "BitwiseXor" not in [n for node in model.graph.node for a in node.attribute for n in everywhere(a.g)]
+
+
+def test_an_inner_loop_without_a_bound_splits_its_keys_itself() -> None:
+    def search(key, x):
+        def descend(state):
+            key, x = state
+            key, now = jax.random.split(key)
+            return key, 0.5 * x + jax.random.uniform(now)
+
+        return lax.while_loop(lambda state: state[1] < 0.9, descend, (key, x))[1]
+
+    def fn(key, x):
+        return lax.scan(lambda x, key: (search(key, x) - 1, x), x, jax.random.split(jax.random.wrap_key_data(key), 4))
+
+    model = check_export(fn, [KEY, rows(1)[0]])
+    assert "BitwiseXor" in [n for node in model.graph.node for a in node.attribute for n in everywhere(a.g)]
+
+
+def test_places_that_were_found_in_a_table_of_places_are_in_bounds() -> None:
+    """A tree that grows by a node a step, and a walk from its root in every step."""
+
+    def fn(x):
+        def grow(tree, number):
+            def walk(state):
+                node, _ = state
+                return tree[node, number % 2], node
+
+            _, parent = lax.while_loop(lambda state: state[0] != -1, walk, (jnp.int32(0), jnp.int32(-1)))
+            return tree.at[parent, number % 2].set(number), parent
+
+        return lax.scan(grow, jnp.full((6, 2), -1, jnp.int32) + 0 * x, jnp.arange(1, 6, dtype=jnp.int32))
+
+    model = check_export(fn, [np.zeros((6, 2), np.int32)])
+    assert "Loop" in inside(model)
+    known = check_export(lambda: fn(jnp.zeros((6, 2), jnp.int32)), [])
+    assert "Compress" not in everywhere(known.graph) and "Clip" not in everywhere(known.graph)

@@ -66,9 +66,9 @@ void release_nodes(Graph *graph) {
   }
 }
 
-void copy_nodes_of(const Graph *from, Graph *into, Map *copies, const Map *chosen) {
+void copy_nodes_of(const Graph *from, Graph *into, Node *before, Map *copies, const Map *chosen) {
   FOR_EACH_NODE(node, from) {
-    if (map_get_pointer(chosen, node)) copy_node(node, into, NULL, copies);
+    if (map_get_pointer(chosen, node)) copy_node(node, into, before, copies);
   }
 }
 

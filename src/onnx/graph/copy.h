@@ -8,8 +8,8 @@
  * values stand for the graph's inputs, and is told those that stand for what its nodes give; values around the graph
  * stand for themselves. Each copy has the origin of its node. */
 void copy_nodes(const Graph *from, Graph *into, Node *before, Map *copies);
-/* The same at the end, of those nodes alone that the map holds. */
-void copy_nodes_of(const Graph *from, Graph *into, Map *copies, const Map *chosen);
+/* The same of those nodes alone that the map holds. */
+void copy_nodes_of(const Graph *from, Graph *into, Node *before, Map *copies, const Map *chosen);
 /* What stands for a value. */
 Value *copy_of(const Map *copies, Value *value);
 

@@ -9,13 +9,23 @@
 #include "types/numbers.h"
 
 enum {
-  MOST_LOOKED_AT = 48,        /* operators for one question: the work stays linear */
+  MOST_LOOKED_AT = 256,       /* operators for one question: the work stays linear */
+  MOST_LOOPS = 4,             /* whose values depend on each other */
+  MOST_ROUNDS = 3,            /* until what a step makes of a range is found to lie in it */
   LARGEST_LOOKED_AT = 1 << 16 /* bytes of a constant */
 };
 
+/* What is assumed of a value that a loop carries, while it is looked at what a step makes of it. */
+typedef struct Assumption {
+  const Value *value;
+  Bounds bounds;
+  const struct Assumption *outer;
+} Assumption;
+
 typedef struct Search {
   int budget;
-  const Value *carried; /* by a loop, that is being looked at; or NULL */
+  const Assumption *assumed; /* the newest, or NULL */
+  int loops;                 /* so many */
 } Search;
 
 static bool find(Search *search, const Value *value, Bounds *bounds);
@@ -82,6 +92,16 @@ static bool of_concat(Search *search, const Node *node, Bounds *bounds) {
     *bounds = i ? unite(*bounds, part) : part;
   }
   return node->input_count > 0;
+}
+
+/* What is there and what is written; not what is added to it. */
+static bool of_scattered(Search *search, const Node *node, Bounds *bounds) {
+  Bounds written;
+  const Attribute *reduction = node_attribute(node, "reduction");
+  if (reduction && (reduction->kind != ATTRIBUTE_STRING || strcmp(reduction->string, "none") != 0)) return false;
+  if (!of_input(search, node, 0, bounds) || !of_input(search, node, 2, &written)) return false;
+  *bounds = unite(*bounds, written);
+  return true;
 }
 
 static bool of_where(Search *search, const Node *node, Bounds *bounds) {
@@ -207,6 +227,9 @@ static const BoundsRow rows[] = {
     {OP_GatherElements, of_moved},
     {OP_Tile, of_moved},
     {OP_Split, of_moved},
+    {OP_Compress, of_moved},
+    {OP_ScatterND, of_scattered},
+    {OP_ScatterElements, of_scattered},
     {OP_Concat, of_concat},
     {OP_Where, of_where},
     {OP_Clip, of_clip},
@@ -261,24 +284,39 @@ static bool of_counter(Search *search, const Node *loop, const LoopShape *shape,
   return fits(before->type.dtype, (Bounds){bounds->least, bounds->greatest + (double)step}); /* it never wraps */
 }
 
-/* What it starts with and what any step makes of it, whatever it was. */
+/* What it starts with, and what a step makes of such a number: by induction, what any step makes. */
 static bool of_any_step(Search *search, const Node *loop, const LoopShape *shape, size_t carried, Bounds *bounds) {
-  Bounds start;
-  const Value *outer = search->carried;
-  if (outer) return false; /* one loop at a time */
-  search->carried = shape->body->inputs.items[shape->first_body_input + carried];
-  bool known = find(search, node_input(loop, shape->first_input + carried), &start) &&
-               find(search, shape->body->outputs.items[shape->lead + carried]->value, bounds);
-  search->carried = outer;
-  if (known) *bounds = unite(start, *bounds);
+  Assumption assumption = {.value = shape->body->inputs.items[shape->first_body_input + carried],
+                           .outer = search->assumed};
+  const Value *next = shape->body->outputs.items[shape->lead + carried]->value;
+  bool known = false;
+  if (search->loops == MOST_LOOPS || !of_input(search, loop, shape->first_input + carried, &assumption.bounds))
+    return false;
+  search->assumed = &assumption;
+  search->loops++;
+  for (int round = 0; round < MOST_ROUNDS && !known && find(search, next, bounds); round++) {
+    known = bounds->least >= assumption.bounds.least && bounds->greatest <= assumption.bounds.greatest;
+    assumption.bounds = unite(assumption.bounds, *bounds);
+  }
+  search->assumed = assumption.outer;
+  search->loops--;
+  *bounds = assumption.bounds;
   return known;
+}
+
+static bool is_assumed(const Search *search, const Value *value, Bounds *bounds) {
+  const Assumption *assumption = search->assumed;
+  while (assumption && assumption->value != value) assumption = assumption->outer;
+  if (assumption) *bounds = assumption->bounds;
+  return assumption != NULL;
 }
 
 static bool of_body_input(Search *search, const Value *value, Bounds *bounds) {
   const Node *loop = value->graph->owner;
   LoopShape shape;
   size_t at = 0;
-  if (!loop || search->carried == value || search->budget-- <= 0 || !loop_shape(loop, &shape)) return false;
+  if (is_assumed(search, value, bounds)) return true;
+  if (!loop || search->budget-- <= 0 || !loop_shape(loop, &shape)) return false;
   while (at < shape.body->inputs.count && shape.body->inputs.items[at] != value) at++;
   if (at == shape.body->inputs.count || at < shape.first_body_input) return false;
   size_t carried = at - shape.first_body_input;
@@ -286,11 +324,21 @@ static bool of_body_input(Search *search, const Value *value, Bounds *bounds) {
   return of_counter(search, loop, &shape, carried, bounds) || of_any_step(search, loop, &shape, carried, bounds);
 }
 
+/* What a loop gives: as it was carried, or of any step. */
+static bool of_loop(Search *search, const Value *value, Bounds *bounds) {
+  LoopShape shape;
+  size_t at = value->output_index;
+  if (search->budget-- <= 0 || !loop_shape(value->producer, &shape)) return false;
+  if (at >= shape.carried) return find(search, shape.body->outputs.items[shape.lead + at]->value, bounds);
+  return of_any_step(search, value->producer, &shape, at, bounds) && fits(value->type.dtype, *bounds);
+}
+
 static bool find(Search *search, const Value *value, Bounds *bounds) {
   const Tensor *constant = unread_constant_of(value);
   if (constant) return of_constant(constant, bounds);
   const Node *node = value->producer;
   if (!node && of_body_input(search, value, bounds)) return true;
+  if (node && node_has(node, LOOPS) && of_loop(search, value, bounds)) return true;
   DType dtype = value->type.dtype;
   if (node && (!node->domain[0] || node_has(node, COMPOSITE)) && search->budget-- > 0 && node_input(node, 0)) {
     const BoundsRow *row = rows;

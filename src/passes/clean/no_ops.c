@@ -538,6 +538,31 @@ static void simplify_reduction(Rewriter *rewriter, Node *node) {
   read_past(rewriter, node, inner);
 }
 
+static bool are_all_true(const Tensor *mask) {
+  for (size_t i = 0; mask && mask->dtype == DTYPE_BOOL && i < mask->size; i++) {
+    if (!((const char *)mask->data)[i]) return false;
+  }
+  return mask && mask->dtype == DTYPE_BOOL;
+}
+
+/* What is kept altogether has the size that it had: so have those that are cast from it. */
+static void simplify_compress(Rewriter *rewriter, Node *node) {
+  const Tensor *mask = constant_of(node_input(node, 1));
+  Type from = input_type(node, 0), to = output_type(node);
+  int64_t axis = node_int_or(node, "axis", -1);
+  if (!known(from) || type_is_unranked(to) || from.rank != to.rank || axis < 0 || axis >= (int64_t)from.rank) return;
+  if (!are_all_true(mask) || mask->rank != 1 || !dim_is(from.dims[axis], mask->dims[0])) return;
+  for (const Use *use = node->outputs[0]->uses; use; use = use->next) {
+    if (!use->node || (!node_is(use->node, OP_ScatterND) && !node_is(use->node, OP_Cast))) return;
+  }
+  for (const Use *use = node->outputs[0]->uses; use; use = use->next) {
+    if (!node_is(use->node, OP_Cast)) continue;
+    Value *cast = use->node->outputs[0];
+    cast->type = type_with(from, cast->type.dtype);
+  }
+  replace(rewriter, node, node_input(node, 0));
+}
+
 typedef void Simplify(Rewriter *rewriter, Node *node);
 
 static Simplify *const rules[OP_COUNT] = {
@@ -551,6 +576,7 @@ static Simplify *const rules[OP_COUNT] = {
     [OP_Expand] = simplify_expand,
     [OP_Slice] = simplify_slice,
     [OP_Concat] = simplify_concat,
+    [OP_Compress] = simplify_compress,
     [OP_Where] = simplify_where,
     [OP_ReduceMax] = simplify_reduction,
     [OP_ReduceMin] = simplify_reduction,

@@ -48,6 +48,11 @@ static bool multiplies_matrices(const Batch *batch, const Node *node) {
   return is_sliced(batch, left) && left->type.rank >= 2 && left->type.rank == right->type.rank;
 }
 
+static bool slices_one_axis(const Node *node) {
+  int64_t axis, start, end, rank = node_input(node, 0)->type.rank;
+  return read_axis_slice(node, &axis, &start, &end) && axis < rank && axis >= -rank;
+}
+
 static bool is_batched_operator(const Batch *batch, const Node *node) {
   bool flags[MAX_RANK];
   if (node_has(node, ELEMENTWISE | BROADCASTS)) return true;
@@ -56,6 +61,7 @@ static bool is_batched_operator(const Batch *batch, const Node *node) {
   if (!follows_first(batch, node)) return false;
   if (node_has(node, ELEMENTWISE)) return !node_is(node, OP_Identity);
   if (node_has(node, REDUCES)) return node_input(node, 0)->type.rank && reduced_axes(node, flags);
+  if (node_is(node, OP_Slice)) return slices_one_axis(node);
   return node_has(node, RENAMES) || node_is(node, OP_Gather) || node_is(node, OP_Transpose) || node_is(node, OP_Expand);
 }
 
@@ -140,6 +146,18 @@ static Value *batch_gather(const Batch *batch, const Node *node, Type type) {
   return result;
 }
 
+static Value *batch_slice(const Batch *batch, const Node *node, Type type) {
+  int64_t axis, ends[2];
+  Value *from = node_input(node, 0), *inputs[4] = {lined_up(batch, node, from, from->type.rank)};
+  read_axis_slice(node, &axis, &ends[0], &ends[1]);
+  axis = behind_steps(axis, from->type.rank);
+  for (int i = 0; i < 2; i++) {
+    inputs[i + 1] = rewrite_constant_ints(batch->rewriter, batch->scan, &ends[i], 1, node->origin);
+  }
+  inputs[3] = rewrite_constant_ints(batch->rewriter, batch->scan, &axis, 1, node->origin);
+  return node_before(batch, node, OP_Slice, type, inputs, 4);
+}
+
 static Value *batch_transpose(const Batch *batch, const Node *node, Type type) {
   int64_t order[MAX_RANK] = {0};
   uint32_t rank = node->outputs[0]->type.rank;
@@ -169,7 +187,7 @@ static Value *batch_reduction(const Batch *batch, const Node *node, Type type) {
   return result;
 }
 
-static Value *batch_node(const Batch *batch, const Node *node) {
+Value *batch_node(const Batch *batch, const Node *node) {
   Type of_step = node->outputs[0]->type, type = stacked_type(batch, of_step, of_step.rank);
   if (node_has(node, RENAMES)) {
     Value *first = node_input(node, 0);
@@ -180,6 +198,7 @@ static Value *batch_node(const Batch *batch, const Node *node) {
   }
   if (node_is(node, OP_Concat)) return batch_concat(batch, node, type);
   if (node_is(node, OP_Gather)) return batch_gather(batch, node, type);
+  if (node_is(node, OP_Slice)) return batch_slice(batch, node, type);
   if (node_is(node, OP_Transpose)) return batch_transpose(batch, node, type);
   if (node_has(node, REDUCES)) return batch_reduction(batch, node, type);
   if (!node_is(node, OP_MatMul)) return batch_elements(batch, node, type);
@@ -263,8 +282,7 @@ static void regroup_factors(const Batch *batch) {
   }
 }
 
-/* Is it read by what stays in the body, or given out by it? */
-static bool is_needed_inside(const Value *value, const Map *leaving) {
+bool is_needed_inside(const Value *value, const Map *leaving) {
   for (const Use *use = value->uses; use; use = use->next) {
     if (!use->node || !map_get_pointer(leaving, use->node)) return true;
   }

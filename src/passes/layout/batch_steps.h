@@ -19,6 +19,12 @@ bool batch_begin(Batch *batch);
 /* Can the node be computed for all steps at once, once its inputs are stacked? */
 bool can_be_batched(const Batch *batch, const Node *node);
 
+/* Such a node for all steps, before the scan. */
+Value *batch_node(const Batch *batch, const Node *node);
+
+/* Is a value of the body read by what stays there, or given out by it? */
+bool is_needed_inside(const Value *value, const Map *leaving);
+
 /* The type of all steps of a value, its own axes lined up with the last ones of the rank. */
 Type stacked_type(const Batch *batch, Type type, uint32_t rank);
 

@@ -75,7 +75,7 @@ bool become_recurrent(Node *const *nodes, size_t count) {
   trial.model->graph = graph_new(trial.model, str_intern(model->context, "trial"));
   for (size_t i = 0; i < count; i++) choose(&trial, nodes[i]);
   for (size_t i = 0; i < trial.unread.count; i++) choose_inputs(&trial, trial.unread.items[i]);
-  copy_nodes_of(trial.graph, trial.model->graph, &trial.copies, &trial.chosen);
+  copy_nodes_of(trial.graph, trial.model->graph, NULL, &trial.copies, &trial.chosen);
   FOR_EACH_NODE(node, trial.model->graph) { node->origin = NULL; }
   for (size_t i = 0; i < count; i++) add_outputs(&trial, nodes[i]);
   run_passes(trial.model, &(PassOptions){0});

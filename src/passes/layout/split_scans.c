@@ -221,7 +221,7 @@ static Graph *chain_body(const Split *split) {
     if (i < batch->carried && !is_alone(split, i)) continue;
     *map_slot_pointer(batch->rewriter->context, &copies, input) = graph_input(body, input->type, NULL);
   }
-  copy_nodes_of(batch->body, body, &copies, &split->chain);
+  copy_nodes_of(batch->body, body, NULL, &copies, &split->chain);
   for (size_t i = 0; i < batch->carried; i++) {
     if (is_alone(split, i)) graph_output(body, copy_of(&copies, batch->body->outputs.items[i]->value));
   }
