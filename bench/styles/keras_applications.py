@@ -264,6 +264,11 @@ def expert(name: str) -> Counter[str]:
     return keras_applications.expert(name.rpartition("_")[0])
 
 
+def called(fn: Function) -> Function:
+    """Keras gives a layer one argument, which may be a list, and an operator its operands."""
+    return lambda *inputs, **_: fn(inputs[0] if len(inputs) == 1 else inputs)
+
+
 def build(name: str, dtype=jnp.float32):
     model_name, _, style = name.rpartition("_")
     model = make(model_name)
@@ -272,6 +277,6 @@ def build(name: str, dtype=jnp.float32):
 
     def fn(images):
         x = images if style == "linen" else jnp.transpose(images, (0, 3, 1, 2))
-        return model._run_through_graph(x, lambda operation: lambda inputs, **_: functions[id(operation)](inputs))
+        return model._run_through_graph(x, lambda operation: called(functions[id(operation)]))
 
     return fn, [jax.ShapeDtypeStruct((1, *model.input.shape[1:]), dtype)]

@@ -16,6 +16,7 @@ import numpy as np
 
 from jax2onnx._door.jax_types import is_users_file
 from jax2onnx._door.modules import is_module_class
+from jax2onnx._door.parameters import own_attribute
 
 _DEEPEST = 200
 
@@ -84,7 +85,7 @@ class _Filling:
         )
         if len(leaves) != 1 or leaves[0] is not item:
             return self._tree(item, leaves, structure)
-        wrapped = getattr(item, "__wrapped__", None)  # a jitted function: the program is the same without jit
+        wrapped = own_attribute(item, "__wrapped__")  # a jitted function: the program is the same without jit
         if callable(wrapped):
             new = self.rebuilt(wrapped)
             return item if new is wrapped else new
@@ -143,7 +144,7 @@ class _Filling:
         return changed
 
     def _object(self, item: Any) -> Any:
-        state = getattr(item, "__dict__", None)
+        state = own_attribute(item, "__dict__")
         if not isinstance(state, dict):
             return item
         changed = {}

@@ -39,6 +39,7 @@ from jax2onnx._door.parameters import (
     is_variable_class,
     module_path,
     name_parameters,
+    own_attribute,
     own_module_path,
     way_to_the_model,
 )
@@ -419,7 +420,7 @@ def _held(value: Any) -> Iterable[Any]:
         return (value.__self__,)
     if isinstance(value, types.FunctionType):
         return [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
-    state = getattr(value, "__dict__", None)
+    state = own_attribute(value, "__dict__")
     return list(state.values())[:_MOST_HELD] if isinstance(state, dict) else ()
 
 
@@ -428,7 +429,7 @@ def _leaves(value: Any) -> list[Any]:
         return []
     try:
         return jax.tree.leaves(value)[:_MOST_OBJECTS]
-    except (TypeError, ValueError):  # JAX cannot flatten it
+    except Exception:  # JAX cannot flatten it, or a class fails to
         return []
 
 

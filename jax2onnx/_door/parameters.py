@@ -53,14 +53,14 @@ def _search(fn: Any, wanted: set[Hashable]) -> dict[Hashable, Steps]:
         if id(item) in seen or isinstance(item, type):
             continue
         seen[id(item)] = item
-        children = _reader(type(item))
+        children = _children(item)
         if children is None:
             identity = array_identity(item)
             if identity in wanted:
                 found.setdefault(identity, path)
             continue
-        is_variable = children is _function_variables
-        for key, child in children(item):
+        is_variable = isinstance(item, types.FunctionType)
+        for key, child in children:
             kind = type(child)
             if kind in _LEAVES or id(child) in seen:
                 continue
@@ -106,8 +106,8 @@ def own_module_path(item: Any) -> str | None:
         return None
     if isinstance(path, tuple):
         return ".".join(map(str, path))
-    if path is None and isinstance(getattr(item, "name", None), str):
-        path = item.name
+    if path is None:
+        path = own_attribute(item, "name")
     return path.replace("/", ".") if isinstance(path, str) else None
 
 
@@ -169,7 +169,7 @@ def find_parts(root: Any, is_part: Callable[[type], bool], start: Path, limit: i
         if strange > 1 or (kind is types.FunctionType and item is not root and not _is_users_function(item)):
             continue
         is_variable = kind is types.FunctionType
-        for key, child in (_reader(kind) or _nothing)(item):
+        for key, child in _children(item) or ():
             if id(child) not in seen and not _is_array_or_leaf(type(child)):
                 queue.append((child, (path, key, is_variable) if key else path, strange))
     return parts
@@ -181,12 +181,14 @@ def find_arrays(root: Any) -> Iterator[Hashable]:
     queue = [root]
     while queue and len(seen) < _LIMIT // 100:
         item = queue.pop()
-        children = _reader(type(item))
+        if id(item) in seen or type(item) is types.FunctionType:
+            continue
+        children = _children(item)
         if children is None:
             yield array_identity(item)
-        elif id(item) not in seen and type(item) is not types.FunctionType:
+        else:
             seen[id(item)] = item
-            queue += [child for _, child in children(item) if type(child) not in _LEAVES]
+            queue += [child for _, child in children if type(child) not in _LEAVES]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -203,10 +205,6 @@ def is_variable_class(kind: type) -> bool:
 _PLAIN_HOLDERS = (Mapping, list, tuple, functools.partial, types.MethodType, types.FunctionType)
 
 
-def _nothing(_: Any) -> tuple[()]:
-    return ()
-
-
 @functools.lru_cache(maxsize=4096)
 def _is_plain_holder(kind: type) -> bool:
     return issubclass(kind, _PLAIN_HOLDERS)
@@ -217,6 +215,17 @@ def _is_users_function(function: types.FunctionType) -> bool:
 
 
 _Children = Iterable[tuple[str, Any]]
+
+
+def _children(item: Any) -> list[tuple[str, Any]] | None:
+    """What an object holds, or None for an array; nothing where code of its class fails."""
+    read = _reader(type(item))
+    if read is None:
+        return None
+    try:
+        return list(read(item))
+    except Exception:
+        return []
 
 
 @functools.lru_cache(maxsize=4096)
@@ -238,8 +247,9 @@ def _reader(kind: type) -> Callable[[Any], _Children] | None:
 
 
 def _items(mapping: Mapping[Any, Any]) -> _Children:
-    # A dataclass that is a mapping of its fields may have a field called items.
-    pairs = list(mapping.items()) if type(mapping) is dict else [(key, mapping[key]) for key in mapping]
+    # A dataclass that is a mapping of its fields may have a field called items. A dict is read as one, even if its
+    # class makes values (imports modules, say) when it is asked for them.
+    pairs = list(dict.items(mapping)) if isinstance(mapping, dict) else [(key, mapping[key]) for key in mapping]
     return [(key if type(key) is str else str(key), child) for key, child in pairs]
 
 
@@ -276,11 +286,20 @@ def _global_names(code: types.CodeType) -> Iterator[str]:
             yield from _global_names(constant)
 
 
+def own_attribute(item: Any, name: str) -> Any:
+    """An attribute, or None, without the ``__getattr__`` of its class, which may import a module, or fail."""
+    try:
+        return object.__getattribute__(item, name)
+    except Exception:  # a property may do anything
+        return None
+
+
 def _attributes(item: Any) -> _Children:
-    state = getattr(item, "__dict__", None)
+    state = own_attribute(item, "__dict__")
     found = _items(state) if isinstance(state, (dict, Mapping)) else []
-    if hasattr(item, "__wrapped__"):  # a jitted function
-        found.insert(0, ("", item.__wrapped__))
+    wrapped = own_attribute(item, "__wrapped__")
+    if wrapped is not None:  # a jitted function
+        found.insert(0, ("", wrapped))
     for name in _slots(type(item)):
         try:
             found.append((name, object.__getattribute__(item, name)))

@@ -24,6 +24,7 @@ from jax2onnx._door.errors import warn_user
 from jax2onnx._door.functions import calls_marked
 from jax2onnx._door.jax_types import is_jax_file, is_users_file
 from jax2onnx._door.modules import Recording
+from jax2onnx._door.parameters import own_attribute
 from jax2onnx._door.pure import made_pure
 
 _MOST_BRANCHING = 3  # flags that are traced with both values: each of them doubles the program
@@ -104,12 +105,12 @@ def _had_returned(error: Exception, traced: Any) -> bool:
 
 def function_of(fn: Any) -> Any:
     """The function of Python's that runs when this is called; if there is none, the object that is called."""
-    while not isinstance(fn, types.FunctionType) or hasattr(fn, "__wrapped__"):
+    while not isinstance(fn, types.FunctionType) or own_attribute(fn, "__wrapped__") is not None:
         if isinstance(fn, functools.partial):
             fn = fn.func
         elif isinstance(fn, types.MethodType):
             fn = fn.__func__
-        elif hasattr(fn, "__wrapped__"):
+        elif own_attribute(fn, "__wrapped__") is not None:
             fn = inspect.unwrap(fn)
         elif isinstance(type(fn).__call__, types.FunctionType):
             fn = type(fn).__call__
@@ -178,7 +179,7 @@ def _copy(value: Any, copies: dict[int, Any], depth: int) -> Any:
         return {key: again(item) for key, item in value.items()}
     if isinstance(value, types.FunctionType) and is_users_file(value.__code__.co_filename):
         return _copied_function(value, again)
-    inner = getattr(value, "__wrapped__", None)
+    inner = own_attribute(value, "__wrapped__")
     if isinstance(inner, types.FunctionType) and isinstance(value, type(jax.jit(abs))):
         return again(inner)  # without jit, whose cached program may hold the module
     return value

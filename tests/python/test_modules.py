@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Mapping
 
 import equinox as eqx
 import flax.linen as linen
@@ -759,30 +758,3 @@ def test_profile_lists_the_nodes_of_a_module_alone(tmp_path, capsys):
     assert main(["profile", str(path), "--runs", "1", "--module", "blocks.1", "--json"]) == OK
     modules_timed = {row["module"] for row in json.loads(capsys.readouterr().out)["modules"]}
     assert modules_timed and all(module.split(".")[:2] == ["blocks", "1"] for module in modules_timed)
-
-
-def test_a_mapping_of_fields_may_have_a_field_called_items():
-    """Dataclasses that are mappings of their fields are common as the state of an environment."""
-
-    class State(Mapping):
-        def __init__(self):
-            self.keys = self.values = self.items = Scale()
-
-        def __getitem__(self, name):
-            return vars(self)[name]
-
-        def __iter__(self):
-            return iter(vars(self))
-
-        def __len__(self):
-            return len(vars(self))
-
-    class Scale:
-        factor = 2.0
-
-        def __call__(self, x):
-            return x * self.factor
-
-    state = State()
-    model = to_onnx(lambda x: state.items(x), [INPUT], stacktrace_metadata="full")
-    assert {metadata(node)[MODULE] for node in all_nodes(model)} == {"keys"}
