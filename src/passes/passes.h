@@ -106,6 +106,7 @@ bool fuse_matmul(Model *model);
 bool fuse_quantization(Model *model);
 bool fuse_attention(Model *model);
 bool fuse_recurrent(Model *model);
+bool part_recurrent(Model *model);
 bool fuse_selection(Model *model);
 bool fuse_split(Model *model);
 bool fuse_triangles(Model *model);

@@ -7,26 +7,13 @@
 
 enum { DEEPEST = 24 /* operators on the way from a gate to a product */ };
 
-/* Where to look: which axis of the value holds the features, and which of them are wanted. */
-typedef struct Place {
-  const Node *scan;
-  const Graph *body;
-  uint32_t rank, axis;
-  int64_t offset, length;
-  double factor;
-  bool batch_first; /* around the loop: the batch axis stands before the steps */
-  const Type *flat; /* around the loop: steps and batch are one axis, which has these sizes; else NULL */
-  uint32_t gates;   /* one more than an axis before the features, of which `gate` is wanted; 0: there is none */
-  int64_t gate;
-  int depth;
-} Place;
+/* What is being added up. */
+typedef struct Reading {
+  const ViewFrame *frame;
+  Affine *sum;
+} Reading;
 
-static bool collect(Affine *sum, Value *value, Place at);
-
-Value *affine_bare(Value *value) {
-  while (value->producer && is_cast_of_floats(value->producer)) value = node_input(value->producer, 0);
-  return value;
-}
+static bool collect(const Reading *reading, View view, double factor, int depth);
 
 static bool add_term(Affine *sum, AffineTerm term) {
   if (sum->count == AFFINE_TERMS) return false;
@@ -34,333 +21,241 @@ static bool add_term(Affine *sum, AffineTerm term) {
   return true;
 }
 
-/* One element for each feature, or one for all, and nothing along the other axes. */
-static bool collect_bias(Affine *sum, const Tensor *bias, Place at) {
-  if (!dtype_fits_float32(bias->dtype) || bias->rank > at.rank) return false;
-  int64_t count = 1, gates = 1;
-  for (uint32_t i = 0; i < bias->rank; i++) {
-    uint32_t axis = i + at.rank - bias->rank;
-    if (axis == at.axis) count = bias->dims[i];
-    else if (axis + 1 == at.gates) gates = bias->dims[i];
-    else if (bias->dims[i] != 1) return false;
+/* ---- constants ---- */
+
+static bool is_readable(const Tensor *tensor) {
+  int64_t count = 1;
+  for (uint32_t i = 0; i < tensor->rank; i++) count *= tensor->dims[i];
+  return dtype_fits_float32(tensor->dtype) && tensor->size == dtype_bytes(tensor->dtype, (size_t)count);
+}
+
+/* Where the elements are that are seen of a constant, which vary with the features alone, and along `contracted` with
+ * those of the source. */
+static bool place_constant(const View *view, uint32_t contracted, AffineTerm *term) {
+  const Tensor *tensor = constant_of(view->value);
+  int64_t inner = 1;
+  if (!tensor || tensor->rank != view->value->type.rank || !is_readable(tensor)) return false;
+  term->matrix = tensor;
+  for (uint32_t i = tensor->rank; i-- > 0; inner *= tensor->dims[i]) {
+    const ViewAxis *axis = &view->axes[i];
+    if (i == contracted) {
+      term->by_input = inner;
+      continue;
+    }
+    if (axis->along > ALONG_FEATURES) return false;
+    if (axis->start + (axis->along ? (view->length - 1) * axis->stride : 0) >= tensor->dims[i]) return false;
+    term->first += axis->start * inner;
+    if (axis->along) term->by_feature = axis->stride * inner;
   }
-  if (count != 1 && at.offset + at.length > count) return false;
-  if (gates != 1 && (at.gates > at.axis || at.gate >= gates || count == 1)) return false;
-  int64_t offset = at.offset + (gates == 1 ? 0 : at.gate * count);
-  return add_term(sum, (AffineTerm){.matrix = bias, .offset = offset, .factor = at.factor});
-}
-
-/* What the scan hands out slices of, when the value is a slice; else NULL. */
-static Value *scanned(const Place *at, const Value *value) {
-  if (value->producer || value->graph != at->body || value->tensor) return NULL;
-  uint32_t states = at->scan->input_count - (uint32_t)node_int_or(at->scan, "num_scan_inputs", 0);
-  for (uint32_t i = states; i < at->scan->input_count; i++) {
-    if (at->body->inputs.items[i] == value) return at->scan->inputs[i].value;
-  }
-  return NULL;
-}
-
-static bool is_matrix(const Tensor *tensor) { return tensor && dtype_fits_float32(tensor->dtype) && tensor->rank == 2; }
-
-static bool swaps(const Node *node, uint32_t rank) {
-  const Attribute *order = node_attribute(node, "perm");
-  if (rank == 2) return !order || (order->count == 2 && order->integers[0] == 1);
-  return rank == 3 && order && order->count == 3 && order->integers[0] == 1 && order->integers[1] == 0;
-}
-
-/* Two axes of which one is of size 1 change places, by a Transpose or a Reshape. */
-static bool swaps_two(const Node *node) {
-  Type from = node_input(node, 0)->type, to = node->outputs[0]->type;
-  if (from.rank != 2 || to.rank != 2) return false;
-  if (node_is(node, OP_Transpose)) return swaps(node, 2);
-  bool is_flat = dim_is(from.dims[0], 1) || dim_is(from.dims[1], 1);
-  return node_is(node, OP_Reshape) && is_flat && dim_equal(from.dims[0], to.dims[1]) &&
-         dim_equal(from.dims[1], to.dims[0]);
-}
-
-/* Adds the product of the source with the term's matrix from `first_input` on. */
-static bool collect_source(Affine *sum, Value *source, AffineTerm term, Place at) {
-  source = affine_bare(source);
-  bool inside = at.rank == source->type.rank && source->graph == at.body;
-  Value *all = inside ? scanned(&at, source) : NULL;
-  if (!inside && source->graph == at.body) return false;
-  term.source = affine_bare(all ? all : source);
-  return add_term(sum, term);
-}
-
-static bool features_of(const Value *value, int64_t *count) {
-  Type type = value->type;
-  if (type.rank == 0 || !dim_is_constant(type.dims[type.rank - 1])) return false;
-  *count = type.dims[type.rank - 1].constant;
   return true;
 }
 
-/* What a Reshape made one row of each step of each element of the batch of; else NULL. */
-static Value *unflattened(Value *value, Type rows) {
-  const Node *node = affine_bare(value)->producer;
-  if (!node || !node_is(node, OP_Reshape)) return NULL;
-  Value *source = node_input(node, 0);
-  Type type = source->type;
-  bool same = type.rank == 3 && dim_equal(type.dims[0], rows.dims[0]) && dim_equal(type.dims[1], rows.dims[1]);
-  return same ? source : NULL;
+enum { NO_AXIS = MOST_VIEWED };
+
+static bool collect_bias(Affine *sum, const View *view, double factor) {
+  AffineTerm term = {.kind = AFFINE_BIAS, .factor = factor};
+  return place_constant(view, NO_AXIS, &term) && add_term(sum, term);
 }
 
-/* Features that are joined in the step before the product, as inputs and state are, each have rows of the matrix. */
-static bool collect_product(Affine *sum, Value *source, const Tensor *matrix, bool transposed, Place at) {
-  int64_t count;
-  if (at.gates || (at.flat && !(source = unflattened(source, *at.flat)))) return false;
-  if (!is_matrix(matrix) || at.offset + at.length > matrix->dims[transposed ? 0 : 1]) return false;
-  if (!features_of(source, &count) || count != matrix->dims[transposed ? 1 : 0]) return false;
-  AffineTerm term = {NULL, at.batch_first, matrix, transposed, at.offset, 0, at.factor};
-  const Node *join = affine_bare(source)->producer;
-  if (!join || join->graph != at.body || !node_is(join, OP_Concat)) return collect_source(sum, source, term, at);
-  int64_t axis = node_int_or(join, "axis", 0), rank = source->type.rank;
-  if ((axis < 0 ? axis + rank : axis) != rank - 1) return false;
+/* ---- products ---- */
+
+/* All that a view of the whole varies along, as flags. */
+static uint32_t varies_along(const View *view) {
+  uint32_t flags = 1;
+  for (uint32_t i = 0; i < view->value->type.rank; i++) flags |= 1u << view->axes[i].along;
+  return flags;
+}
+
+/* As far back as the source is seen as a whole. What is broadcast is seen afterwards: before it varies less. */
+static View whole_source(const ViewFrame *frame, View view) {
+  View last = view;
+  while (view_back(frame, &view)) {
+    if (!view_is_whole(&view)) continue;
+    bool leaves = last.value->graph == frame->body && view.value->graph != frame->body;
+    if (leaves || varies_along(&view) == varies_along(&last)) last = view;
+  }
+  return last;
+}
+
+/* Features that are joined before the product, as inputs and state are, each have rows of the matrix. */
+static bool collect_source(const Reading *reading, View view, AffineTerm term) {
+  if (!view_is_whole(&view)) return false;
+  term.source = whole_source(reading->frame, view);
+  const Node *join = term.source.value->producer;
+  uint32_t axis = view_axis(&term.source, ALONG_FEATURES);
+  bool is_joined = join && join->graph == reading->frame->body && node_is(join, OP_Concat);
+  if (!is_joined || axis == term.source.value->type.rank) return add_term(reading->sum, term);
+  int64_t given = node_int_or(join, "axis", 0), rank = term.source.value->type.rank;
+  if ((given < 0 ? given + rank : given) != axis) return add_term(reading->sum, term);
+  View part = term.source;
   for (uint32_t i = 0; i < join->input_count; i++) {
-    if (!features_of(node_input(join, i), &count) || !collect_source(sum, node_input(join, i), term, at)) return false;
-    term.first_input += count;
+    part.value = node_input(join, i);
+    if (!is_viewable(part.value) || part.value->type.rank != rank || !dim_is_constant(part.value->type.dims[axis]))
+      return false;
+    part.length = part.value->type.dims[axis].constant;
+    part.axes[axis] = (ViewAxis){0};
+    if (part.length > 1) part.axes[axis] = (ViewAxis){.along = ALONG_FEATURES, .stride = 1};
+    if (!collect_source(reading, part, term)) return false;
+    term.first += part.length * term.by_input;
   }
   return true;
 }
 
-/* Gates by features by inputs, times the transposed source: the matrix of one gate below that of the one before. */
-static bool collect_gate_matrices(Affine *sum, const Value *left, Value *right, Place at) {
-  const Tensor *matrices = constant_of(left);
-  const Node *transpose = affine_bare(right)->producer;
-  if (!matrices || matrices->rank != 3 || !dtype_fits_float32(matrices->dtype) || !transpose || !swaps_two(transpose))
-    return false;
-  Value *source = node_input(transpose, 0);
-  int64_t count;
-  if (!features_of(source, &count) || count != matrices->dims[2]) return false;
-  int64_t row = at.gate * matrices->dims[1] + at.offset;
-  Place inside = at;
-  inside.rank = 2;
-  return collect_source(sum, source, (AffineTerm){NULL, false, matrices, true, row, 0, at.factor}, inside);
+/* What is seen of one side of a product, and which of its axes is summed over. */
+typedef struct Side {
+  View view;
+  uint32_t contracted;
+} Side;
+
+/* `own` is the result's axis that the side gives its last but one or last axis, `leading` the axes before. */
+static bool see_side(const View *result, Value *value, uint32_t leading, uint32_t own, bool is_last, Side *side) {
+  if (!is_viewable(value) || value->type.rank == 0) return false;
+  Type type = value->type, to = result->value->type;
+  side->view = (View){.value = value, .length = result->length};
+  side->contracted = 0;
+  if (type.rank == 1) return true;
+  uint32_t at = type.rank - (is_last ? 1 : 2), own_leading = type.rank - 2;
+  side->contracted = type.rank - (is_last ? 2 : 1);
+  if (own_leading > leading || !dim_equal(type.dims[at], to.dims[own])) return false;
+  side->view.axes[at] = result->axes[own];
+  for (uint32_t i = 0; i < own_leading; i++) {
+    uint32_t axis = leading - own_leading + i;
+    if (dim_is(type.dims[i], 1)) continue;
+    if (!dim_equal(type.dims[i], to.dims[axis])) return false;
+    side->view.axes[i] = result->axes[axis];
+  }
+  return true;
 }
 
-/* source times matrix with the features last; matrix times source, or its transpose, with the features first. */
-static bool collect_matmul(Affine *sum, const Node *node, Place at) {
+/* The matrix varies with the features and the source does not. */
+static bool collect_sides(const Reading *reading, const Side *matrix, Side source, double factor) {
+  AffineTerm term = {.kind = AFFINE_PRODUCT, .factor = factor};
+  Dim inputs = source.view.value->type.dims[source.contracted];
+  if (!dim_is_constant(inputs) || !place_constant(&matrix->view, matrix->contracted, &term)) return false;
+  if (term.matrix->dims[matrix->contracted] != inputs.constant) return false;
+  if (view_axis(&source.view, ALONG_FEATURES) < source.view.value->type.rank) return false;
+  source.view.length = inputs.constant;
+  if (inputs.constant > 1) source.view.axes[source.contracted] = (ViewAxis){.along = ALONG_FEATURES, .stride = 1};
+  return collect_source(reading, source.view, term);
+}
+
+static bool collect_product(const Reading *reading, const View *view, const Node *node, bool left_turned,
+                            bool right_turned, double factor) {
   Value *left = node_input(node, 0), *right = node_input(node, 1);
-  if (at.axis == at.rank - 1 && constant_of(right) && left->type.rank == at.rank) {
-    return collect_product(sum, left, constant_of(right), false, at);
-  }
-  if (at.gates == 1 && at.axis == 1 && at.rank == 3) return collect_gate_matrices(sum, left, right, at);
-  if (at.axis != 0 || !constant_of(left)) return false;
-  if (at.rank == 1 && right->type.rank == 1) return collect_product(sum, right, constant_of(left), true, at);
-  const Node *transpose = affine_bare(right)->producer;
-  if (at.rank != 2 || !transpose || !swaps_two(transpose)) return false;
-  return collect_product(sum, node_input(transpose, 0), constant_of(left), true, at);
+  uint32_t rank = view->value->type.rank, rows = left->type.rank > 1, columns = right->type.rank > 1;
+  Side sides[2];
+  if (rank < rows + columns) return false;
+  uint32_t leading = rank - rows - columns;
+  if (!see_side(view, left, leading, leading, left_turned, &sides[0])) return false;
+  if (!see_side(view, right, leading, leading + rows, !right_turned, &sides[1])) return false;
+  if (constant_of(right)) return collect_sides(reading, &sides[1], sides[0], factor);
+  return constant_of(left) && collect_sides(reading, &sides[0], sides[1], factor);
 }
 
-static bool collect_gemm(Affine *sum, const Node *node, Place at) {
+static bool collect_gemm(const Reading *reading, const View *view, const Node *node, double factor, int depth) {
   const Attribute *alpha = node_attribute(node, "alpha"), *beta = node_attribute(node, "beta");
-  if (at.rank != 2 || at.axis != 1 || node_int_or(node, "transA", 0)) return false;
-  if ((alpha && alpha->real != 1) || (beta && beta->real != 1)) return false;
-  Value *bias = node_input(node, 2);
-  bool transposed = node_int_or(node, "transB", 0) != 0;
-  if (!collect_product(sum, node_input(node, 0), constant_of(node_input(node, 1)), transposed, at)) return false;
-  return !bias || collect(sum, bias, at); /* one row may come from the input */
+  bool left_turned = node_int_or(node, "transA", 0) != 0, right_turned = node_int_or(node, "transB", 0) != 0;
+  View bias;
+  if (!collect_product(reading, view, node, left_turned, right_turned, factor * (alpha ? alpha->real : 1)))
+    return false;
+  if (!node_input(node, 2)) return true;
+  return view_operand(view, node, 2, &bias) && collect(reading, bias, factor * (beta ? beta->real : 1), depth);
 }
 
-static bool same_axis(const Node *node, int64_t axis, uint32_t wanted) {
-  uint32_t rank = node_input(node, 0)->type.rank;
-  return (axis < 0 ? axis + (int64_t)rank : axis) == (int64_t)wanted;
+/* ---- elementwise ---- */
+
+static bool collect_operand(const Reading *reading, const View *view, size_t index, double factor, int depth) {
+  View operand;
+  return view_operand(view, view->value->producer, index, &operand) && collect(reading, operand, factor, depth);
 }
 
-static bool split_start(const Value *value, uint32_t axis, int64_t *start) {
-  const Node *node = value->producer;
-  if (!same_axis(node, node_int_or(node, "axis", 0), axis)) return false;
-  for (uint32_t i = 0; i < value->output_index; i++) {
-    const Value *part = node->outputs[i];
-    if (!part || part->type.rank <= axis || !dim_is_constant(part->type.dims[axis])) return false;
-    *start += part->type.dims[axis].constant;
-  }
-  return true;
-}
-
-static bool slice_start(const Node *node, uint32_t wanted, int64_t *start) {
-  int64_t first, axis, step = 1;
-  if (!only_integer(node_input(node, 1), &first) || !only_integer(node_input(node, 3), &axis)) return false;
-  if (node_input(node, 4) && !only_integer(node_input(node, 4), &step)) return false;
-  if (step != 1 || !same_axis(node, axis, wanted)) return false;
-  Dim size = node_input(node, 0)->type.dims[wanted];
-  if (!dim_is_constant(size)) return false;
-  if (first < 0) first += size.constant;
-  if (first < 0 || first > size.constant) return false;
-  *start += first;
-  return true;
-}
-
-/* Is the value a part of what its node reads, along this axis? Then `start` grows by where it begins. */
-static bool is_part(const Value *value, uint32_t axis, int64_t *start) {
-  const Node *node = value->producer;
-  if (!node || !(node_is(node, OP_Split) || node_is(node, OP_Slice))) return false;
-  if (node_input(node, 0)->type.rank != value->type.rank) return false;
-  return node_is(node, OP_Split) ? split_start(value, axis, start) : slice_start(node, axis, start);
-}
-
-Lane affine_lane(Value *value) {
-  Lane lane = {affine_bare(value), 0};
-  while (lane.value->type.rank > 0 && is_part(lane.value, lane.value->type.rank - 1, &lane.offset)) {
-    lane.value = affine_bare(node_input(lane.value->producer, 0));
-  }
-  return lane;
-}
-
-/* Among gates and features in a step, any order of axes; else steps and batch, or the two axes of a step. */
-static bool collect_transpose(Affine *sum, const Node *node, Place at) {
-  const Attribute *order = node_attribute(node, "perm");
-  if (at.gates) {
-    if (!order || order->count != at.rank || node->graph != at.body) return false;
-    at.axis = (uint32_t)order->integers[at.axis];
-    at.gates = (uint32_t)order->integers[at.gates - 1] + 1;
-    return collect(sum, node_input(node, 0), at);
-  }
-  if (!swaps(node, at.rank)) return false;
-  if (at.rank == 3) at.batch_first = !at.batch_first;
-  else if (node->graph == at.body) at.axis = 1 - at.axis;
-  else return false;
-  return collect(sum, node_input(node, 0), at);
-}
-
-/* One of several gates that have an axis of their own. */
-static bool collect_gather(Affine *sum, const Node *node, Place at) {
-  Value *source = node_input(node, 0);
-  const Tensor *index = constant_of(node_input(node, 1));
-  int64_t axis = node_int_or(node, "axis", 0), rank = source->type.rank;
-  if (axis < 0) axis += rank;
-  if (at.gates || !index || index->rank != 0 || !only_integer(node_input(node, 1), &at.gate)) return false;
-  if (at.flat || rank != (int64_t)at.rank + 1 || !dim_is_constant(source->type.dims[axis])) return false;
-  if (at.gate < 0) at.gate += source->type.dims[axis].constant;
-  if (at.gate < 0 || at.gate >= source->type.dims[axis].constant) return false;
-  at.rank++;
-  at.axis += axis <= (int64_t)at.axis;
-  at.gates = (uint32_t)axis + 1;
-  return collect(sum, source, at);
-}
-
-static bool same_sizes(Type a, Type b, uint32_t count) {
-  for (uint32_t i = 0; i < count; i++) {
-    if (!dim_equal(a.dims[i], b.dims[i])) return false;
-  }
-  return true;
-}
-
-/* Rows of all steps that were one axis; two axes of a step, one of size 1, that change places; gates beside features.
- */
-static bool collect_reshape(Affine *sum, const Node *node, Place at) {
-  Value *source = node_input(node, 0);
-  Type from = source->type, to = node->outputs[0]->type;
-  bool keeps_features = from.rank > 0 && dim_equal(from.dims[from.rank - 1], to.dims[to.rank - 1]);
-  if (at.gates) {
-    bool merges = at.gates == at.axis && at.axis + 1 == at.rank && from.rank + 1 == to.rank;
-    if (!merges || !dim_is_constant(to.dims[at.axis]) || !same_sizes(from, to, at.axis - 1)) return false;
-    at.offset += at.gate * to.dims[at.axis].constant;
-    at.gates = 0;
-    at.rank--;
-    at.axis--;
-    return collect(sum, source, at);
-  }
-  if (node->graph != at.body && !at.flat && to.rank == 3 && from.rank == 2 && at.axis == 2 && keeps_features) {
-    at.flat = &node->outputs[0]->type;
-    at.rank = 2;
-    at.axis = 1;
-    return collect(sum, source, at);
-  }
-  if (node->graph != at.body || !swaps_two(node)) return false;
-  at.axis = 1 - at.axis;
-  return collect(sum, source, at);
+static bool collect_sum(const Reading *reading, const View *view, double factor, int depth) {
+  double other = node_is(view->value->producer, OP_Sub) ? -factor : factor;
+  return collect_operand(reading, view, 0, factor, depth) && collect_operand(reading, view, 1, other, depth);
 }
 
 /* A number times the rest, or minus it. */
-static bool collect_scaled(Affine *sum, const Node *node, Place at) {
+static bool collect_scaled(const Reading *reading, const View *view, double factor, int depth) {
+  const Node *node = view->value->producer;
   double number = -1;
   size_t rest = 0;
   if (!node_is(node, OP_Neg) && !uniform_number(node_input(node, 1), &number)) {
     rest = 1;
     if (!node_is(node, OP_Mul) || !uniform_number(node_input(node, 0), &number)) return false;
   }
-  at.factor *= node_is(node, OP_Div) ? 1 / number : number;
-  return collect(sum, node_input(node, rest), at);
+  return collect_operand(reading, view, rest, node_is(node, OP_Div) ? factor / number : factor * number, depth);
 }
 
-static bool collect_sum(Affine *sum, const Node *node, Place at) {
-  if (!collect(sum, node_input(node, 0), at)) return false;
-  if (node_is(node, OP_Sub)) at.factor = -at.factor;
-  return collect(sum, node_input(node, 1), at);
+/* A number for each feature times a value that has the features as well, or one number for all: a product with one
+ * input. */
+static bool collect_vector(const Reading *reading, const View *view, double factor) {
+  const Node *node = view->value->producer;
+  AffineTerm term = {.kind = AFFINE_SCALED, .factor = factor};
+  View vector, other;
+  size_t constant = constant_of(node_input(node, 0)) ? 0 : 1;
+  if (!constant_of(node_input(node, constant)) || !view_operand(view, node, constant, &vector) ||
+      !view_operand(view, node, 1 - constant, &other) || !place_constant(&vector, NO_AXIS, &term))
+    return false;
+  if (view->length > 1 && view_axis(&other, ALONG_FEATURES) == other.value->type.rank) {
+    term.kind = AFFINE_PRODUCT;
+    other.length = 1;
+    return collect_source(reading, other, term);
+  }
+  term.source = view_settled(reading->frame, other);
+  return add_term(reading->sum, term);
 }
 
 /* An elementwise product in place of a term. */
-static bool take_product(Affine *sum, Value *value, Place at) {
-  const Node *node = value->producer;
-  double number;
-  if (uniform_number(node_input(node, 0), &number) || uniform_number(node_input(node, 1), &number)) return false;
-  bool taken = sum->takes_product && !sum->product && node->graph == at.body && at.factor == 1;
-  if (!taken || at.gates || at.offset != 0 || at.axis != at.rank - 1) return false;
-  sum->product = value;
+static bool take_product(Affine *sum, const View *view, double factor) {
+  if (!sum->takes_product || sum->product.value || factor != 1) return false;
+  sum->product = *view;
   return true;
 }
 
-static bool collect_node(Affine *sum, Value *value, Place at) {
-  const Node *node = value->producer;
-  if (node_is(node, OP_Add) || node_is(node, OP_Sub)) return collect_sum(sum, node, at);
-  if (node_is(node, OP_MatMul)) return collect_matmul(sum, node, at);
-  if (node_is(node, OP_Gemm)) return collect_gemm(sum, node, at);
-  if (node_is(node, OP_Transpose)) return collect_transpose(sum, node, at);
-  if (node_is(node, OP_Reshape)) return collect_reshape(sum, node, at);
-  if (node_is(node, OP_Gather)) return collect_gather(sum, node, at);
-  if (node_is(node, OP_Identity) || is_cast_of_floats(node)) return collect(sum, node_input(node, 0), at);
-  if (is_part(value, at.axis, &at.offset)) return collect(sum, node_input(node, 0), at);
-  if (node_is(node, OP_Mul) && take_product(sum, value, at)) return true;
-  return (node_is(node, OP_Mul) || node_is(node, OP_Neg) || node_is(node, OP_Div)) && collect_scaled(sum, node, at);
+static bool collect_multiplied(const Reading *reading, const View *view, double factor, int depth) {
+  const Node *node = view->value->producer;
+  double number;
+  if (uniform_number(node_input(node, 0), &number) || uniform_number(node_input(node, 1), &number))
+    return collect_scaled(reading, view, factor, depth);
+  if (constant_of(node_input(node, 0)) || constant_of(node_input(node, 1)))
+    return collect_vector(reading, view, factor);
+  return node->graph == reading->frame->body && take_product(reading->sum, view, factor);
 }
 
-static bool collect(Affine *sum, Value *value, Place at) {
-  const Tensor *constant = constant_of(value);
-  if (constant) return collect_bias(sum, constant, at);
-  if (at.depth-- == 0 || !dtype_fits_float32(value->type.dtype) || value->type.rank != at.rank) return false;
-  Dim features = value->type.dims[at.axis];
-  if (!dim_is_constant(features) || at.offset + at.length > features.constant) return false;
-  if (value->producer) return collect_node(sum, value, at);
-  Value *all = scanned(&at, value);
-  if (!all || at.gates) return false;
-  at.rank++;
-  at.axis++;
-  return collect(sum, all, at);
+static bool collect(const Reading *reading, View view, double factor, int depth) {
+  view = view_settled(reading->frame, view);
+  const Node *node = view.value->producer;
+  if (!dtype_fits_float32(view.value->type.dtype)) return false;
+  if (constant_of(view.value)) return collect_bias(reading->sum, &view, factor);
+  if (!node || depth == 0) return false;
+  if (node_is(node, OP_Add) || node_is(node, OP_Sub)) return collect_sum(reading, &view, factor, depth - 1);
+  if (node_is(node, OP_MatMul)) return collect_product(reading, &view, node, false, false, factor);
+  if (node_is(node, OP_Gemm)) return collect_gemm(reading, &view, node, factor, depth - 1);
+  if (node_is(node, OP_Mul)) return collect_multiplied(reading, &view, factor, depth - 1);
+  return (node_is(node, OP_Neg) || node_is(node, OP_Div)) && collect_scaled(reading, &view, factor, depth - 1);
 }
 
-bool affine_read(const Node *scan, Lane lane, int64_t length, double factor, Affine *sum) {
-  const Attribute *body = node_attribute(scan, "body");
-  uint32_t rank = lane.value->type.rank;
-  if (rank == 0) return false;
-  Place at = {.scan = scan, .body = body->graph, .rank = rank, .axis = rank - 1, .depth = DEEPEST};
-  at.offset = lane.offset;
-  at.length = length;
-  at.factor = factor;
-  return collect(sum, lane.value, at);
+bool affine_read(const ViewFrame *frame, const View *view, double factor, Affine *sum) {
+  return collect(&(Reading){frame, sum}, *view, factor, DEEPEST);
 }
 
-static double element(const Tensor *tensor, int64_t index) {
-  return number_decode(tensor->dtype, (const char *)tensor->data + (size_t)index * dtype_bytes(tensor->dtype, 1));
+/* ---- the numbers ---- */
+
+static float element(const AffineTerm *term, int64_t index) {
+  const Tensor *tensor = term->matrix;
+  const char *at = (const char *)tensor->data + (size_t)index * dtype_bytes(tensor->dtype, 1);
+  return (float)(term->factor * number_decode(tensor->dtype, at));
 }
 
-void affine_copy(const AffineTerm *term, float *to, int64_t features, int64_t inputs) {
-  int64_t columns = term->matrix->dims[term->matrix->rank - 1];
-  int64_t by_feature = term->transposed ? columns : 1, by_input = term->transposed ? 1 : columns;
-  int64_t first = term->offset * by_feature + term->first_input * by_input;
+void affine_add_matrix(const AffineTerm *term, float *to, int64_t features, int64_t inputs) {
   tensor_ready(term->matrix);
   for (int64_t feature = 0; feature < features; feature++) {
-    int64_t row = first + feature * by_feature;
-    for (int64_t input = 0; input < inputs; input++) {
-      *to++ = (float)(term->factor * element(term->matrix, row + input * by_input));
-    }
+    int64_t row = term->first + feature * term->by_feature;
+    for (int64_t input = 0; input < inputs; input++) *to++ += element(term, row + input * term->by_input);
   }
 }
 
 void affine_add(const AffineTerm *term, float *to, int64_t features) {
-  bool same = term->matrix->size == dtype_bytes(term->matrix->dtype, 1);
   tensor_ready(term->matrix);
-  for (int64_t i = 0; i < features; i++) {
-    to[i] += (float)(term->factor * element(term->matrix, same ? 0 : term->offset + i));
-  }
+  for (int64_t i = 0; i < features; i++) to[i] += element(term, term->first + i * term->by_feature);
 }

@@ -5,45 +5,39 @@
 #ifndef J2O_PASSES_ANALYSIS_AFFINE_H
 #define J2O_PASSES_ANALYSIS_AFFINE_H
 
-#include "passes/rewrite.h"
+#include "passes/analysis/views.h"
 
 enum { AFFINE_TERMS = 8 };
 
-/* factor times features of source times matrix, or with no source the matrix itself: a bias. */
+typedef enum AffineKind {
+  AFFINE_BIAS,    /* the constant itself */
+  AFFINE_PRODUCT, /* the features of the source times a matrix */
+  AFFINE_SCALED,  /* each feature of the source times a number of its own */
+} AffineKind;
+
 typedef struct AffineTerm {
-  Value *source;        /* a value of the step, or one of all steps around the loop, steps first */
-  bool batch_first;     /* ... or its batch axis first */
-  const Tensor *matrix; /* features of the source by features of the sum */
-  bool transposed;      /* the other way round */
-  int64_t offset;       /* the features wanted begin here */
-  int64_t first_input;  /* and the features of the source here, where it was joined with others */
+  AffineKind kind;
+  View source;          /* of a product: all of a value of the step, or of all steps around the loop */
+  const Tensor *matrix; /* where its elements are: */
+  int64_t first;        /* the first one, */
+  int64_t by_feature;   /* how far the next feature of the sum is, */
+  int64_t by_input;     /* and the next of the source */
   double factor;        /* of the whole term */
 } AffineTerm;
 
 typedef struct Affine {
   AffineTerm terms[AFFINE_TERMS];
   size_t count;
-  Value *product; /* one summand may be an elementwise product in place of a term, when it is asked for */
+  View product; /* one summand may be an elementwise product in place of a term, when it is asked for; or no value */
   bool takes_product;
 } Affine;
 
-/* Some features of a value of the Scan's body, which has them last. */
-typedef struct Lane {
-  Value *value;
-  int64_t offset; /* of the first */
-} Lane;
+/* Reads factor times what is seen. False when it is anything but an affine sum. */
+bool affine_read(const ViewFrame *frame, const View *view, double factor, Affine *sum);
 
-/* Reads factor times the `length` features of a lane. False when it is anything but an affine sum. */
-bool affine_read(const Node *scan, Lane lane, int64_t length, double factor, Affine *sum);
-
-/* The value before it was cast between float32 and a half. */
-Value *affine_bare(Value *value);
-/* The same of a lane, and the value that Split and Slice took its features from. */
-Lane affine_lane(Value *value);
-
-/* Copies the term's matrix, features of the sum first: `features` rows of `inputs` numbers. */
-void affine_copy(const AffineTerm *term, float *to, int64_t features, int64_t inputs);
-/* Adds the term, a bias, to `features` numbers. */
+/* Adds the term's matrix, features of the sum first, to `features` rows of `inputs` numbers. */
+void affine_add_matrix(const AffineTerm *term, float *to, int64_t features, int64_t inputs);
+/* Adds the term, one number a feature, to `features` numbers. */
 void affine_add(const AffineTerm *term, float *to, int64_t features);
 
 #endif

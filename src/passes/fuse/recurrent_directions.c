@@ -8,7 +8,17 @@
 #include "passes/pattern.h"
 #include "types/moved.h"
 
-enum { MOST_RESULTS = 3, X = 0, WEIGHTS = 1, RECURRENCE = 2, BIAS = 3, LENGTHS = 4, FIRST_STATE = 5, MOST_INPUTS = 7 };
+enum {
+  MOST_RESULTS = 3,
+  X = 0,
+  WEIGHTS = 1,
+  RECURRENCE = 2,
+  BIAS = 3,
+  LENGTHS = 4,
+  FIRST_STATE = 5,
+  PEEPHOLES = 7,
+  MOST_INPUTS = 8
+};
 
 /* What becomes of one result of both operators. */
 typedef struct Joined {
@@ -145,6 +155,9 @@ static void set_activations_of_both(Node *node, const Node *from) {
   }
 }
 
+static bool is_weight(size_t input) { return (input >= WEIGHTS && input <= BIAS) || input == PEEPHOLES; }
+static bool is_start(size_t input) { return input >= FIRST_STATE && input < PEEPHOLES; }
+
 /* Given to both or to neither. */
 static bool both_or_neither(const Pair *pair, size_t index) {
   return !node_input(pair->forward, index) == !node_input(pair->backward, index);
@@ -152,7 +165,8 @@ static bool both_or_neither(const Pair *pair, size_t index) {
 
 /* Constants of one shape, as far as they are given. */
 static bool are_packable(const Pair *pair) {
-  for (size_t i = WEIGHTS; i <= BIAS; i++) {
+  for (size_t i = WEIGHTS; i < MOST_INPUTS; i++) {
+    if (!is_weight(i)) continue;
     const Value *one = node_input(pair->forward, i), *other = node_input(pair->backward, i);
     if ((one && !unread_constant_of(one)) || (other && !unread_constant_of(other))) return false;
     if (one && other && !type_equal(one->type, other->type)) return false;
@@ -168,7 +182,7 @@ static bool are_alike(const Pair *pair) {
   if (node_int_or(one, "linear_before_reset", 0) != node_int_or(other, "linear_before_reset", 0)) return false;
   if (node_input(one, X) != node_input(other, X) || node_input(one, LENGTHS) || node_input(other, LENGTHS))
     return false;
-  for (size_t i = FIRST_STATE; i < MOST_INPUTS; i++) {
+  for (size_t i = FIRST_STATE; i < PEEPHOLES; i++) {
     if (!both_or_neither(pair, i)) return false;
   }
   return are_packable(pair);
@@ -180,7 +194,7 @@ static const Origin *origin_of(const Pair *pair, const Node *node, Emitter emitt
   return origin_with_emitter(pair->rewriter->model->provenance, node->origin, emitter);
 }
 
-/* One tensor after the other along the directions; of biases one may be missing, which are zeros. */
+/* One tensor after the other along the directions; of biases and peepholes one may be missing, which are zeros. */
 static Value *packed(const Pair *pair, size_t index, Node *before) {
   Context *context = pair->rewriter->context;
   const Node *nodes[] = {pair->forward, pair->backward};
@@ -226,8 +240,10 @@ static Node *emit_both(const Pair *pair, Node *before) {
   Value *inputs[MOST_INPUTS] = {node_input(pair->forward, X)};
   Type types[MOST_RESULTS], state;
   size_t count = MOST_INPUTS, results = pair->forward->op == OP_LSTM ? 3 : 2;
-  for (size_t i = WEIGHTS; i <= BIAS; i++) inputs[i] = packed(pair, i, before);
-  for (size_t i = FIRST_STATE; i < MOST_INPUTS; i++) inputs[i] = start_of(pair, i, before);
+  for (size_t i = WEIGHTS; i < MOST_INPUTS; i++) {
+    if (is_weight(i)) inputs[i] = packed(pair, i, before);
+    if (is_start(i)) inputs[i] = start_of(pair, i, before);
+  }
   while (!inputs[count - 1]) count--;
   int64_t width = node_int_or(pair->forward, "hidden_size", 0);
   Type x = inputs[X]->type;
@@ -331,7 +347,7 @@ void merge_directions(Rewriter *rewriter, Node *concat) {
 
 /* Can all that the operator starts with, unless the other starts with the same, be computed where the graph begins? */
 static bool starts_early(const Node *node, const Node *other) {
-  for (size_t i = FIRST_STATE; i < MOST_INPUTS; i++) {
+  for (size_t i = FIRST_STATE; i < PEEPHOLES; i++) {
     const Value *value = node_input(node, i);
     const Node *producer = value ? value->producer : NULL;
     if (!producer || value == node_input(other, i)) continue;
@@ -355,7 +371,7 @@ static bool find_other(Rewriter *rewriter, Node *node, Pair *pair) {
 
 static void start_before(const Pair *pair, Node *first) {
   Node *second = first == pair->forward ? pair->backward : pair->forward;
-  for (size_t i = FIRST_STATE; i < MOST_INPUTS; i++) {
+  for (size_t i = FIRST_STATE; i < PEEPHOLES; i++) {
     const Value *value = node_input(second, i);
     if (value && value->producer && value != node_input(first, i)) node_move(value->producer, first);
   }
