@@ -94,6 +94,7 @@ typedef struct Scope {
   Map constants;           /* content hash -> the same, for small constants */
   Map dimensions;          /* DimExpr -> int64[1] value */
   Map symbols;             /* symbol -> SymbolSource */
+  Map orders;              /* pivots of lu -> the order of rows that they make */
   Node *last_dimension;    /* dimension arithmetic stands at the head of the graph, up to here */
   ARRAY(Capture) captures; /* of a function: its last inputs, in order */
 } Scope;

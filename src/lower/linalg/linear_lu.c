@@ -69,7 +69,7 @@ static void bind_lu(Lowering *l, Value *multipliers, Value *upper, Value *pivots
   bind_as(l, 2, from_column(l, order));
 }
 
-static void lower_lu(Lowering *l) {
+static void factor(Lowering *l) {
   if (is_empty(output_type(l, 0))) {
     bind_empty_lu(l);
     return;
@@ -82,7 +82,9 @@ static void lower_lu(Lowering *l) {
   rely_on(l, type_same_shape(matrix->type, output_type(l, 0)));
   if (lu_is_small(matrix)) {
     SmallLu small = lu_written_out(l, matrix);
-    bind_lu(l, small.multipliers, small.upper, small.pivots, small.order);
+    bind_as(l, 0, small.factors);
+    bind_as(l, 1, small.pivots);
+    bind_as(l, 2, small.order);
     return;
   }
   Type pivots = output_type(l, 1), column = resized(l, matrix->type, COLUMNS, dim_of(1));
@@ -94,6 +96,15 @@ static void lower_lu(Lowering *l) {
                    .axes = {COLUMNS, ROWS, COLUMNS}};
   BlockWork all = by_blocks(l, &plan, VALUES(matrix, order));
   bind_lu(l, all.pieces[0], all.pieces[1], all.pieces[2], all.carried[1]);
+}
+
+static Value *result(const Lowering *l, size_t index) { return l->values[l->equation->outputs[index]->id]; }
+
+/* lu gives the order of rows beside its pivots. Who asks later for the order that those make gets the same. */
+static void lower_lu(Lowering *l) {
+  factor(l);
+  rely_on(l, l->equation->output_count == 3);
+  *map_slot_pointer(l->context, &l->scope->orders, result(l, 1)) = result(l, 2);
 }
 
 /* Of a few rows all orders stand in a table, in which the pivots are the digits of an order's number. */
@@ -137,6 +148,11 @@ static void look_order_up(Lowering *l, Type order, Type pivots) {
 /* The order of rows after all exchanges: in step i, rows i and pivots[i]. */
 static void lower_lu_pivots_to_permutation(Lowering *l) {
   Type type = output_type(l, 0), pivots_type = input_type(l, 0);
+  Value *known = map_get_pointer(&l->scope->orders, input(l, 0));
+  if (known && type_equal(known->type, type)) {
+    bind(l, 0, known);
+    return;
+  }
   if (is_in_table(type, pivots_type)) {
     look_order_up(l, type, pivots_type);
     return;

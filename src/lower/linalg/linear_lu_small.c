@@ -2,6 +2,8 @@
  *
  * The steps are those that linear_lu.c takes in a loop, but each knows its place. It compares only the rows that are
  * still open, looks the exchange of two rows up in a table, and the last row needs neither a choice nor multipliers.
+ * Of a matrix without a batch, places are a vector by which Gather takes whole rows; of each matrix of a batch they are
+ * a column, by which GatherElements takes every element.
  */
 #include "lower/linalg/linear_lu_small.h"
 
@@ -35,27 +37,54 @@ static Value *sizes_of_nan(Lowering *l, DType dtype, int64_t rows) {
   return constant(l, tensor_new(l, dtype, dims, 2, bytes, (size_t)rows * width));
 }
 
-/* Which of the rows has the largest element: int64[..., 1, 1]. */
+static bool is_alone(const Value *matrix) { return matrix->type.rank == 2; }
+
+static Type vector_of_places(Lowering *l, int64_t count) { return type_constant(l->context, DTYPE_INT64, &count, 1); }
+
+/* The rows of a matrix, or of a column, that stand in these places. */
+static Value *rows_at(Lowering *l, Value *matrix, Value *places) {
+  return is_alone(matrix) ? slice_of(l, matrix, ROWS, places) : reordered(l, matrix, ROWS, places);
+}
+
+/* Some of the places: of a vector, or of the columns of a batch. */
+static Value *places_at(Lowering *l, Value *order, const int64_t *which, size_t count) {
+  Value *numbers = constant_ints(l, which, count);
+  if (order->type.rank > 1) return slice_of(l, order, ROWS, numbers);
+  return EMIT(l, OP_Gather, numbers->type, order, numbers);
+}
+
+/* The places of the first in the order of the second. */
+static Value *places_in_order(Lowering *l, Value *order, Value *by) {
+  return order->type.rank > 1 ? reordered(l, order, ROWS, by) : EMIT(l, OP_Gather, order->type, order, by);
+}
+
+/* Which of the rows has the largest element: int64[1], or int64[..., 1, 1]. */
 static Value *largest_of(Lowering *l, Value *column) {
   Value *sizes = EMIT_MATH(l, OP_Abs, column);
   Value *as_nan = sizes_of_nan(l, sizes->type.dtype, size_along(sizes, ROWS).constant);
-  return EMIT_ALONG(l, OP_ArgMax, EMIT_WHERE(l, EMIT_MATH(l, OP_IsNaN, sizes), as_nan, sizes), ROWS);
+  Value *compared = EMIT_WHERE(l, EMIT_MATH(l, OP_IsNaN, sizes), as_nan, sizes);
+  if (!is_alone(column)) return EMIT_ALONG(l, OP_ArgMax, compared, ROWS);
+  Value *largest = EMIT(l, OP_ArgMax, vector_of_places(l, 1), compared);
+  node_set_int(largest->producer, "axis", 0);
+  node_set_int(largest->producer, "keepdims", 0);
+  return largest;
 }
 
 /* By which of the open rows it is: the numbers of all rows, with the place and that row for each other. */
-static Value *exchange_table(Lowering *l, int64_t rows, int64_t place) {
+static Value *exchange_table(Lowering *l, int64_t rows, int64_t place, uint32_t rank) {
   int64_t numbers[MOST_ROWS * MOST_ROWS], dims[] = {rows - place, rows, 1}, *next = numbers;
   for (int64_t other = place; other < rows; other++) {
     for (int64_t row = 0; row < rows; row++) *next++ = row == place ? other : row == other ? place : row;
   }
-  return constant(l, tensor_new(l, DTYPE_INT64, dims, 3, numbers, (size_t)(next - numbers) * sizeof *numbers));
+  return constant(l, tensor_new(l, DTYPE_INT64, dims, rank, numbers, (size_t)(next - numbers) * sizeof *numbers));
 }
 
 static Value *exchange(Lowering *l, Value *chosen, int64_t rows, int64_t place) {
   uint32_t rank = chosen->type.rank;
+  if (rank == 1) return EMIT(l, OP_GatherND, vector_of_places(l, rows), exchange_table(l, rows, place, 2), chosen);
   int64_t axes[] = {rank - 2, rank - 1};
   Type type = resized(l, chosen->type, ROWS, dim_of(rows));
-  return EMIT(l, OP_Gather, type, exchange_table(l, rows, place), squeeze_at(l, chosen, axes, 2));
+  return EMIT(l, OP_Gather, type, exchange_table(l, rows, place, 3), squeeze_at(l, chosen, axes, 2));
 }
 
 typedef struct Elimination {
@@ -71,26 +100,25 @@ static Value *without_zero(Lowering *l, Value *pivot) {
   return EMIT_MATH(l, OP_Add, pivot, cast_to(l, vanishes, pivot->type.dtype));
 }
 
-/* Chooses the row that stands in this place from now on. */
-static void choose_row(Lowering *l, Elimination *work, int64_t place, Value *column) {
-  int64_t open[MOST_ROWS];
-  for (int64_t i = place; i < work->rows; i++) open[i - place] = i;
-  Value *places = constant_ints(l, open, (size_t)(work->rows - place));
-  if (work->order) column = reordered(l, column, ROWS, slice_of(l, work->order, ROWS, places));
-  Value *chosen = largest_of(l, column), *exchanged = exchange(l, chosen, work->rows, place);
-  work->pivots[place] = EMIT_MATH(l, OP_Add, chosen, constant_integer(l, DTYPE_INT64, place));
-  work->order = work->order ? reordered(l, work->order, ROWS, exchanged) : exchanged;
-}
-
 static Value *row_in(Lowering *l, const Elimination *work, int64_t place) {
   if (!work->order) return slice_of(l, work->rest, ROWS, index_value(l, place));
-  return reordered(l, work->rest, ROWS, slice_of(l, work->order, ROWS, index_value(l, place)));
+  return rows_at(l, work->rest, places_at(l, work->order, &place, 1));
+}
+
+/* Chooses the row that stands in this place from now on. */
+static Value *choose_row(Lowering *l, Elimination *work, int64_t place, Value *column) {
+  int64_t open[MOST_ROWS];
+  for (int64_t i = place; i < work->rows; i++) open[i - place] = i;
+  if (work->order) column = rows_at(l, column, places_at(l, work->order, open, (size_t)(work->rows - place)));
+  Value *chosen = largest_of(l, column), *exchanged = exchange(l, chosen, work->rows, place);
+  work->pivots[place] = EMIT_MATH(l, OP_Add, chosen, constant_integer(l, DTYPE_INT64, place));
+  work->order = work->order ? places_in_order(l, work->order, exchanged) : exchanged;
+  return place ? row_in(l, work, place) : rows_at(l, work->rest, chosen);
 }
 
 static void eliminate(Lowering *l, Elimination *work, int64_t place) {
   Value *column = slice_of(l, work->rest, COLUMNS, index_value(l, place));
-  choose_row(l, work, place, column);
-  Value *row = row_in(l, work, place), *pivot = slice_of(l, row, COLUMNS, index_value(l, place));
+  Value *row = choose_row(l, work, place, column), *pivot = slice_of(l, row, COLUMNS, index_value(l, place));
   Value *multipliers = EMIT_MATH(l, OP_Div, column, without_zero(l, pivot));
   work->upper[place] = row;
   work->multipliers[place] = multipliers;
@@ -101,6 +129,7 @@ static void eliminate(Lowering *l, Elimination *work, int64_t place) {
 /* The last row of all stands where it is left. Its multipliers would be below the matrix: any column will do. */
 static void take_last_row(Lowering *l, Elimination *work, int64_t place) {
   Type element = resized(l, resized(l, work->rest->type, ROWS, dim_of(1)), COLUMNS, dim_of(1));
+  if (is_alone(work->rest)) element = vector_of_places(l, 1);
   work->upper[place] = row_in(l, work, place);
   work->multipliers[place] = slice_of(l, work->rest, COLUMNS, index_value(l, place));
   if (place) work->multipliers[place] = work->multipliers[place - 1];
@@ -113,6 +142,14 @@ static Value *joined(Lowering *l, Value *const *parts, int64_t count, int64_t ax
   return concat_at(l, parts, (size_t)count, type.rank + axis, type);
 }
 
+/* No step has chosen where there is but one row. */
+static Value *order_of_rows(Lowering *l, const Elimination *work) {
+  Type column = type_with(resized(l, work->rest->type, COLUMNS, dim_of(1)), DTYPE_INT64);
+  if (work->order) return work->order;
+  if (is_alone(work->rest)) return constant_ints(l, &(int64_t){0}, 1);
+  return expand_to(l, numbers_along(l, ROWS, dim_of(work->rows)), column.dims, column.rank);
+}
+
 SmallLu lu_written_out(Lowering *l, Value *matrix) {
   int64_t rows = size_along(matrix, ROWS).constant, columns = size_along(matrix, COLUMNS).constant;
   Elimination work = {.rest = matrix, .rows = rows, .steps = rows < columns ? rows : columns};
@@ -120,11 +157,9 @@ SmallLu lu_written_out(Lowering *l, Value *matrix) {
     if (place + 1 < rows) eliminate(l, &work, place);
     else take_last_row(l, &work, place);
   }
-  Type column = type_with(resized(l, matrix->type, COLUMNS, dim_of(1)), DTYPE_INT64);
-  Value *order = work.order;
-  if (!order) order = expand_to(l, numbers_along(l, ROWS, dim_of(rows)), column.dims, column.rank);
-  return (SmallLu){.multipliers = joined(l, work.multipliers, work.steps, COLUMNS),
-                   .upper = joined(l, work.upper, work.steps, ROWS),
-                   .pivots = joined(l, work.pivots, work.steps, COLUMNS),
-                   .order = order};
+  Value *order = order_of_rows(l, &work), *pivots = joined(l, work.pivots, work.steps, COLUMNS);
+  Value *lower = rows_at(l, joined(l, work.multipliers, work.steps, COLUMNS), order);
+  return (SmallLu){.factors = both_triangles(l, lower, joined(l, work.upper, work.steps, ROWS)),
+                   .pivots = is_alone(matrix) ? pivots : from_row(l, pivots),
+                   .order = is_alone(matrix) ? order : from_column(l, order)};
 }

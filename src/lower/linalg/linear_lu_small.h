@@ -5,9 +5,9 @@
 #include "lower/lower.h"
 
 typedef struct SmallLu {
-  Value *multipliers;    /* rows as in the matrix */
-  Value *upper, *pivots; /* a row a step, and which row it was then, as a row */
-  Value *order;          /* which row stands in each place, as a column */
+  Value *factors; /* both in one matrix */
+  Value *pivots;  /* [..., steps]: which row each step exchanged with its own */
+  Value *order;   /* [..., rows]: which row stands in each place */
 } SmallLu;
 
 /* Are both sizes known and small? */

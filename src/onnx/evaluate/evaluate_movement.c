@@ -291,6 +291,32 @@ static const Tensor *evaluate_gather_elements(const Evaluation *evaluation) {
   return result;
 }
 
+/* The last axis of the indices holds the place along as many axes; what lies behind those is taken whole. */
+static const Tensor *evaluate_gather_nd(const Evaluation *evaluation) {
+  const Tensor *x = evaluate_input(evaluation, 0), *indices = evaluate_input(evaluation, 1);
+  int64_t dims[2 * MAX_RANK];
+  if (!x || !indices || !dtype_is_integer(indices->dtype) || indices->rank == 0) return NULL;
+  int64_t deep = indices->dims[indices->rank - 1];
+  size_t rank = 0;
+  if (deep < 1 || deep > (int64_t)x->rank || node_int_or(evaluation->node, "batch_dims", 0) != 0) return NULL;
+  for (uint32_t i = 0; i + 1 < indices->rank; i++) dims[rank++] = indices->dims[i];
+  for (uint32_t i = (uint32_t)deep; i < x->rank; i++) dims[rank++] = x->dims[i];
+  Tensor *result = evaluate_result(evaluation, x->dtype, dims, rank);
+  if (!result || result->size == 0) return result;
+  size_t part = product(x->dims, (size_t)deep, x->rank) * tensor_width(x);
+  char *to = result_data(result);
+  for (int64_t at = 0; at < tensor_count(indices); at += deep, to += part) {
+    size_t from = 0;
+    for (int64_t i = 0; i < deep; i++) {
+      int64_t index = evaluate_axis(tensor_int_at(indices, at + i), (size_t)x->dims[i]);
+      if (index < 0) return NULL;
+      from = from * (size_t)x->dims[i] + (size_t)index;
+    }
+    copy_bytes(to, (const char *)x->data + from * part, part);
+  }
+  return result;
+}
+
 /* Only with a constant around: the amounts before every axis, then after. */
 static const Tensor *evaluate_pad(const Evaluation *evaluation) {
   const Tensor *x = evaluate_input(evaluation, 0), *fill = evaluate_input(evaluation, 2);
@@ -390,6 +416,7 @@ const EvaluateRow evaluate_movement[] = {
     {OP_Concat, evaluate_concat},
     {OP_Gather, evaluate_gather},
     {OP_GatherElements, evaluate_gather_elements},
+    {OP_GatherND, evaluate_gather_nd},
     {OP_Pad, evaluate_pad},
     {OP_Trilu, evaluate_trilu},
     {OP_ConstantOfShape, evaluate_constant_of_shape},

@@ -3,13 +3,16 @@
  * Mapped control flow chooses among operands and results, and libraries that keep a status as a number choose among
  * constants and compare what was chosen. A comparison of a choice among constants is the condition of the choice, and
  * a choice between a thing and itself is none. Where takes a runtime three times as long as And or Or. What two
- * conditions are not is what one of them is not, and a condition combined with itself, with its opposite or with what
- * it is a part of is known.
+ * conditions are not is what one of them is not, and a condition combined with itself, with its opposite, with what it
+ * is a part of or with what follows from it is known.
  */
+#include <math.h>
+
 #include "onnx/evaluate/evaluate.h"
 #include "onnx/facts/schema.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
+#include "types/numbers.h"
 
 /* A Where, or a boolean as a number. */
 typedef struct Choice {
@@ -224,14 +227,131 @@ static bool combine_with_itself(Rewriter *rewriter, Node *node) {
   return false;
 }
 
+/* ---- what one comparison says of another ---- */
+
+/* The numbers for which a comparison with a constant holds: none of them is NaN. */
+typedef struct Interval {
+  const Value *of;
+  double from, to;
+  bool without_from, without_to;
+} Interval;
+
+static bool read_bound(const Value *value, double *number) {
+  const Tensor *tensor = constant_of(value);
+  if (!tensor || (tensor->dtype != DTYPE_FLOAT32 && tensor->dtype != DTYPE_FLOAT64)) return false;
+  if (tensor->size != dtype_bytes(tensor->dtype, 1)) return false;
+  *number = number_decode(tensor->dtype, tensor->data);
+  return !isnan(*number);
+}
+
+/* Up to the number, or from it on. */
+static bool read_half_line(const Node *node, bool constant_first, double number, Interval *interval) {
+  bool less = node_is(node, OP_Less) || node_is(node, OP_LessOrEqual);
+  bool open = node_is(node, OP_Less) || node_is(node, OP_Greater);
+  if (!less && !node_is(node, OP_Greater) && !node_is(node, OP_GreaterOrEqual)) return false;
+  if (less != constant_first) interval->to = number, interval->without_to = open;
+  else interval->from = number, interval->without_from = open;
+  return true;
+}
+
+/* A size up to a number is a number between two. */
+static bool read_size(const Node *size, Interval *interval) {
+  if (interval->from != -INFINITY || interval->to < 0) return false;
+  interval->of = node_input(size, 0);
+  interval->from = -interval->to;
+  interval->without_from = interval->without_to;
+  return true;
+}
+
+static bool read_interval(const Value *condition, Interval *interval) {
+  const Node *node = condition->producer;
+  double number;
+  if (!node || !node_has(node, COMPARES) || node->input_count != 2) return false;
+  bool first = read_bound(node_input(node, 0), &number);
+  if (!first && !read_bound(node_input(node, 1), &number)) return false;
+  *interval = (Interval){.of = node_input(node, !first ? 0 : 1), .from = -INFINITY, .to = INFINITY};
+  if (node_is(node, OP_Equal)) interval->from = interval->to = number;
+  else if (!read_half_line(node, first, number, interval)) return false;
+  const Node *made = interval->of->producer;
+  return !made || !node_is(made, OP_Abs) || read_size(made, interval);
+}
+
+static bool lies_within(const Interval *inner, const Interval *outer) {
+  bool from =
+      inner->from > outer->from || (inner->from == outer->from && (inner->without_from || !outer->without_from));
+  bool to = inner->to < outer->to || (inner->to == outer->to && (inner->without_to || !outer->without_to));
+  return inner->of == outer->of && from && to;
+}
+
+/* What follows from the other condition is all that one or the other says, and adds nothing to both. */
+static bool combine_with_consequence(Rewriter *rewriter, Node *node) {
+  Interval sets[2];
+  for (size_t i = 0; i < 2; i++) {
+    if (!read_interval(node_input(node, i), &sets[i])) return false;
+  }
+  for (size_t i = 0; i < 2; i++) {
+    size_t kept = node_is(node, OP_And) ? i : 1 - i;
+    Value *stays = node_input(node, kept), *other = node_input(node, 1 - kept);
+    if (!lies_within(&sets[i], &sets[1 - i]) || !type_equal(stays->type, node->outputs[0]->type)) continue;
+    replace_by(rewriter, node, stays, other->producer);
+    return true;
+  }
+  return false;
+}
+
 static void combine(Rewriter *rewriter, Node *node) {
-  if (node->input_count == 2 && !combine_with_itself(rewriter, node)) negate_once(rewriter, node);
+  if (node->input_count != 2 || combine_with_itself(rewriter, node)) return;
+  if (!combine_with_consequence(rewriter, node)) negate_once(rewriter, node);
+}
+
+/* ---- all or any, as a number ---- */
+
+/* The node that makes the value, which this one alone reads. */
+static Node *only_maker(const Value *value, const Node *reader) {
+  Node *node = value ? value->producer : NULL;
+  if (!node || node->graph != reader->graph || node->output_count != 1) return NULL;
+  return value_only_user(value) == reader ? node : NULL;
+}
+
+/* The least or largest of conditions that are counted as bytes, where it is read as a condition and counted again. */
+static Node *counted_condition(const Node *node) {
+  Node *truth = only_maker(node_input(node, 0), node);
+  if (!truth || !node_is(truth, OP_Cast) || truth->outputs[0]->type.dtype != DTYPE_BOOL) return NULL;
+  Node *reduction = only_maker(node_input(truth, 0), truth);
+  if (!reduction || (!node_is(reduction, OP_ReduceMin) && !node_is(reduction, OP_ReduceMax))) return NULL;
+  const Node *bytes = only_maker(node_input(reduction, 0), reduction);
+  int64_t count; /* the least of no bytes is another than that of no other numbers */
+  bool counts = bytes && node_is(bytes, OP_Cast) && node_input(bytes, 0)->type.dtype == DTYPE_BOOL &&
+                type_count(node_input(bytes, 0)->type, &count) && count > 0;
+  return counts && reduction->input_count <= 2 ? reduction : NULL;
+}
+
+/* They are counted as the last numbers from the start. */
+static void count_once(Rewriter *rewriter, Node *node) {
+  DType dtype = node->outputs[0]->type.dtype;
+  Node *truth = node_input(node, 0)->producer, *reduction = counted_condition(node);
+  if (!reduction || dtype != DTYPE_FLOAT32) return;
+  Node *bytes = node_input(reduction, 0)->producer;
+  Value *condition = node_input(bytes, 0), *numbers = node_before(rewriter, node, OP_Cast, &condition, 1);
+  node_copy_attributes(numbers->producer, node);
+  numbers->type = type_with(condition->type, dtype);
+  Value *inputs[] = {numbers, node_input(reduction, 1)};
+  Value *result = node_before(rewriter, node, reduction->op, inputs, reduction->input_count);
+  node_copy_attributes(result->producer, reduction);
+  rewrite_hand_over(rewriter, numbers->producer, bytes);
+  rewrite_hand_over(rewriter, result->producer, reduction);
+  replace_by(rewriter, node, result, truth);
+}
+
+static void convert(Rewriter *rewriter, Node *node) {
+  convert_before_choice(rewriter, node);
+  if (!node->is_gone && node_is(node, OP_Cast)) count_once(rewriter, node);
 }
 
 static void visit(Rewriter *rewriter, Node *node) {
   if (node_is(node, OP_Where)) simplify_choice(rewriter, node);
   else if (node_is(node, OP_And) || node_is(node, OP_Or)) combine(rewriter, node);
-  else if (node_is(node, OP_Cast) || node_is(node, OP_Narrow)) convert_before_choice(rewriter, node);
+  else if (node_is(node, OP_Cast) || node_is(node, OP_Narrow)) convert(rewriter, node);
   else if (node_has(node, COMPARES)) simplify_comparison(rewriter, node);
 }
 

@@ -2,7 +2,8 @@
  *
  * Solvers with a tolerance are often written as a loop of the most steps there may be, each a choice between a step and
  * leaving everything as it is. Once it is left as it is, it stays so: what decided it has not changed either. The loop
- * then goes on as long as steps are taken.
+ * then goes on as long as steps are taken, and begins only if the first is, where that is known before: then every step
+ * is taken.
  */
 #include "passes/loop_body.h"
 #include "passes/passes.h"
@@ -60,14 +61,29 @@ static bool find_choice(Choice *choice) {
   return false;
 }
 
+/* Which of the carried values the predicate is; their number where it is none. */
+static size_t carried_predicate(const Choice *choice) {
+  size_t i = 0, count = choice->loop->output_count;
+  while (i < count && choice->body->inputs.items[FIRST_CARRIED + i] != node_input(choice->node, 0)) i++;
+  return i;
+}
+
 /* The predicate as the next step will find it, where it is carried along; else as this step found it. */
 static Value *next_predicate(const Choice *choice) {
-  Value *predicate = node_input(choice->node, 0);
-  for (size_t i = 0; i < choice->loop->output_count; i++) {
-    if (choice->body->inputs.items[FIRST_CARRIED + i] != predicate) continue;
-    return choice->body->outputs.items[FIRST_CARRIED_OUTPUT + i]->value;
-  }
-  return predicate;
+  size_t which = carried_predicate(choice);
+  if (which == choice->loop->output_count) return node_input(choice->node, 0);
+  return choice->body->outputs.items[FIRST_CARRIED_OUTPUT + which]->value;
+}
+
+/* The loop begins only where the first step is taken: no step asks any more. */
+static void ask_before(Rewriter *rewriter, const Choice *choice) {
+  size_t which = carried_predicate(choice);
+  if (choice->rests_when || which == choice->loop->output_count) return;
+  Value *first = node_input(choice->loop, FIRST_CARRIED + which);
+  if (!first || first->type.dtype != DTYPE_BOOL || type_is_unranked(first->type) || first->type.rank != 0) return;
+  use_set(&choice->loop->inputs[1], first);
+  Value *taken = rewrite_constant_number(rewriter, choice->node, DTYPE_BOOL, 1, choice->node->origin);
+  use_set(&choice->node->inputs[0], taken);
 }
 
 static void visit(Rewriter *rewriter, Node *node) {
@@ -87,6 +103,7 @@ static void visit(Rewriter *rewriter, Node *node) {
   Node *before = choice.body->outputs.items[0]->value->producer;
   if (before) rewrite_hand_over(rewriter, go_on, before);
   use_set(choice.body->outputs.items[0], go_on->outputs[0]);
+  ask_before(rewriter, &choice);
   rewriter->changed = true;
 }
 

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/bytes.h"
+#include "onnx/evaluate/evaluate.h"
 #include "onnx/facts/schema.h"
 #include "passes/analysis/positions.h"
 #include "passes/clean/computed_shapes.h"
@@ -563,6 +564,25 @@ static void simplify_compress(Rewriter *rewriter, Node *node) {
   replace(rewriter, node, node_input(node, 0));
 }
 
+static bool are_all_positions(const Value *value, Dim size) {
+  const Tensor *tensor = constant_of(value);
+  if (!tensor || !dim_is(size, tensor_count(tensor)) || !dtype_is_integer(tensor->dtype)) return false;
+  for (int64_t i = 0; i < size.constant; i++) {
+    if (tensor_int_at(tensor, i) != i) return false;
+  }
+  return true;
+}
+
+/* All positions along an axis, in their order. */
+static void simplify_gather(Rewriter *rewriter, Node *node) {
+  Type from = input_type(node, 0), places = input_type(node, 1);
+  int64_t axis = node_int_or(node, "axis", 0);
+  if (axis < 0) axis += from.rank;
+  if (!same_type(from, output_type(node)) || !known(places) || places.rank != 1 || axis < 0 || axis >= from.rank)
+    return;
+  if (are_all_positions(node_input(node, 1), from.dims[axis])) replace(rewriter, node, node_input(node, 0));
+}
+
 typedef void Simplify(Rewriter *rewriter, Node *node);
 
 static Simplify *const rules[OP_COUNT] = {
@@ -575,6 +595,7 @@ static Simplify *const rules[OP_COUNT] = {
     [OP_Flatten] = simplify_reshape,
     [OP_Expand] = simplify_expand,
     [OP_Slice] = simplify_slice,
+    [OP_Gather] = simplify_gather,
     [OP_Concat] = simplify_concat,
     [OP_Compress] = simplify_compress,
     [OP_Where] = simplify_where,

@@ -4,10 +4,12 @@
  * as accurate as before, and exact where a factor is a power of two. XLA joins such factors as well. Quotients are
  * joined only where that is exact: x * 10 / 3 is a whole number for every third x. It is done last: what is fused has
  * its factors where the program has them. A node on a few numbers takes ONNX Runtime 0.2 us, and derivatives are full
- * of such factors.
+ * of such factors. A constant of signs, as products of quaternions have, is joined to a constant that has a factor for
+ * every element.
  */
 #include <math.h>
 
+#include "onnx/evaluate/evaluate.h"
 #include "passes/rewrite.h"
 #include "types/numbers.h"
 
@@ -82,7 +84,68 @@ static bool absorb(Rewriter *rewriter, Value *value, const Node *reader, Factor 
          absorb(rewriter, node_input(node, 1), node, below, depth + 1);
 }
 
+/* ---- signs ---- */
+
+enum { MOST_SIGNED = 256 /* elements of a constant that is made anew */ };
+
+static const Tensor *small_array(const Value *value) {
+  const Tensor *tensor = constant_of(value);
+  if (!tensor || tensor_count(tensor) > MOST_SIGNED) return NULL;
+  return tensor->dtype == DTYPE_FLOAT32 || tensor->dtype == DTYPE_FLOAT64 ? tensor : NULL;
+}
+
+static bool holds_signs(const Tensor *tensor) {
+  int64_t count = tensor_count(tensor);
+  for (int64_t i = 0; i < count; i++) {
+    const char *at = (const char *)tensor->data + dtype_bytes(tensor->dtype, (size_t)i);
+    if (fabs(number_decode(tensor->dtype, at)) != 1) return false;
+  }
+  return count > 1;
+}
+
+/* Which operand is a small constant, of signs where those are wanted: 0, 1, or -1 for none. */
+static int array_operand(const Node *node, bool of_signs) {
+  for (int i = 0; i < 2 && node_is(node, OP_Mul); i++) {
+    const Tensor *tensor = small_array(node_input(node, (size_t)i));
+    if (tensor && (!of_signs || holds_signs(tensor))) return i;
+  }
+  return -1;
+}
+
+/* What it was made of stays known. */
+static const Tensor *product_of(Rewriter *rewriter, const Node *node, const Tensor *a, const Tensor *b) {
+  Context *context = rewriter->context;
+  const Tensor *inputs[] = {a, b};
+  const Tensor *product = evaluate_node(&(Evaluation){.context = context,
+                                                      .node = node,
+                                                      .inputs = inputs,
+                                                      .input_count = 2,
+                                                      .opset = rewriter->model->opset,
+                                                      .largest = MOST_SIGNED * sizeof(double)});
+  if (!product) return NULL;
+  Tensor *result = arena_copy(&context->arena, product, sizeof *product);
+  result->made_of = names_with(context, names_with(context, NULL, a), b);
+  return result;
+}
+
+/* Signs times a constant that the value is multiplied by are exact. */
+static void merge_signs(Rewriter *rewriter, Node *node) {
+  int signs = array_operand(node, true);
+  Value *rest = signs < 0 ? NULL : node_input(node, signs == 0);
+  Node *inner = rest ? rest->producer : NULL;
+  if (!inner || inner->graph != node->graph || value_only_user(rest) != node) return;
+  int factor = array_operand(inner, false);
+  if (factor < 0 || !type_equal(rest->type, node->outputs[0]->type)) return;
+  const Tensor *a = constant_of(node_input(node, (size_t)signs)), *b = constant_of(node_input(inner, (size_t)factor));
+  const Tensor *product = product_of(rewriter, node, a, b);
+  if (!product) return;
+  use_set(&inner->inputs[factor], rewrite_constant(rewriter, inner, product, inner->origin));
+  rewrite_replace(rewriter, node, rest);
+}
+
 static void merge(Rewriter *rewriter, Node *node) {
+  merge_signs(rewriter, node);
+  if (node->is_gone) return;
   double number = -1;
   int operand = node_is(node, OP_Neg) ? 1 : number_operand(node, &number);
   if (operand < 0 || (node_is(node, OP_Div) && operand == 0)) return;

@@ -28,6 +28,7 @@ typedef enum RowKind {
   ROW_CONSTANTS, /* a constant of one type each */
   ROW_PARTS,     /* parts of one array */
   ROW_WITH_AXIS, /* each lane only adds the axis that is joined along */
+  ROW_BESIDE,    /* each lane only adds another axis */
   ROW_ALIKE,     /* the same operator in all lanes */
   ROW_NEGATED,   /* some lanes are the negative of something, the others are like that something */
   ROW_JOINED,    /* anything else: a Concat */
@@ -39,6 +40,7 @@ struct Row {
   RowKind kind;
   bool stacks;    /* along an axis that the lanes do not have; else along one of size 1 */
   int64_t axis;   /* where it is or will be; below 0: the lanes have too few axes to reach so far */
+  int64_t beside; /* another axis, that each lane adds */
   int gain;       /* of the nodes that go over those that come, in tenths of a microsecond */
   uint32_t count; /* operands */
   Row *operands[MOST_OPERANDS];
@@ -151,8 +153,8 @@ static bool are_all_parts(const Join *join, const Row *row, const Value *whole) 
   return dim_is(whole->type.dims[row->axis], join->lanes);
 }
 
-/* The value before it got the axis that is joined along, and nothing else. */
-static Value *without_axis(const Join *join, const Row *row, const Value *value) {
+/* The value before it got this axis, and nothing else. */
+static Value *without_axis(const Join *join, int64_t axis, const Value *value) {
   const Node *node = value->producer;
   if (!node || node->graph != join->concat->graph || (!node_is(node, OP_Unsqueeze) && !node_is(node, OP_Reshape)))
     return NULL;
@@ -160,7 +162,7 @@ static Value *without_axis(const Join *join, const Row *row, const Value *value)
   Type from = inner->type, to = value->type;
   if (type_is_unranked(from) || type_is_unranked(to) || to.rank != from.rank + 1) return NULL;
   for (uint32_t i = 0; i < to.rank; i++) {
-    Dim before = i == row->axis ? dim_of(1) : from.dims[i - (i > row->axis)];
+    Dim before = i == axis ? dim_of(1) : from.dims[i - (i > axis)];
     if (!dim_equal(to.dims[i], before)) return NULL;
   }
   return inner;
@@ -272,11 +274,29 @@ static Row *plan_without_axis(Join *join, Row *row) {
   Row *inner = arena_new(&join->rewriter->context->arena, Row);
   *inner = (Row){.stacks = true, .axis = row->axis};
   for (uint32_t i = 0; i < join->lanes; i++) {
-    if (row->stacks || !(inner->lanes[i] = without_axis(join, row, row->lanes[i]))) return NULL;
+    if (row->stacks || !(inner->lanes[i] = without_axis(join, row->axis, row->lanes[i]))) return NULL;
     inner->stays[i] = !goes(row, i);
   }
   if (!are_of_one_type(join, inner) || !plan(join, inner)) return NULL;
   return inner->kind == ROW_PARTS || inner->kind == ROW_ALIKE ? inner : NULL;
+}
+
+/* The same row of values that have not yet another axis, which the joined value gets. */
+static Row *plan_beside(Join *join, Row *row) {
+  Row *inner = arena_new(&join->rewriter->context->arena, Row);
+  uint32_t rank = row->lanes[0]->type.rank;
+  if (row->stacks) return NULL;
+  for (int64_t axis = rank; axis-- > 0;) {
+    if (axis == row->axis || !without_axis(join, axis, row->lanes[0])) continue;
+    *inner = (Row){.axis = row->axis - (axis < row->axis)};
+    for (uint32_t i = 0; i < join->lanes; i++) {
+      if (!(inner->lanes[i] = without_axis(join, axis, row->lanes[i]))) return NULL;
+      inner->stays[i] = !goes(row, i);
+    }
+    row->beside = axis;
+    return are_of_one_type(join, inner) && whole_of(join, inner) ? plan(join, inner) : NULL;
+  }
+  return NULL;
 }
 
 /* The same row of what is negated. */
@@ -322,6 +342,11 @@ static Row *plan(Join *join, Row *row) {
     row->operands[0] = inner;
     row->count = 1;
     row->gain = inner->gain + saved_with(join, row);
+  } else if ((inner = plan_beside(join, row))) {
+    row->kind = ROW_BESIDE;
+    row->operands[0] = inner;
+    row->count = 1;
+    row->gain = inner->gain + saved_with(join, row) - 2;
   } else if (are_alike(join, row) && plan_operands(join, row) && row->gain > -cost_of_joining(join, row)) {
     row->kind = ROW_ALIKE;
   } else if ((inner = plan_negated(join, row)) && row->gain + inner->gain > -cost_of_joining(join, row)) {
@@ -483,6 +508,7 @@ static Value *emit(const Join *join, Row *row) {
       return are_all_parts(join, row, whole) ? whole : emit_parts(join, row, whole, row->places, join->lanes);
     }
     case ROW_WITH_AXIS: return emit(join, row->operands[0]);
+    case ROW_BESIDE: return with_axis(join, emit(join, row->operands[0]), row->beside);
     case ROW_ALIKE: return emit_alike(join, row);
     case ROW_NEGATED: return emit_signed(join, row, emit(join, row->operands[0]));
     case ROW_JOINED: break;

@@ -2,8 +2,8 @@
  *
  * A system of equations is often written number by number: x, y, z are taken out of the state, and what is computed of
  * them is stacked. Each number then loses its axis by Gather and gets one again by Unsqueeze. An array of one number
- * broadcasts as the number does, so Gather can keep the axis. What cannot take an axis gets a Squeeze; where that would
- * need as many nodes as it saves, all is left as it is.
+ * broadcasts as the number does, so Gather can keep the axis, and where a Squeeze took it the array is read itself.
+ * What cannot take an axis gets a Squeeze; where that would need as many nodes as it saves, all is left as it is.
  */
 #include "passes/passes.h"
 #include "passes/rewrite.h"
@@ -11,7 +11,7 @@
 /* Numbers that get an axis together, for one is computed of another. */
 typedef struct Family {
   struct Family *merged_into; /* or NULL */
-  size_t joined;              /* nodes that give a number its axis: they go */
+  size_t joined;              /* nodes that give a number its axis, or take it off: they go */
   size_t blocked;             /* numbers that something needs without one */
 } Family;
 
@@ -46,6 +46,12 @@ static bool takes_number(const Node *node) {
   if (!node_is(node, OP_Gather) || !is_number(node->outputs[0]) || node_input(node, 0)->type.rank != 1) return false;
   const Tensor *index = constant_of(node_input(node, 1));
   return index && index->rank == 0 && index->dtype == DTYPE_INT64;
+}
+
+/* Takes the axis of an array of one number, and does nothing else. */
+static bool takes_axis_off(const Node *node) {
+  return (node_is(node, OP_Squeeze) || node_is(node, OP_Reshape)) && is_number(node->outputs[0]) &&
+         node_input(node, 0)->type.dtype != DTYPE_NONE && is_one_number(node_input(node, 0)->type);
 }
 
 /* Does the reader take an array of one number where it took the number, with a result of the same or one more axis? */
@@ -84,9 +90,9 @@ static void enlist(Numbers *numbers, Value *value, Family *family) {
 static void look_at(Numbers *numbers, Node *node) {
   if (node->output_count != 1 || !is_number(node->outputs[0])) return;
   Family *family = NULL;
-  if (takes_number(node)) {
+  if (takes_number(node) || takes_axis_off(node)) {
     family = arena_new(&numbers->rewriter->context->arena, Family);
-    *family = (Family){0};
+    *family = (Family){.joined = takes_axis_off(node)};
   } else if (node_has(node, ELEMENTWISE)) {
     for (uint32_t i = 0; i < node->input_count; i++) {
       Family *other = family_of(numbers, node_input(node, i));
@@ -115,6 +121,7 @@ static void keep_index_axis(const Numbers *numbers, Node *gather) {
 static void give_axis(const Numbers *numbers, Value *value) {
   static const Dim one[] = {{.constant = 1}};
   Node *squeeze = NULL;
+  bool takes_off = takes_axis_off(value->producer);
   value->type = type_make(numbers->rewriter->context, value->type.dtype, one, 1);
   if (node_is(value->producer, OP_Gather)) keep_index_axis(numbers, value->producer);
   for (Use *use = value->uses, *next; use; use = next) {
@@ -130,6 +137,7 @@ static void give_axis(const Numbers *numbers, Value *value) {
       use_set(use, squeeze->outputs[0]);
     }
   }
+  if (takes_off) rewrite_replace(numbers->rewriter, value->producer, node_input(value->producer, 0));
 }
 
 static void join_in_graph(Graph *graph, void *data) {
@@ -145,7 +153,7 @@ static void join_in_graph(Graph *graph, void *data) {
 
 bool join_numbers(Model *model) {
   Rewriter rewriter;
-  if (!model->made[OP_Gather]) return false;
+  if (!model->made[OP_Gather] && !model->made[OP_Squeeze]) return false;
   rewrite_begin(&rewriter, model, __func__);
   model_each_graph(model, join_in_graph, &rewriter);
   return rewrite_end(&rewriter);

@@ -226,6 +226,31 @@ static void move_below_transpose(Rewriter *rewriter, Node *node, Node *reshape) 
   rewrite_drop_unused(rewriter, reshape, second);
 }
 
+/* Rows that are picked along an axis before those that are put in are picked before that, where a Reshape follows. */
+static bool move_below_gather(Rewriter *rewriter, Node *node, Node *reshape) {
+  Value *source = node_input(reshape, 0), *indices = node_input(node, 1);
+  Type before = source->type, after = reshape->outputs[0]->type, result = node->outputs[0]->type;
+  const Node *user = value_only_user(node->outputs[0]);
+  Dim dims[MAX_RANK];
+  int64_t axis = node_int_or(node, "axis", 0);
+  if (axis < 0) axis += after.rank;
+  if (!user || !is_reshape(user)) return false;
+  if (!node_is(reshape, OP_Unsqueeze) || indices->type.dtype == DTYPE_NONE || indices->type.rank != 1) return false;
+  if (axis < 0 || axis >= before.rank || before.rank > MAX_RANK || result.rank != after.rank) return false;
+  for (uint32_t i = 0; i < before.rank; i++) {
+    if (i <= axis && !dim_equal(before.dims[i], after.dims[i])) return false;
+    dims[i] = i == axis ? indices->type.dims[0] : before.dims[i];
+  }
+  Node *first =
+      copy_reading(rewriter, node, 0, source, type_make(rewriter->context, before.dtype, dims, before.rank), node);
+  node_set_int(first, "axis", axis);
+  Node *second = copy_reading(rewriter, reshape, 0, first->outputs[0], result, node);
+  rewrite_replace(rewriter, node, second->outputs[0]);
+  rewrite_hand_over(rewriter, first, reshape);
+  rewrite_drop_unused(rewriter, reshape, second);
+  return true;
+}
+
 /* ---- reductions ---- */
 
 /* Reads past axes of size 1 that were put in: the other axes are reduced by their numbers before that, and kept. */
@@ -286,8 +311,11 @@ static void sink(Rewriter *rewriter, Node *node) {
     if (is_movable_reshape(reshape, node)) reduce_before(rewriter, node, reshape);
     return;
   }
-  if (!lets_through(node) || !node->outputs[0] || node->outputs[0]->type.dtype == DTYPE_NONE) return;
-  uint32_t movable = node_is(node, OP_Clip) ? 1 : node->input_count; /* the bounds of Clip must stay scalars */
+  if ((!lets_through(node) && !node_is(node, OP_Gather)) || !node->outputs[0] ||
+      node->outputs[0]->type.dtype == DTYPE_NONE)
+    return;
+  bool only_first = node_is(node, OP_Clip) || node_is(node, OP_Gather); /* the bounds of Clip must stay scalars */
+  uint32_t movable = only_first ? 1 : node->input_count;
   for (uint32_t at = 0; at < movable; at++) {
     Node *reshape = node->inputs[at].value ? node->inputs[at].value->producer : NULL;
     if (!is_movable_reshape(reshape, node) || !value_only_user(reshape->outputs[0])) continue;
@@ -296,6 +324,8 @@ static void sink(Rewriter *rewriter, Node *node) {
     if (before.dtype == DTYPE_NONE || after.dtype == DTYPE_NONE || !leads_to_reshape(node, &budget)) continue;
     if (node_is(node, OP_Transpose)) {
       move_below_transpose(rewriter, node, reshape);
+    } else if (node_is(node, OP_Gather)) {
+      if (!move_below_gather(rewriter, node, reshape)) continue;
     } else if (node_is(node, OP_Softmax)) {
       if (!is_over_last_axis(node) || !before.rank || !same_last_dims(before, after, 1)) continue;
       node_set_int(node, "axis", -1);
