@@ -4,7 +4,8 @@
  * constants and compare what was chosen. A comparison of a choice among constants is the condition of the choice, and
  * a choice between a thing and itself is none. Where takes a runtime three times as long as And or Or. What two
  * conditions are not is what one of them is not, and a condition combined with itself, with its opposite, with what it
- * is a part of or with what follows from it is known.
+ * is a part of or with what follows from it is known. Masks that were made numbers to be multiplied, subtracted from 1
+ * and scaled are masks again, and one choice between two numbers.
  */
 #include <math.h>
 
@@ -176,6 +177,107 @@ static void convert_before_choice(Rewriter *rewriter, Node *node) {
     inputs[i] = rewrite_constant(rewriter, node, converted, node_input(choice, i)->origin);
   }
   replace_by(rewriter, node, node_before(rewriter, node, OP_Where, inputs, 3), choice);
+}
+
+/* ---- what is computed from a choice among numbers ---- */
+
+/* What the node makes of one of the two numbers, in the place of its operand. */
+static const Tensor *computed_when(Rewriter *rewriter, const Node *node, uint32_t operand, const Choice *choice,
+                                   bool when) {
+  const Tensor *inputs[2] = {NULL, NULL};
+  inputs[operand] =
+      choice->whens[when] ? scalar_constant(choice->whens[when]) : number_of_truth(rewriter, choice->node, when);
+  if (node->input_count == 2) inputs[1 - operand] = scalar_constant(node_input(node, 1 - operand));
+  if (!inputs[operand] || (node->input_count == 2 && !inputs[1 - operand])) return NULL;
+  return evaluated(rewriter, node, inputs, node->input_count);
+}
+
+/* Both numbers are computed before one of them is chosen. */
+static bool compute_before_choice(Rewriter *rewriter, Node *node, uint32_t operand) {
+  Choice choice;
+  const Value *value = node_input(node, operand);
+  Type type = node->outputs[0]->type;
+  Value *inputs[3];
+  if (!read_choice(value, &choice) || choice.node->graph != node->graph || !value_only_user(value)) return false;
+  if (!type_same_shape(value->type, type) || !schema_runs(OP_Where, NULL, rewriter->model->opset, type.dtype))
+    return false;
+  inputs[0] = choice.condition;
+  for (size_t when = 0; when < 2; when++) {
+    const Tensor *number = computed_when(rewriter, node, operand, &choice, when);
+    if (!number || number->dtype != type.dtype) return false;
+    inputs[2 - when] = rewrite_constant(rewriter, node, number, node->origin);
+  }
+  replace_by(rewriter, node, node_before(rewriter, node, OP_Where, inputs, 3), choice.node);
+  return true;
+}
+
+/* A mask as numbers: perhaps with axes of size 1 put in, or spread. */
+typedef struct Numbers {
+  Node *cast, *moved; /* moved: NULL where it is not */
+} Numbers;
+
+static bool read_mask_as_numbers(const Value *value, Numbers *numbers) {
+  Node *node = value ? value->producer : NULL;
+  *numbers = (Numbers){.cast = node};
+  if (node && (node_has(node, RENAMES) || node_is(node, OP_Expand))) {
+    *numbers = (Numbers){node_input(node, 0)->producer, node};
+    node = numbers->cast;
+  }
+  return node && node_is(node, OP_Cast) && node_input(node, 0)->type.dtype == DTYPE_BOOL &&
+         dtype_is_float(node->outputs[0]->type.dtype);
+}
+
+static Value *mask_of_numbers(Rewriter *rewriter, Node *node, const Numbers *numbers) {
+  Value *mask = node_input(numbers->cast, 0), *inputs[] = {mask, NULL};
+  const Node *moved = numbers->moved;
+  if (!moved) return mask;
+  Type type = type_with(moved->outputs[0]->type, DTYPE_BOOL);
+  if (moved->input_count > 1) inputs[1] = node_input(moved, 1);
+  Node *copy =
+      graph_node(node->graph, REWRITE_ORIGIN(rewriter, moved), moved->op, inputs, moved->input_count, &type, 1, node);
+  node_copy_attributes(copy, moved);
+  return copy->outputs[0];
+}
+
+/* The product of two masks as numbers is one as a number: both hold. */
+static void multiply_masks(Rewriter *rewriter, Node *node) {
+  Numbers one, other;
+  Type type = node->outputs[0]->type;
+  if (!read_mask_as_numbers(node_input(node, 0), &one) || !read_mask_as_numbers(node_input(node, 1), &other)) return;
+  if (type.dtype != one.cast->outputs[0]->type.dtype || type.dtype != other.cast->outputs[0]->type.dtype) return;
+  if (!value_only_user(node_input(node, 0)) || (one.cast != other.cast && !value_only_user(node_input(node, 1))))
+    return;
+  Value *inputs[] = {mask_of_numbers(rewriter, node, &one), mask_of_numbers(rewriter, node, &other)};
+  Type mask = type_with(type, DTYPE_BOOL);
+  Value *both = graph_node(node->graph, REWRITE_ORIGIN(rewriter, node), OP_And, inputs, 2, &mask, 1, node)->outputs[0];
+  Value *number = node_before(rewriter, node, OP_Cast, &both, 1);
+  node_set_int(number->producer, "to", onnx_dtype(type.dtype));
+  Node *gone[] = {one.moved, one.cast, other.moved, other.cast};
+  Node *stays = rewrite_replace(rewriter, node, number);
+  for (size_t i = 0; i < 4; i++) {
+    if (gone[i] && !gone[i]->is_gone) rewrite_drop_unused(rewriter, gone[i], stays);
+  }
+}
+
+static bool is_arithmetic(const Node *node) {
+  switch (node->op) {
+    case OP_Add:
+    case OP_Sub:
+    case OP_Mul:
+    case OP_Div:
+    case OP_Neg:
+    case OP_Log:
+    case OP_Exp: return true;
+    default: return false;
+  }
+}
+
+static void compute_choice(Rewriter *rewriter, Node *node) {
+  if (node->input_count > 2 || node->output_count != 1 || node->outputs[0]->type.dtype == DTYPE_NONE) return;
+  for (uint32_t operand = 0; operand < node->input_count; operand++) {
+    if (compute_before_choice(rewriter, node, operand)) return;
+  }
+  if (node_is(node, OP_Mul)) multiply_masks(rewriter, node);
 }
 
 /* ---- what is not ---- */
@@ -353,6 +455,7 @@ static void visit(Rewriter *rewriter, Node *node) {
   else if (node_is(node, OP_And) || node_is(node, OP_Or)) combine(rewriter, node);
   else if (node_is(node, OP_Cast) || node_is(node, OP_Narrow)) convert(rewriter, node);
   else if (node_has(node, COMPARES)) simplify_comparison(rewriter, node);
+  else if (is_arithmetic(node)) compute_choice(rewriter, node);
 }
 
 bool simplify_choices(Model *model) {

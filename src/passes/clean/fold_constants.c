@@ -227,6 +227,13 @@ static size_t replaced_by(const Folding *folding, const Node *node) {
   return replaced;
 }
 
+/* A part of an array, as of a mask for more positions than there are, or what a comparison says of it: small enough to
+ * be stored beside it. */
+static bool is_small_part(const Node *node, size_t size) {
+  bool is_part = node_is(node, OP_Slice) || node->outputs[0]->type.dtype == DTYPE_BOOL;
+  return size <= SMALL_RESULT && is_part && !leads_to_product(node->outputs[0]);
+}
+
 static const Tensor *fold_chain(Folding *folding, const Node *node) {
   Type type = node->outputs[0]->type;
   int64_t count;
@@ -237,7 +244,7 @@ static const Tensor *fold_chain(Folding *folding, const Node *node) {
   if (step->depth < 2 || is_whole_weight_scaled(node) || is_stored_weight(node)) return NULL;
   if (type.dtype == DTYPE_NONE || !dtype_bits(type.dtype) || !type_count(type, &count)) return NULL;
   size_t size = dtype_bytes(type.dtype, (size_t)count);
-  if (size > LARGEST_RESULT || size > replaced_by(folding, node)) return NULL;
+  if (size > LARGEST_RESULT || (!is_small_part(node, size) && size > replaced_by(folding, node))) return NULL;
   return known_tensor(folding, node->outputs[0]);
 }
 

@@ -529,14 +529,42 @@ static void simplify_reshape_or_leave(Rewriter *rewriter, Node *node) {
   simplify_reshape(rewriter, node);
 }
 
+/* Of axes with one element each nothing is reduced; where they are not kept, they are left out. */
+static void reduce_nothing(Rewriter *rewriter, Node *node) {
+  Type from = input_type(node, 0), to = output_type(node);
+  bool axes[MAX_RANK] = {false};
+  int64_t gone[MAX_RANK];
+  size_t count = 0;
+  if (!known(from) || !known(to) || from.dtype != to.dtype || type_is_unranked(from) || !reduced_axes(node, axes))
+    return;
+  for (uint32_t i = 0; i < from.rank; i++) {
+    if (axes[i] && !dim_is(from.dims[i], 1)) return;
+    if (axes[i]) gone[count++] = i;
+  }
+  if (same_type(from, to)) {
+    replace(rewriter, node, node_input(node, 0));
+    return;
+  }
+  if (to.rank + count != from.rank) return;
+  Value *inputs[] = {node_input(node, 0), rewrite_constant_ints(rewriter, node, gone, count, node->origin)};
+  Node *squeeze = graph_node(node->graph, REWRITE_ORIGIN(rewriter, node), OP_Squeeze, inputs, 2, &to, 1, node);
+  replace(rewriter, node, squeeze->outputs[0]);
+}
+
 /* Along axes that were reduced and kept, each of one element, the same reduction only drops them. */
-static void simplify_reduction(Rewriter *rewriter, Node *node) {
+static bool reduce_once(Rewriter *rewriter, Node *node) {
   Node *inner = producer(node, 0);
   bool axes[MAX_RANK] = {false}, again[MAX_RANK] = {false};
-  if (!inner || inner->op != node->op || inner->graph != node->graph || node_int_or(inner, "keepdims", 1) != 1) return;
-  if (!known(input_type(inner, 0)) || type_is_unranked(input_type(inner, 0))) return;
-  if (!reduced_axes(inner, axes) || !reduced_axes(node, again) || memcmp(axes, again, sizeof axes) != 0) return;
+  if (!inner || inner->op != node->op || inner->graph != node->graph || node_int_or(inner, "keepdims", 1) != 1)
+    return false;
+  if (!known(input_type(inner, 0)) || type_is_unranked(input_type(inner, 0))) return false;
+  if (!reduced_axes(inner, axes) || !reduced_axes(node, again) || memcmp(axes, again, sizeof axes) != 0) return false;
   read_past(rewriter, node, inner);
+  return true;
+}
+
+static void simplify_reduction(Rewriter *rewriter, Node *node) {
+  if (!reduce_once(rewriter, node)) reduce_nothing(rewriter, node);
 }
 
 static bool are_all_true(const Tensor *mask) {

@@ -8,17 +8,44 @@ typedef struct Repeated {
   bool transposed; /* heads stand after positions in it, and a Transpose puts them first */
 } Repeated;
 
-/* A batch of one with one head needs no axis put in: [1, 1, ..] to [1, 1, times, ..] to [1, times, ..]. */
-static bool is_single_head(Type from, Type many, Type to) {
-  if (from.rank != 4 || many.rank != 5 || to.rank != 4) return false;
-  for (uint32_t i = 0; i < 2; i++) {
-    if (!dim_is(from.dims[i], 1) || !dim_is(many.dims[i], 1)) return false;
-    if (!dim_equal(many.dims[3 + i], from.dims[2 + i]) || !dim_equal(to.dims[2 + i], from.dims[2 + i])) return false;
+/* The axis that an Expand spreads, from the sizes that it begins with; -1: none, or several. */
+static int64_t spread_axis(Type one, Type many) {
+  int64_t axis = -1;
+  if (one.rank > many.rank) return -1;
+  for (uint32_t i = 0; i < many.rank; i++) {
+    uint32_t leading = many.rank - one.rank;
+    bool is_one = i < leading || dim_is(one.dims[i - leading], 1);
+    if (is_one ? dim_is(many.dims[i], 1) : dim_equal(one.dims[i - leading], many.dims[i])) continue;
+    if (axis >= 0 || !is_one || !dim_is_constant(many.dims[i])) return -1;
+    axis = i;
   }
-  return dim_is(to.dims[0], 1) && dim_equal(to.dims[1], many.dims[2]);
+  return axis;
+}
+
+/* Are those the same sizes but for axes of size 1, and is the axis that is left out the one behind the heads? */
+static bool stands_behind_heads(Type from, Type many, int64_t axis, uint32_t heads) {
+  uint32_t next = 0;
+  for (uint32_t i = 0; i < many.rank; i++) {
+    bool is_left_out = i == (uint32_t)axis;
+    if (!is_left_out && dim_is(many.dims[i], 1)) continue;
+    while (next < (is_left_out ? heads + 1 : from.rank) && dim_is(from.dims[next], 1)) next++;
+    if (is_left_out ? next != heads + 1 : next == from.rank || !dim_equal(from.dims[next], many.dims[i])) return false;
+    next += !is_left_out;
+  }
+  while (next < from.rank && dim_is(from.dims[next], 1)) next++;
+  return next == from.rank;
 }
 
 /* [.., heads, ..] to [.., heads, 1, ..] to [.., heads, times, ..] to [.., heads * times, ..] */
+static bool repeats_heads(Type from, Type one, Type many, Type to, uint32_t heads) {
+  int64_t axis = spread_axis(one, many);
+  if (axis < 0 || from.rank != 4 || to.rank != 4 || !stands_behind_heads(from, many, axis, heads)) return false;
+  if (!dim_is_constant(from.dims[heads]) || !dim_is_constant(to.dims[heads])) return false;
+  int64_t few = from.dims[heads].constant, all = to.dims[heads].constant;
+  return few > 0 && all % few == 0 && all / few == many.dims[axis].constant && same_dims(from, to, 0, heads) &&
+         same_dims(from, to, heads + 1, 3 - heads);
+}
+
 static bool read_repeated(Match *match, Value *value, Repeated *repeated) {
   Node *node = value->producer;
   *repeated = (Repeated){.transposed = node && puts_heads_first(node)};
@@ -32,23 +59,13 @@ static bool read_repeated(Match *match, Value *value, Repeated *repeated) {
   Node *expand = merge ? match_take(match, node_input(merge, 0), OP_Expand) : NULL;
   if (!expand) return false;
   Value *apart = node_input(expand, 0);
-  if (!repeated->transposed && is_single_head(apart->type, expand->outputs[0]->type, value->type)) {
-    repeated->source = apart;
-    return true;
-  }
+  Type one = apart->type, many = expand->outputs[0]->type;
+  repeated->source = apart;
+  if (repeats_heads(one, one, many, value->type, heads)) return true;
   Node *part = match_take(match, apart, OP_Unsqueeze);
   if (!part) part = match_take(match, apart, OP_Reshape);
-  if (!part) return false;
-  Value *source = node_input(part, 0);
-  Type from = source->type, one = apart->type, many = expand->outputs[0]->type, to = value->type;
-  if (from.rank != 4 || one.rank != 5 || many.rank != 5 || to.rank != 4) return false;
-  for (uint32_t i = 0; i < 4; i++) {
-    uint32_t at = i > heads ? i + 1 : i;
-    if (!dim_equal(one.dims[at], from.dims[i]) || !dim_equal(many.dims[at], from.dims[i])) return false;
-    if (i != heads && !dim_equal(to.dims[i], from.dims[i])) return false;
-  }
-  repeated->source = source;
-  return dim_is(one.dims[heads + 1], 1) && dim_is_constant(from.dims[heads]);
+  repeated->source = part ? node_input(part, 0) : NULL;
+  return part && repeats_heads(repeated->source->type, one, many, value->type, heads);
 }
 
 static Value *as_given(Match *match, const Repeated *repeated) {

@@ -72,6 +72,13 @@ static Value *rows_value(Match *match, const Rows *rows) {
   return EMIT_BEFORE(match, OP_Reshape, merged, rows->source, shape)->outputs[0];
 }
 
+/* [batch, heads, position, features] with heads and features in one axis, behind the position. */
+static Type in_rows(Match *match, Type apart) {
+  const Dim dims[] = {apart.dims[0], apart.dims[2],
+                      dim_multiply(match->rewriter->context, apart.dims[1], apart.dims[3])};
+  return type_make(match->rewriter->context, apart.dtype, dims, 3);
+}
+
 /* Queries, keys and values, of which those that are joined to a cache stand alone. */
 typedef struct RowsOfAll {
   Rows rows[3];
@@ -109,6 +116,11 @@ bool is_put_in_rows(Match *match, const Node *attention) {
   return is_put;
 }
 
+static void set_heads(Node *node, int64_t heads, int64_t groups) {
+  node_set_int(node, "q_num_heads", heads);
+  node_set_int(node, "kv_num_heads", groups);
+}
+
 static bool fuse_rows(Match *match) {
   Node *inner = match->values[ATTENTION]->producer;
   const Value *outer = match->values[OUTER];
@@ -124,8 +136,37 @@ static bool fuse_rows(Match *match) {
     node = match_emit(match, OP_Attention, inputs, inputs[3] ? 4 : 3, REWRITE_EMITTER(match->rewriter));
     node_copy_attributes(node, inner);
   }
-  node_set_int(node, "q_num_heads", heads);
-  node_set_int(node, "kv_num_heads", groups);
+  set_heads(node, heads, groups);
+  return true;
+}
+
+/* Does a Reshape of three axes, the first two as they were, give the same? A 0 copies the size at its place. */
+static bool is_told_sizes(const Node *reshape) {
+  const Tensor *sizes = constant_of(node_input(reshape, 1));
+  if (!sizes || sizes->dtype != DTYPE_INT64 || node_int_or(reshape, "allowzero", 0)) return false;
+  for (size_t i = 2; i < sizes->size / sizeof(int64_t); i++) {
+    if (((const int64_t *)sizes->data)[i] == 0) return false;
+  }
+  return true;
+}
+
+/* Heads go among the features on the way to other axes, as those of an image. */
+static bool fuse_reshaped_rows(Match *match) {
+  Node *inner = match->values[ATTENTION]->producer, *outer = match->values[OUTER]->producer;
+  Type apart = inner->outputs[0]->type;
+  RowsOfAll all;
+  if (apart.rank != 4 || !has_constant_heads(apart, 1, 3) || !is_told_sizes(match->root)) return false;
+  Type type = in_rows(match, apart);
+  if (!read_all_rows(match, inner, outer, type, &all) || all.is_cached) return false;
+  Value *inputs[4] = {NULL, NULL, NULL, node_input(inner, 3)};
+  for (int i = 0; i < 3; i++) inputs[i] = rows_value(match, &all.rows[i]);
+  Node *node =
+      match_node_before(match, OP_Attention, type, inputs, inputs[3] ? 4 : 3, REWRITE_EMITTER(match->rewriter));
+  node_copy_attributes(node, inner);
+  set_heads(node, node_input(inner, 0)->type.dims[1].constant, node_input(inner, 1)->type.dims[1].constant);
+  for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
+  Value *reshaped[] = {node->outputs[0], node_input(match->root, 1)};
+  match_emit_like(match, reshaped, 2);
   return true;
 }
 
@@ -137,6 +178,7 @@ static const FusionRule rules[] = {
     {OP(Attention, ANY(SOURCE)), OP_Attention, fuse_causal_mask},
     {OP(Attention, ANY(SOURCE)), OP_Attention, fuse_caches},
     {OP(Reshape, OP_AT(OUTER, Transpose, HEADS)), OP_Attention, fuse_rows},
+    {OP(Reshape, OP_AT(OUTER, Transpose, HEADS)), OP_Attention, fuse_reshaped_rows},
     {OP(Reshape, HEADS), OP_Attention, fuse_rows},
     {OP(Squeeze, HEADS), OP_Attention, fuse_rows},
     {OP(Div, ANY(SOURCE)), OP_NONE, fuse_late_quotient},

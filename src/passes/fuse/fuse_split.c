@@ -1,8 +1,11 @@
 /* Slices that lie side by side and cover an axis are one Split; those that were rounded to halves before are rounded
- * behind it. Parts of an axis that a Reshape took apart, and that are reshaped again, are parts of the axis as it was.
+ * behind it. Parts of an axis that a Reshape took apart, and that are reshaped again, are parts of the axis as it was:
+ * so are queries, keys and values that are picked out of a joined projection, whatever order their axes get.
  */
 #include "base/bytes.h"
 #include "onnx/facts/schema.h"
+#include "passes/fuse/attention.h"
+#include "passes/layout/permute_axes.h"
 #include "passes/pattern.h"
 
 enum { MOST_PARTS = 64 /* uses of a value that are looked at: the work stays linear */ };
@@ -166,9 +169,21 @@ static Value *taken_apart(Rewriter *rewriter, Node *before, const Origin *origin
   return graph_node(before->graph, origin, OP_Reshape, inputs, 2, &type, 1, before)->outputs[0];
 }
 
-/* In the place of `old` values, parts of the source along an axis, of these sizes. */
+/* The same, with its axes moved as they were. */
+static Value *taken_apart_in_order(Rewriter *rewriter, Node *before, const Origin *origin, Value *part, Type type,
+                                   const AxisOrder *order) {
+  if (!order || order_is_identity(order)) return taken_apart(rewriter, before, origin, part, type);
+  AxisOrder back = order_inverse(*order);
+  Value *apart = taken_apart(rewriter, before, origin, part, order_type(rewriter->context, type, &back));
+  Node *transpose = graph_node(before->graph, origin, OP_Transpose, &apart, 1, &type, 1, before);
+  node_set_ints(transpose, "perm", order->from, order->rank);
+  return transpose->outputs[0];
+}
+
+/* In the place of `old` values, parts of the source along an axis, of these sizes; `order`: of axes of the old values
+ * that were moved, or NULL. */
 static Node *split_source(Rewriter *rewriter, Node *before, const Origin *origin, Value *source, int64_t axis,
-                          const int64_t *sizes, Value *const *old, uint32_t count) {
+                          const int64_t *sizes, Value *const *old, uint32_t count, const AxisOrder *order) {
   Type types[MOST_PARTS];
   for (uint32_t i = 0; i < count; i++) {
     Dim dims[MAX_RANK];
@@ -182,7 +197,7 @@ static Node *split_source(Rewriter *rewriter, Node *before, const Origin *origin
   node_set_int(parts, "axis", axis);
   for (uint32_t i = 0; i < count; i++) {
     origin = origin_with_emitter(rewriter->model->provenance, old[i]->producer->origin, REWRITE_EMITTER(rewriter));
-    value_replace(old[i], taken_apart(rewriter, before, origin, parts->outputs[i], old[i]->type));
+    value_replace(old[i], taken_apart_in_order(rewriter, before, origin, parts->outputs[i], old[i]->type, order));
   }
   rewriter->changed = true;
   return parts;
@@ -219,7 +234,7 @@ static void part_before_reshape(Rewriter *rewriter, Node *split) {
     sizes[i] = split->outputs[i]->type.dims[axis].constant * block;
   }
   Node *parts = split_source(rewriter, split, split->origin, node_input(reshape, 0), axis, sizes, split->outputs,
-                             split->output_count);
+                             split->output_count, NULL);
   rewrite_hand_over(rewriter, parts, split);
   node_remove(split);
   rewrite_drop_unused(rewriter, reshape, parts);
@@ -235,9 +250,32 @@ static bool picks(const Node *node, const Value *source, int64_t *axis, int64_t 
   return *axis >= 0 && *axis < (int64_t)source->type.rank;
 }
 
-/* Every position of the axis is picked once, only to be reshaped, and the value is not read otherwise; how many. */
-static uint32_t read_picks(const Value *source, const Graph *graph, int64_t axis, Value *picked[MOST_PARTS]) {
+/* Are Reshapes and Transposes all that reads the value? Then a Reshape more before them costs nothing. */
+static bool is_only_moved(const Value *value) {
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (!use->node || !node_moves_all(use->node) || use->node->graph != value->graph) return false;
+  }
+  return value->uses != NULL;
+}
+
+/* Does nothing but an Attention read it whose heads are put back among the features? It moves the axes itself then. */
+static bool is_moved_by_attention(const Value *value) {
+  const Node *attention = value_only_user(value);
+  if (!attention || !node_is(attention, OP_Attention) || attention->graph != value->graph) return false;
+  const Node *back = value_only_user(attention->outputs[0]);
+  return !node_attribute(attention, "q_num_heads") && back && puts_heads_first(back);
+}
+
+static bool is_heads_first(const AxisOrder *order) {
+  return order->rank == 4 && order->from[0] == 0 && order->from[1] == 2 && order->from[2] == 1;
+}
+
+/* Every position of the axis is picked once, only to be moved, and the value is not read otherwise; how many. `order`:
+ * of the axes of what is picked. */
+static uint32_t read_picks(const Value *source, const Graph *graph, int64_t axis, const AxisOrder *order,
+                           Value *picked[MOST_PARTS]) {
   Dim size = source->type.dims[axis];
+  bool is_in_order = !order || order_is_identity(order);
   uint32_t found = 0;
   if (!dim_is_constant(size) || size.constant < 2 || size.constant > MOST_PARTS) return 0;
   for (int64_t i = 0; i < size.constant; i++) picked[i] = NULL;
@@ -245,38 +283,31 @@ static uint32_t read_picks(const Value *source, const Graph *graph, int64_t axis
     int64_t at, index;
     if (!use->node || use->node->graph != graph || !picks(use->node, source, &at, &index) || at != axis) return 0;
     if (index < 0) index += size.constant;
-    if (index < 0 || index >= size.constant || picked[index] || !is_only_renamed(use->node->outputs[0])) return 0;
-    picked[index] = use->node->outputs[0];
+    if (index < 0 || index >= size.constant || picked[index]) return 0;
+    Value *value = use->node->outputs[0];
+    if (is_in_order ? !is_only_moved(value) : !is_heads_first(order) || !is_moved_by_attention(value)) return 0;
+    picked[index] = value;
   }
   return (int64_t)found == size.constant ? found : 0;
-}
-
-/* The axis before a Transpose that leaves the others in their order; -1: it does not. */
-static int64_t axis_before(const Node *transpose, int64_t axis) {
-  const Attribute *order = node_attribute(transpose, "perm");
-  if (!order || order->count != transpose->outputs[0]->type.rank) return -1;
-  int64_t last = -1;
-  for (size_t i = 0; i < order->count; i++) {
-    if ((int64_t)i == axis) continue;
-    if (order->integers[i] < last) return -1;
-    last = order->integers[i];
-  }
-  return order->integers[axis];
 }
 
 static void join_picks(Rewriter *rewriter, Node *node) {
   Value *source = node_input(node, 0), *picked[MOST_PARTS];
   Node *transpose = source->producer && node_is(source->producer, OP_Transpose) ? source->producer : NULL;
   int64_t axis, index, block, sizes[MOST_PARTS];
+  AxisOrder order, rest;
   if (!picks(node, source, &axis, &index) || index != 0) return;
+  if (transpose && (transpose->graph != node->graph || !transpose_order(transpose, &order))) return;
+  if (transpose) rest = order_without(&order, axis);
   const Value *whole = transpose ? node_input(transpose, 0) : source;
-  int64_t own = transpose ? axis_before(transpose, axis) : axis;
-  Node *reshape = own < 0 || (transpose && whole->uses->next) ? NULL : reshape_behind(whole, node->graph, own, &block);
-  uint32_t count = reshape ? read_picks(source, node->graph, axis, picked) : 0;
-  if (!count || (transpose && transpose->graph != node->graph)) return;
+  int64_t own = transpose ? order.from[axis] : axis;
+  Node *reshape = transpose && whole->uses->next ? NULL : reshape_behind(whole, node->graph, own, &block);
+  uint32_t count = reshape ? read_picks(source, node->graph, axis, transpose ? &rest : NULL, picked) : 0;
+  if (!count) return;
   for (uint32_t i = 0; i < count; i++) sizes[i] = block;
   Node *last = transpose ? transpose : reshape;
-  Node *parts = split_source(rewriter, last->next, node->origin, node_input(reshape, 0), own, sizes, picked, count);
+  Node *parts = split_source(rewriter, last->next, node->origin, node_input(reshape, 0), own, sizes, picked, count,
+                             transpose ? &rest : NULL);
   for (uint32_t i = 0; i < count; i++) rewrite_hand_over(rewriter, parts, picked[i]->producer);
   rewrite_hand_over(rewriter, parts, last);
   if (transpose) rewrite_hand_over(rewriter, parts, reshape);

@@ -65,6 +65,17 @@ AxisOrder order_inverse(AxisOrder order) {
   return inverse;
 }
 
+AxisOrder order_without(const AxisOrder *order, int64_t axis) {
+  AxisOrder rest = {.rank = 0};
+  for (uint32_t i = 0; i < order->rank; i++) {
+    if (i == axis) continue;
+    int64_t from = order->from[i] - (order->from[i] > order->from[axis]);
+    rest.to[from] = rest.rank;
+    rest.from[rest.rank++] = from;
+  }
+  return rest;
+}
+
 AxisOrder order_then(AxisOrder first, AxisOrder second) {
   AxisOrder both = {.rank = first.rank};
   for (uint32_t i = 0; i < first.rank; i++) both.from[i] = first.from[second.from[i]];

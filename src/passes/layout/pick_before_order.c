@@ -17,18 +17,6 @@ static int64_t picked_axis(const Use *use, const Node *transpose) {
   return axis >= 0 && axis < rank && node->outputs[0]->type.rank + 1 == rank ? axis : -1;
 }
 
-/* The order of the axes that are left. */
-static AxisOrder order_without(const AxisOrder *order, int64_t axis) {
-  AxisOrder rest = {.rank = 0};
-  for (uint32_t i = 0; i < order->rank; i++) {
-    if (i == axis) continue;
-    int64_t from = order->from[i] - (order->from[i] > order->from[axis]);
-    rest.to[from] = rest.rank;
-    rest.from[rest.rank++] = from;
-  }
-  return rest;
-}
-
 static bool feeds_transposes_alone(const Value *value) {
   AxisOrder order;
   for (const Use *use = value->uses; use; use = use->next) {
