@@ -1,6 +1,6 @@
 """Prints a case of a text test: what JAX makes of a function, as program text without traces.
 
-usage: text_case.py WHAT-IT-SHOWS FUNCTION INPUT... [--pass NAME]...
+usage: text_case.py WHAT-IT-SHOWS FUNCTION INPUT... [--pass NAME]... [--opset NUMBER]
 
 FUNCTION is a Python expression (jax, jnp, lax and np are there), each INPUT a type such as f32[2,B]. The case goes into
 a file of tests/lower, and ``make test-text ARGS=--write`` writes what is expected below it: read that. With --pass, the
@@ -73,13 +73,15 @@ def main() -> int:
     parser.add_argument("function")
     parser.add_argument("inputs", nargs="*")
     parser.add_argument("--pass", dest="passes", action="append", default=[])
+    parser.add_argument("--opset", type=int, help="of the graph that passes see; default: as to_onnx has it")
     options = parser.parse_args()
     names = {"jax": jax, "jnp": jax.numpy, "lax": jax.lax, "np": __import__("numpy")}
     fn = eval(options.function, names)  # the user's own command line
     if not options.passes:
         print(f"\n=== {options.name}\n{program_text(fn, options.inputs)}---")
         return 0
-    for name, text in graphs_before_passes(fn, options.inputs):
+    more = {"opset": options.opset} if options.opset else {}
+    for name, text in graphs_before_passes(fn, options.inputs, **more):
         if name in options.passes:
             print(f"\n=== {options.name}\npass: {name}\n{text.strip()}\n---")
             options.passes.remove(name)

@@ -36,12 +36,13 @@ def test_at_every_position(shape, axis, length, dtype):
     assert "TensorScatter" in op_types(model) and "ScatterND" not in op_types(model)
 
 
+@pytest.mark.parametrize("batch", [5, 1])
 @pytest.mark.parametrize("axis", [1, 2])
-def test_each_of_a_batch_at_its_own_position(axis):
-    shape = (5, SIZE, 3) if axis == 1 else (5, 3, SIZE)
+def test_each_of_a_batch_at_its_own_position(axis, batch):
+    shape = (batch, SIZE, 3) if axis == 1 else (batch, 3, SIZE)
     cache, new = arrays(shape, axis, 2, np.float32)
     fn = jax.vmap(lambda cache, new, at: lax.dynamic_update_slice_in_dim(cache, new, at, axis - 1))
-    positions = [np.array(at, np.int32) for at in ([0, 1, 2, 3, 4], [-1, -6, -9, 5, 6], [99, 0, -99, 3, 3])]
+    positions = [np.array(at[-batch:], np.int32) for at in ([0, 1, 2, 3, 4], [-1, -6, -9, 5, 6], [99, 0, -99, 3, -3])]
     model = check_export(fn, [cache, new, positions[0]], more_args=[[cache, new, at] for at in positions], opset=24)
     assert op_types(model)[-1] == "TensorScatter"
 

@@ -8,9 +8,11 @@
 #include "lower/data/indexing.h"
 #include "onnx/facts/schema.h"
 
-/* Does every position of the first axis have a start of its own? */
+/* Does every position of the first axis, if only one, have a start of its own? */
 static bool is_by_batch(const Access *access) {
-  return access->batch_rank == 1 && access->batch_of[0] == 0 && dim_equal(access->batch[0], access->operand.dims[0]);
+  bool is_only = access->dropped[0] && dim_is(access->operand.dims[0], 1);
+  return access->batch_rank == 1 && (access->batch_of[0] == 0 || is_only) &&
+         dim_equal(access->batch[0], access->operand.dims[0]);
 }
 
 static bool has_operator(const Lowering *l, DType dtype) {

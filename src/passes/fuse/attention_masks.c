@@ -136,6 +136,36 @@ static bool is_covered_by_some(const Scores *scores, const Condition *condition,
   return false;
 }
 
+/* Does some constant condition over the same axes put out the element that this one does? */
+static bool is_put_out(const Scores *scores, const Condition *condition, int64_t index, size_t count) {
+  const Term *terms = scores->terms;
+  for (size_t i = 0; i < scores->term_count; i++) {
+    size_t conditions = terms[i].is_mask ? terms[i].part_count : 1;
+    for (size_t k = 0; k < conditions; k++) {
+      const Condition *other = terms[i].is_mask ? &terms[i].parts[k] : &terms[i].condition;
+      const Tensor *constant = constant_of(other->value);
+      bool is_zero;
+      if (!constant || constant->size / dtype_bytes(constant->dtype, 1) != count) continue;
+      if (!same_axes(scores, condition->axes, other->axes)) continue;
+      if (is_masked(constant, other->inverted, index, &is_zero)) return true;
+    }
+  }
+  return false;
+}
+
+/* Is whatever it puts out put out by one constant or another? */
+static bool is_covered_by_all(const Scores *scores, const Condition *condition) {
+  const Tensor *constant = constant_of(condition->value);
+  if (!constant) return false;
+  tensor_ready(constant);
+  size_t count = constant->size / dtype_bytes(constant->dtype, 1);
+  for (size_t i = 0; i < count; i++) {
+    bool is_zero, masked = is_masked(constant, condition->inverted, (int64_t)i, &is_zero);
+    if (masked && !is_put_out(scores, condition, (int64_t)i, count)) return false;
+  }
+  return true;
+}
+
 /* Does a constant bias put nothing out? */
 static bool masks_nothing(const Term *term) {
   const Tensor *constant = constant_of(term->condition.value);
@@ -162,7 +192,7 @@ static Zeroing read_zeroing(Scores *scores) {
       found = (term->is_mask && is_among(scores, &zeroed->parts[i], term)) ||
               is_covered(scores, &zeroed->parts[i], &term->condition);
     }
-    if (!found) return ZEROES_OTHERS;
+    if (!found && !is_covered_by_all(scores, &zeroed->parts[i])) return ZEROES_OTHERS;
   }
   for (size_t k = 0; k < scores->term_count; k++) {
     const Term *term = &scores->terms[k];
@@ -435,14 +465,15 @@ static Value *mask_of_constant(Match *match, const Term *term, double *fill) {
 /* With weights that are put out once more, a bias that masks is a mask: how low it goes is no matter. And so it is
  * where it is added to halves, of which nothing is left then. */
 static void read_biases_as_masks(Scores *scores) {
+  bool is_put_out_again = scores->zeroed.value || scores->triangle.value;
   for (size_t i = 0; i < scores->term_count; i++) {
     Condition mask;
     double fill;
     Term *term = &scores->terms[i];
-    if (!scores->zeroed.value && !dtype_is_half(term->dtype)) continue;
+    if (!is_put_out_again && !dtype_is_half(term->dtype)) continue;
     if (!masks_by_adding(term, weak, &mask, &fill)) {
       mask = (Condition){.value = mask_of_constant(scores->match, term, &fill), .axes = term->condition.axes};
-      if (!scores->zeroed.value || !mask.value) continue;
+      if (!is_put_out_again || !mask.value) continue;
     }
     *term = (Term){.value = mask.value,
                    .axes = mask.axes,

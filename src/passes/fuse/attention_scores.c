@@ -429,20 +429,26 @@ static bool place_operand(Reading *reading, Operand *operand, const Axes *want) 
 
 /* ---- the layout ---- */
 
-/* How many masks have an axis only in part, when the first `count` atoms of keys and values are the batch? */
-static size_t split_axes(const Scores *scores, const Axis *shared, uint32_t count) {
-  Axis batch = *shared, heads = {.count = shared->count - count};
-  batch.count = count;
-  copy_bytes(heads.atoms, shared->atoms + count, heads.count);
-  size_t found = 0;
-  for (size_t i = 0; i < scores->term_count; i++) {
-    AtomSet set = term_atoms(&scores->terms[i]);
-    for (size_t part = 0; part < 2; part++) {
-      AtomSet all = axis_set(part ? &heads : &batch);
-      found += (set & all) && (set & all) != all;
+/* Does it stand beside the keys in the mask? */
+static bool is_beside_keys(const Scores *scores, const Term *term, uint8_t atom) {
+  const Axes *axes = &term->condition.axes;
+  const Axis row = {1, {atom}};
+  for (uint32_t i = 0; i + 1 < axes->rank; i++) {
+    for (uint32_t k = 0; k < 2; k++) {
+      if (same_axis(&axes->axis[i + k], &row) && same_axis(&axes->axis[i + 1 - k], &scores->key)) return true;
     }
   }
-  return found;
+  return false;
+}
+
+/* How much says that masks take it for the rows. */
+static size_t votes_for_row(const Scores *scores, uint8_t atom) {
+  size_t votes = 0;
+  for (size_t i = 0; i < scores->term_count; i++) {
+    const Term *term = &scores->terms[i];
+    if (term_atoms(term) >> atom & 1) votes += is_beside_keys(scores, term, atom) ? 3 : 2;
+  }
+  return votes;
 }
 
 /* Of what only queries have, the rows: what masks vary with, the nearest to the keys; else the last. */
@@ -454,9 +460,8 @@ static uint8_t choose_row(const Reading *reading, const Axis *own) {
   }
   size_t most = 0;
   for (uint32_t i = 0; i < own->count; i++) {
-    size_t count = 0;
-    for (size_t k = 0; k < scores->term_count; k++) count += term_atoms(&scores->terms[k]) >> own->atoms[i] & 1;
-    if (count > most || (count && count == most)) most = count, row = own->atoms[i];
+    size_t votes = votes_for_row(scores, own->atoms[i]);
+    if (votes > most || (votes && votes == most)) most = votes, row = own->atoms[i];
   }
   return row;
 }
@@ -473,7 +478,9 @@ static bool is_in_rows(const Atoms *atoms, Operand operand, Axes wanted) {
   return plan_arrangement(atoms, operand.value, &operand.axes, &wanted, &plan) && !is_transposed(&plan);
 }
 
-static bool are_in_rows(Reading *reading, const Operand operands[3], const Axis *head) {
+/* Are queries, keys and values given with heads, of which keys and values may have fewer, behind the positions? */
+static bool are_in_rows(Reading *reading, const Operand operands[3], const Axis *batch, const Axis *heads,
+                        const Axis *of_keys) {
   const Scores *scores = &reading->scores;
   const Axis *positions[] = {&scores->row, &scores->key, &scores->key};
   const Axis *features[] = {&reading->query_features, &reading->query_features, &reading->value_features};
@@ -482,8 +489,8 @@ static bool are_in_rows(Reading *reading, const Operand operands[3], const Axis 
   bool all = true;
   for (size_t i = 0; i < 3; i++) {
     Operand operand = operands[i];
-    const Axis *order[] = {positions[i], head, features[i]};
-    Axes want = axes_of(order, 3);
+    const Axis *order[] = {batch, positions[i], i ? of_keys : heads, features[i]};
+    Axes want = axes_of(order, 4);
     all = all && place_operand(reading, &operand, &want) && is_in_rows(&scores->atoms, operand, want);
   }
   match->node_count = taken;
@@ -495,6 +502,75 @@ typedef struct Roles {
   Axis batch, heads, group; /* of keys and values the first two, of queries all */
 } Roles;
 
+static Axis all_heads(const Roles *roles) {
+  Axis heads = roles->heads;
+  axis_append(&heads, &roles->group);
+  return heads;
+}
+
+/* How many masks have batch or heads only in part, or some of both in one axis? */
+static int split_axes(const Scores *scores, const Roles *roles) {
+  Axis heads = all_heads(roles);
+  AtomSet axes[] = {axis_set(&roles->batch), axis_set(&heads)};
+  int found = 0;
+  for (size_t i = 0; i < scores->term_count; i++) {
+    const Axes *own = &scores->terms[i].condition.axes;
+    AtomSet set = term_atoms(&scores->terms[i]);
+    for (size_t part = 0; part < 2; part++) found += (set & axes[part]) && (set & axes[part]) != axes[part];
+    for (uint32_t k = 0; k < own->rank; k++)
+      found += (axis_set(&own->axis[k]) & axes[0]) && (axis_set(&own->axis[k]) & axes[1]);
+  }
+  return found;
+}
+
+/* What is worst comes first: masks that are spread, heads whose number is known only at run time, moved operands. */
+static int cost_of_roles(Reading *reading, const Operand operands[3], const Roles *roles) {
+  enum { SPLIT_COST = 100, UNKNOWN_COST = 10 };
+  const Scores *scores = &reading->scores;
+  Axis heads = all_heads(roles);
+  int cost = split_axes(scores, roles) * SPLIT_COST;
+  for (uint32_t i = 0; i < heads.count; i++)
+    cost += dim_is_constant(scores->atoms.sizes[heads.atoms[i]]) ? 0 : UNKNOWN_COST;
+  return cost + !are_in_rows(reading, operands, &roles->batch, &heads, &roles->heads);
+}
+
+/* Some of what keys and values have is heads, in order; the rest is the batch. */
+static Roles roles_of(const Axes *made, const Axis *shared, uint32_t heads, const Axis *group) {
+  AtomSet set = 0;
+  for (uint32_t i = 0; i < shared->count; i++) set |= (AtomSet)(heads >> i & 1) << shared->atoms[i];
+  return (Roles){axis_of_set(made, axis_set(shared) & ~set), axis_of_set(made, set), *group};
+}
+
+/* The last of several is heads, unless another choice is better: the last few first, and none only where there is a
+ * group. */
+static void part_shared(Reading *reading, const Operand operands[3], const Axis *shared, Roles *roles) {
+  enum { MOST_SHARED = 4 };
+  const Axes *made = &reading->score_axes;
+  const Axis group = roles->group;
+  uint32_t count = shared->count, all = (1u << count) - 1;
+  *roles = roles_of(made, shared, count > 1 ? 1u << (count - 1) : 0, &group);
+  if (count > MOST_SHARED) return;
+  int best = cost_of_roles(reading, operands, roles);
+  for (uint32_t i = count > 1 ? 2 : 1; best && i <= count + all; i++) {
+    uint32_t heads = i < count ? all & ~((1u << (count - i)) - 1) : i - count;
+    if (!group.count && (!heads || heads == all)) continue;
+    Roles other = roles_of(made, shared, heads, &group);
+    int cost = cost_of_roles(reading, operands, &other);
+    if (cost < best) *roles = other, best = cost;
+  }
+}
+
+/* Is what only queries have one axis, that is taken apart after all is done, as the pixels of an image are? */
+static bool are_whole_rows(Reading *reading, const Operand operands[3], const Axis *own, const Roles *roles) {
+  const Scores *scores = &reading->scores;
+  const Axes *made = &reading->score_axes;
+  if (!same_axis(&made->axis[made->rank - 2 + reading->query_side], own)) return false;
+  for (size_t i = 0; i < scores->term_count; i++) {
+    if (term_atoms(&scores->terms[i]) & axis_set(own)) return false;
+  }
+  return are_in_rows(reading, operands, &roles->batch, &roles->heads, &roles->heads);
+}
+
 /* Batch and heads are what keys and values have; of the rest one atom is the rows, the others are heads of a group. */
 static bool read_roles(Reading *reading, const Operand operands[3], Roles *roles) {
   Scores *scores = &reading->scores;
@@ -503,19 +579,12 @@ static bool read_roles(Reading *reading, const Operand operands[3], Roles *roles
   if (others != (all & axes_set(&operands[2].axes)) || (all & ~axes_set(&operands[0].axes))) return false;
   Axis shared = axis_of_set(made, others), own = axis_of_set(made, all & ~others);
   *roles = (Roles){.batch = shared};
-  scores->row = (Axis){0};
-  if (own.count) {
-    scores->row = (Axis){1, {choose_row(reading, &own)}};
-    roles->group = axis_of_set(made, axis_set(&own) & ~axis_set(&scores->row));
-  }
-  if (shared.count < 2) return true;
-  uint32_t count = shared.count - 1;
-  for (uint32_t i = 1; i < shared.count; i++) {
-    if (split_axes(scores, &shared, i) < split_axes(scores, &shared, count)) count = i;
-  }
-  roles->batch.count = count;
-  roles->heads.count = shared.count - count;
-  copy_bytes(roles->heads.atoms, shared.atoms + count, roles->heads.count);
+  scores->row = own;
+  if (shared.count >= 2) part_shared(reading, operands, &shared, roles);
+  if (own.count < 2 || are_whole_rows(reading, operands, &own, roles)) return true;
+  scores->row = (Axis){1, {choose_row(reading, &own)}};
+  roles->group = axis_of_set(made, axis_set(&own) & ~axis_set(&scores->row));
+  if (shared.count) part_shared(reading, operands, &shared, roles);
   return true;
 }
 
@@ -577,9 +646,10 @@ static bool is_repeated(const Value *value) {
   return node && node_is(node, OP_Expand);
 }
 
-static void prefer_apart(Reading *reading, const Operand operands[3], Layout *layout, Layout apart) {
+/* As good a layout is better where `heads` are repeated. */
+static void prefer_apart(Reading *reading, const Operand operands[3], Layout *layout, Layout apart, const Axis *heads) {
   int gain = layout_cost(reading, operands, layout) - layout_cost(reading, operands, &apart);
-  if (gain > 0 || (gain == 0 && is_repeated(operands[2].value))) *layout = apart;
+  if (gain > 0 || (gain == 0 && heads->count && is_repeated(operands[2].value))) *layout = apart;
 }
 
 /* Sums of weights that may differ from head to head are multiplied with results whose heads have an axis. */
@@ -595,11 +665,10 @@ static bool choose_layout(Reading *reading, const Operand operands[3], Layout *l
   if (!read_roles(reading, operands, &roles)) return false;
   const Axis *batch = &roles.batch, *row = &scores->row, *key = &scores->key;
   const Axis *features = &reading->query_features, *others = &reading->value_features;
-  Axis heads = roles.heads;
-  axis_append(&heads, &roles.group);
+  Axis heads = all_heads(&roles);
   Dim first = batch->count ? scores->atoms.sizes[batch->atoms[0]] : dim_of(1);
   bool may_be_rows = batch->count == 1 && !heads.count && dim_is_constant(first) && !needs_heads_apart(scores, batch);
-  if (may_be_rows && are_in_rows(reading, operands, batch)) {
+  if (may_be_rows && are_in_rows(reading, operands, &(Axis){0}, batch, batch)) {
     *layout = layout_in_rows(reading, batch, first.constant);
   } else if (!heads.count) {
     const Axis *none = &heads;
@@ -609,8 +678,8 @@ static bool choose_layout(Reading *reading, const Operand operands[3], Layout *l
                        .result = AXES(batch, row, others),
                        .mask = AXES(batch, none, row, key),
                        .heads = 1};
-    prefer_apart(reading, operands, layout, layout_apart(reading, none, batch, batch));
-    prefer_apart(reading, operands, layout, layout_apart(reading, batch, none, none));
+    prefer_apart(reading, operands, layout, layout_apart(reading, none, batch, batch), batch);
+    prefer_apart(reading, operands, layout, layout_apart(reading, batch, none, none), none);
   } else {
     *layout = layout_apart(reading, batch, &heads, &roles.heads);
   }

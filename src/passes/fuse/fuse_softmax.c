@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "onnx/facts/schema.h"
+#include "passes/analysis/masks.h"
 #include "passes/pattern.h"
 #include "target/target.h"
 
@@ -171,7 +172,7 @@ static bool fuse_where(Match *match) {
   double number;
   if (!x || !node_is(x, OP_Where) || node_input(x, 0) != match->values[MASK]) return false;
   size_t left_out = uniform_number(node_input(kept, 1), &number) ? 1 : 2;
-  if (!uniform_number(node_input(x, left_out), &number) || number != -INFINITY) return false;
+  if (!spread_number(node_input(x, left_out), &number) || number != -INFINITY) return false;
   return fuse_single_axis(match);
 }
 

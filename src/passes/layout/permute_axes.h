@@ -19,7 +19,7 @@ typedef struct AxisOrder {
  * many axes, or unknown ones. */
 bool transpose_order(const Node *node, AxisOrder *order);
 AxisOrder order_inverse(AxisOrder order);
-AxisOrder order_then(AxisOrder first, AxisOrder second); /* of two Transposes in a row */
+AxisOrder order_then(AxisOrder first, AxisOrder second);       /* of two Transposes in a row */
 AxisOrder order_without(const AxisOrder *order, int64_t axis); /* of those left without an axis of the result */
 bool order_equal(const AxisOrder *a, const AxisOrder *b);
 bool order_is_identity(const AxisOrder *order);
