@@ -231,9 +231,9 @@ static bool masks_by_adding(const Term *term, double low, Condition *mask, doubl
 }
 
 /* The same, put where Attention wants it. */
-static bool places_as_mask(const Scores *scores, const Term *term, Condition *mask) {
-  double fill;
-  return masks_by_adding(term, lowest_kept, mask, &fill) &&
+static bool places_as_mask(const Scores *scores, const Term *term, Condition *mask, double *fill) {
+  double number;
+  return masks_by_adding(term, lowest_kept, mask, fill ? fill : &number) &&
          plan_arrangement(&scores->atoms, mask->value, &mask->axes, &scores->wanted, &mask->placed);
 }
 
@@ -268,7 +268,7 @@ static bool band_of(const Scores *scores, const Condition *condition, Band *band
 static bool band_of_term(const Scores *scores, const Term *term, Band *band) {
   Condition condition = term->condition;
   Band other;
-  if (!term->is_mask) return places_as_mask(scores, term, &condition) && band_of(scores, &condition, band);
+  if (!term->is_mask) return places_as_mask(scores, term, &condition, NULL) && band_of(scores, &condition, band);
   if (!is_masking(term)) return false;
   if (band_of(scores, &condition, band)) return true;
   *band = (Band){INT64_MIN, INT64_MAX};
@@ -611,7 +611,8 @@ static Value *kept_mask(Scores *scores) {
     const Term *term = &scores->terms[i];
     Condition added;
     if (term->is_mask) mask = both(match, mask, placed_mask(match, term, NULL));
-    else if (places_as_mask(scores, term, &added)) mask = both(match, mask, placed_condition(match, &added, false));
+    else if (places_as_mask(scores, term, &added, NULL))
+      mask = both(match, mask, placed_condition(match, &added, false));
     else return arrange(match, &term->condition.placed); /* a constant, alone */
   }
   return mask;
@@ -685,16 +686,19 @@ static Value *in_float32(Match *match, Value *value) {
   return cast->outputs[0];
 }
 
-/* A bias that is nothing but a mask with the lowest number is made anew with another. */
-static Value *added_bias(const Scores *scores, const Term *term, bool *is_clamped) {
+/* A bias that is nothing but a mask with the lowest number is made anew with another, and with zeros that it lacks. */
+static Value *added_bias(const Scores *scores, const Term *term, Value **zeros, bool *is_clamped) {
   Match *match = scores->match;
   Condition added;
-  if (scores->term_count == 1 && range_of(term) == RANGE_LOW && places_as_mask(scores, term, &added)) {
-    Value *mask = arrange(match, &added.placed), *least = number_like(match, not_quite_lowest);
-    Value *zero = number_like(match, 0);
-    Type type = type_with(mask->type, DTYPE_FLOAT32);
+  double fill = not_quite_lowest;
+  bool is_low = range_of(term) == RANGE_LOW;
+  if (scores->term_count == 1 && (is_low || *zeros) && places_as_mask(scores, term, &added, is_low ? NULL : &fill)) {
+    Value *mask = arrange(match, &added.placed), *least = number_like(match, fill);
+    Value *zero = *zeros ? *zeros : number_like(match, 0);
+    Type type = broadcast_type(match->rewriter->context, mask->type, zero->type, DTYPE_FLOAT32);
     bool inverted = added.inverted;
-    *is_clamped = true;
+    *is_clamped = is_low;
+    *zeros = NULL;
     return EMIT_BEFORE(match, OP_Where, type, mask, inverted ? least : zero, inverted ? zero : least)->outputs[0];
   }
   Value *bias = in_float32(match, arrange(match, &term->condition.placed));
@@ -741,7 +745,7 @@ static Value *added_mask(Scores *scores) {
       Range range = range_of(term);
       is_known = is_known && range != RANGE_ANY;
       low += range == RANGE_LOW;
-      mask = sum(match, mask, added_bias(scores, term, &is_clamped));
+      mask = sum(match, mask, added_bias(scores, term, &zeros, &is_clamped));
       continue;
     }
     bool inverted;

@@ -27,7 +27,8 @@ typedef struct Reading {
   int64_t softmax_axis;
   Axes score_axes, weight_axes, result_axes;
   Axis query_features, value_features;
-  Term factor; /* of the queries, not known before run time; no value: there is none */
+  AtomSet missing; /* of the batch, which all have the same queries */
+  Term factor;     /* of the queries, not known before run time; no value: there is none */
   bool is_quotient;
   size_t followed; /* operators after the second product whose axes are followed; the others are left as they are */
 } Reading;
@@ -315,7 +316,10 @@ static Axes product_axes(const Axes *lead, Axis first, Axis second) {
   return axes;
 }
 
-/* The softmax must be over the keys and nothing else: all columns of the first product, or all its rows. */
+static bool has_all(const Axis *axis, const Axis *part) { return (axis_set(part) & ~axis_set(axis)) == 0; }
+
+/* The softmax must be over the keys and nothing else: columns of the first product, or rows of it. Those of a batch
+ * whose queries are the same stand beside each other. */
 static bool find_keys(Reading *reading, Axes axes) {
   Atoms *atoms = &reading->scores.atoms;
   Axes *made = &reading->score_axes;
@@ -323,9 +327,9 @@ static bool find_keys(Reading *reading, Axes axes) {
   if (!axes_refine(atoms, &axes) || !axes_refine(atoms, made)) return false;
   const Axis *keys = &axes.axis[reading->softmax_axis];
   if (keys->count == 0) return false;
-  reading->query_side = same_axis(keys, &made->axis[made->rank - 1]) ? 0 : 1;
+  reading->query_side = has_all(&made->axis[made->rank - 1], keys) ? 0 : 1;
   reading->scores.key = *keys;
-  return same_axis(keys, &made->axis[made->rank - 1 - reading->query_side]);
+  return has_all(&made->axis[made->rank - 1 - reading->query_side], keys);
 }
 
 /* What the axes of the values stand for; the weights must have all that they have. */
@@ -529,6 +533,7 @@ static int cost_of_roles(Reading *reading, const Operand operands[3], const Role
   const Scores *scores = &reading->scores;
   Axis heads = all_heads(roles);
   int cost = split_axes(scores, roles) * SPLIT_COST;
+  if (reading->missing & axis_set(&heads)) cost += SPLIT_COST;
   for (uint32_t i = 0; i < heads.count; i++)
     cost += dim_is_constant(scores->atoms.sizes[heads.atoms[i]]) ? 0 : UNKNOWN_COST;
   return cost + !are_in_rows(reading, operands, &roles->batch, &heads, &roles->heads);
@@ -576,7 +581,9 @@ static bool read_roles(Reading *reading, const Operand operands[3], Roles *roles
   Scores *scores = &reading->scores;
   const Axes *made = &reading->score_axes;
   AtomSet all = axes_set(made) & ~axis_set(&scores->key), others = all & axes_set(&operands[1].axes);
-  if (others != (all & axes_set(&operands[2].axes)) || (all & ~axes_set(&operands[0].axes))) return false;
+  if (others != (all & axes_set(&operands[2].axes))) return false;
+  reading->missing = all & ~axes_set(&operands[0].axes);
+  if (reading->missing & ~others) return false;
   Axis shared = axis_of_set(made, others), own = axis_of_set(made, all & ~others);
   *roles = (Roles){.batch = shared};
   scores->row = own;
@@ -667,7 +674,8 @@ static bool choose_layout(Reading *reading, const Operand operands[3], Layout *l
   const Axis *features = &reading->query_features, *others = &reading->value_features;
   Axis heads = all_heads(&roles);
   Dim first = batch->count ? scores->atoms.sizes[batch->atoms[0]] : dim_of(1);
-  bool may_be_rows = batch->count == 1 && !heads.count && dim_is_constant(first) && !needs_heads_apart(scores, batch);
+  bool may_be_rows = batch->count == 1 && !heads.count && dim_is_constant(first) && !reading->missing &&
+                     !needs_heads_apart(scores, batch);
   if (may_be_rows && are_in_rows(reading, operands, &(Axis){0}, batch, batch)) {
     *layout = layout_in_rows(reading, batch, first.constant);
   } else if (!heads.count) {
@@ -678,7 +686,7 @@ static bool choose_layout(Reading *reading, const Operand operands[3], Layout *l
                        .result = AXES(batch, row, others),
                        .mask = AXES(batch, none, row, key),
                        .heads = 1};
-    prefer_apart(reading, operands, layout, layout_apart(reading, none, batch, batch), batch);
+    if (!reading->missing) prefer_apart(reading, operands, layout, layout_apart(reading, none, batch, batch), batch);
     prefer_apart(reading, operands, layout, layout_apart(reading, batch, none, none), none);
   } else {
     *layout = layout_apart(reading, batch, &heads, &roles.heads);
@@ -736,6 +744,29 @@ static Value *emit_rest(Reading *reading, Value *value) {
   return value;
 }
 
+/* Queries for each of the batch, if they are the same for all. */
+static Value *spread_over_batch(Match *match, Value *query, Value *keys) {
+  Context *context = match->rewriter->context;
+  Dim dims[MOST_AXES], batch = keys->type.dims[0];
+  Type type = query->type;
+  if (dim_equal(type.dims[0], batch)) return query;
+  int64_t numbers[MOST_AXES];
+  for (uint32_t i = 0; i < type.rank; i++) numbers[i] = 1, dims[i] = i ? type.dims[i] : batch;
+  if (dim_is_constant(batch)) numbers[0] = batch.constant;
+  size_t known = dim_is_constant(batch) ? type.rank : type.rank - 1;
+  Value *shape = rewrite_constant_ints(match->rewriter, match->root, numbers, known, match->root->origin);
+  if (!dim_is_constant(batch)) {
+    Value *count =
+        EMIT_BEFORE(match, OP_Shape, type_make(context, DTYPE_INT64, (Dim[]){dim_of(1)}, 1), keys)->outputs[0];
+    node_set_int(count->producer, "start", 0);
+    node_set_int(count->producer, "end", 1);
+    Type sizes = type_make(context, DTYPE_INT64, (Dim[]){dim_of(type.rank)}, 1);
+    shape = EMIT_BEFORE(match, OP_Concat, sizes, count, shape)->outputs[0];
+    node_set_int(shape->producer, "axis", 0);
+  }
+  return EMIT_BEFORE(match, OP_Expand, type_make(context, type.dtype, dims, type.rank), query, shape)->outputs[0];
+}
+
 static bool emit(Reading *reading, const Layout *layout, Operand operands[3], MaskUse use) {
   Match *match = reading->match;
   Scores *scores = &reading->scores;
@@ -751,6 +782,7 @@ static bool emit(Reading *reading, const Layout *layout, Operand operands[3], Ma
     Op op = reading->is_quotient ? OP_Div : OP_Mul;
     inputs[0] = EMIT_BEFORE(match, op, inputs[0]->type, inputs[0], factor)->outputs[0];
   }
+  if (reading->missing) inputs[0] = spread_over_batch(match, inputs[0], inputs[1]);
   scores->query = inputs[0], scores->keys = inputs[1];
   inputs[3] = attention_mask(scores, use);
   Value *made = emit_operator(reading, layout, inputs, probe.type, use == MASK_CAUSAL)->outputs[0];
