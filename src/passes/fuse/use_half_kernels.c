@@ -2,6 +2,8 @@
  * the half's own kernel for it, which computes in float32 within, it is given the halves themselves. What only moves
  * elements between it and the casts moves halves then, and a scale and a bias after it that halves can hold are applied
  * to halves. */
+#include <math.h>
+
 #include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/pattern.h"
@@ -31,7 +33,13 @@ typedef struct Operand {
   Value *fixed; /* a constant as a half, or what keeps its type */
 } Operand;
 
-/* A constant of float32 all of whose elements the half has too; NULL: it has not. */
+/* Rounded as the result is, and no further: not out of the half's range. */
+static bool half_holds(DType half, double number, double rounded) {
+  double most = half == DTYPE_FLOAT16 ? 0x1p-11 : 0x1p-8;
+  return rounded == number || fabs(rounded - number) <= most * fabs(number);
+}
+
+/* A constant of float32 in halves; NULL: an element is too large or too small. */
 static Value *halved(Match *match, const Value *value, DType half) {
   const Tensor *from = constant_of(value);
   Tensor *tensor = from && from->dtype == DTYPE_FLOAT32 ? match_tensor(match, half, value->type) : NULL;
@@ -40,7 +48,7 @@ static Value *halved(Match *match, const Value *value, DType half) {
   for (size_t i = 0; i < from->size / sizeof(float); i++) {
     double number = number_decode(DTYPE_FLOAT32, (const float *)from->data + i);
     uint64_t bits = number_encode(half, number);
-    if (number_decode(half, &bits) != number) return NULL;
+    if (!half_holds(half, number, number_decode(half, &bits))) return NULL;
     copy_bytes((char *)(uintptr_t)tensor->data + i * 2, &bits, 2);
   }
   size_t length = from->name ? strlen(from->name) : 0;

@@ -9,6 +9,7 @@
  * linear.
  */
 #include "passes/layout/permute_axes.h"
+#include "passes/pattern.h"
 
 enum {
   MOST_ORDERS = 4, /* candidates of a region */
@@ -58,8 +59,9 @@ static bool is_inner_use(const Layout *layout, const Region *region, const Use *
   return input_is_permuted(mark_of(use->node)->row, (uint32_t)(use - use->node->inputs));
 }
 
-/* Or the sum of a window, which is an average times its size and waits for a division. */
+/* Or the sum of a window, which is an average times its size and waits for a division. Its halves may be widened. */
 static bool is_convolution(const Node *node) {
+  if (node && is_cast_of_half(node)) node = node_input(node, 0)->producer;
   if (!node) return false;
   if (node_is(node, OP_Conv) || node_is(node, OP_ConvTranspose)) return true;
   const Value *first = node_is(node, OP_Mul) ? node_input(node, 0) : NULL;
