@@ -32,6 +32,8 @@ const Pass all_passes[] = {
     {"fuse_softmax", "recognises Softmax, LogSoftmax and ReduceLogSumExp", PHASE_FUSE, fuse_softmax},
     {"fuse_convolution", "folds per-channel constants into the preceding convolution",
      PHASE_FUSE, fuse_convolution},
+    {"fuse_borders", "recognises Pad where an array is joined to its own rows, or to a number for a window",
+     PHASE_FUSE, fuse_borders, .needs = {OP_Concat, OP_Pad}},
     {"fuse_pooling", "folds padding into convolutions and pooling, and recognises averages", PHASE_FUSE, fuse_pooling},
     {"fuse_normalization", "recognises normalisations", PHASE_FUSE, fuse_normalization, NORMALIZATION_AUTO},
     {"prefer_native_group_normalization", "recognises group normalisations that lose accuracy",

@@ -94,6 +94,7 @@ bool write_unsigned_as_signed(Model *model);
 bool fuse_reductions(Model *model);
 bool fuse_activations(Model *model);
 bool fuse_softmax(Model *model);
+bool fuse_borders(Model *model);
 bool fuse_bytes(Model *model);
 bool fuse_convolution(Model *model);
 bool fuse_pooling(Model *model);

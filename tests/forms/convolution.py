@@ -36,6 +36,8 @@ def make(choices: Choices) -> Form:
             symbolic = choices.take("symbolic space", False)
         made = {"plain": _lax, "transposed": _transposed, "product": _product}[kind](choices, dtype, order, axes)
     order = made.order or order
+    if "Pad" in made.expected:  # by rows of its own, which JAX wants to know the number of
+        symbolic = choices.take("symbolic space", False)
     after, nodes = _ACTIVATIONS[choices.take("activation", *_ACTIVATIONS)]
     space: tuple[Any, ...] = SPACES[axes]
     lead, count = ("B" if batch == "symbol" else batch), (3 if batch == "symbol" else batch)
@@ -48,13 +50,14 @@ def make(choices: Choices) -> Form:
     apart = None
     if symbolic and _pads_by_size(choices.made):
         apart = "how much SAME pads depends on the size, and the runtime's own SAME has no dilation"
+    absent = ("Pad", "Concat", "BatchNormalization") + (("Sub", "Div", "Sqrt") if nodes < 2 else ())
     most = made.most + nodes + 2 * last + 2 * (dtype == "bfloat16")
     return Form(
         lambda x: after(made.fn(x)),
         [numbers],
         made.expected,
         specs,
-        absent=("Pad", "BatchNormalization", "Sub", "Div", "Sqrt") if nodes < 2 else ("Pad", "BatchNormalization"),
+        absent=tuple(name for name in absent if name not in made.expected),
         most=most,
         apart=apart,
         dtype=dtype,
@@ -95,9 +98,11 @@ def _followed(choices: Choices, dtype: str, by_channel: Callable[[Array], Array]
     """What is added and multiplied by channel."""
     bias = choices.take("bias", "none", "sum", "sum first", "reshaped")
     norm = choices.take("norm", "none", "by hand", "rsqrt", "scale and shift", "folded by hand", "scale", "divided")
-    normal = lambda: by_channel(jnp.asarray(choices.normal((FEATURES,), dtype)))  # noqa: E731
-    shift, mean, scale, offset = normal(), normal(), normal(), normal()
-    variance = by_channel(jnp.asarray(np.abs(choices.normal((FEATURES,), "float32")).astype(TYPES[dtype]) + 1))
+    wide = dtype != "float32" and choices.take("norm in", "its own", "float32") == "float32"
+    kind = "float32" if wide else dtype
+    normal = lambda kind: by_channel(jnp.asarray(choices.normal((FEATURES,), kind)))  # noqa: E731
+    shift, mean, scale, offset = normal(dtype), normal(kind), normal(kind), normal(kind)
+    variance = by_channel(jnp.asarray(np.abs(choices.normal((FEATURES,), "float32")).astype(TYPES[kind]) + 1))
     inverse = jax.lax.rsqrt(variance + 1e-3)
     norms: dict[str, Callable[[Array], Array]] = {
         "none": lambda y: y,
@@ -113,7 +118,7 @@ def _followed(choices: Choices, dtype: str, by_channel: Callable[[Array], Array]
         if bias != "none":
             given = shift.reshape(1, *shift.shape) if bias == "reshaped" else shift
             y = given + y if bias == "sum first" else y + given
-        return norms[norm](y)
+        return norms[norm](y.astype(jnp.float32)).astype(y.dtype) if wide else norms[norm](y)
 
     return fn
 
@@ -125,7 +130,9 @@ def _numbers(order: str, axes: int, turned: bool = False) -> tuple[str, str, str
 
 def _lax(choices: Choices, dtype: str, order: str, axes: int) -> _Made:
     size, stride = choices.take("window", 1, 3), choices.take("stride", 1, 2)
-    padding = choices.take("padding", "VALID", "SAME", "before", "explicit", "unequal")
+    padding = choices.take(
+        "padding", "VALID", "SAME", "before", "joined", "explicit", "unequal", "edge", "reflect", "wrap"
+    )
     dilation = choices.take("dilation", 1, 1, 2) if axes < 3 else choices.take("dilation", 1)
     depthwise = choices.take("depthwise", False, False, True)
     groups = 2 if depthwise else choices.take("groups", 1, 1, 2)
@@ -134,12 +141,19 @@ def _lax(choices: Choices, dtype: str, order: str, axes: int) -> _Made:
     shape = (*window, CHANNELS // groups, FEATURES) if last else (FEATURES, CHANNELS // groups, *window)
     kernel = jnp.asarray(choices.normal(shape, dtype, 0.3))
     follow = _followed(choices, dtype, _by_channel(order, axes))
-    pads: Any = {"explicit": [(1, 1)] * axes, "unequal": [(1, 0)] * axes, "before": "VALID"}.get(padding, padding)
+    repeats = padding in ("edge", "reflect", "wrap")
+    apart = repeats or padding in ("before", "joined")
+    pads: Any = {"explicit": [(1, 1)] * axes, "unequal": [(1, 0)] * axes}.get(padding, "VALID" if apart else padding)
 
     def fn(x: Array) -> Array:
-        if padding == "before":
+        if padding == "before" or repeats:
             around = [(1, 1)] * axes
-            x = jnp.pad(x, [(0, 0), *around, (0, 0)] if last else [(0, 0), (0, 0), *around])
+            mode = padding if repeats else "constant"
+            x = jnp.pad(x, [(0, 0), *around, (0, 0)] if last else [(0, 0), (0, 0), *around], mode)
+        if padding == "joined":
+            for axis in range(1 if last else 2, axes + (1 if last else 2)):
+                row = jnp.zeros([1 if i == axis else n for i, n in enumerate(x.shape)], x.dtype)
+                x = jnp.concatenate([row, x, row], axis)
         return follow(
             jax.lax.conv_general_dilated(
                 x,
@@ -152,7 +166,7 @@ def _lax(choices: Choices, dtype: str, order: str, axes: int) -> _Made:
             )
         )
 
-    return _Made(fn, {"Conv": 1})
+    return _Made(fn, {"Conv": 1, "Pad": 1}, 2) if repeats else _Made(fn, {"Conv": 1})
 
 
 def _transposed(choices: Choices, dtype: str, order: str, axes: int) -> _Made:

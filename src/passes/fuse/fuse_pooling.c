@@ -153,6 +153,14 @@ static bool fuse_padding(Match *match) {
   return true;
 }
 
+/* A Pad that others read, too, stays for them. */
+static bool fuse_shared_padding(Match *match) {
+  const Node *pad = match->values[PADDED]->producer;
+  if (!pad || !node_is(pad, OP_Pad) || !node_is(match->root, OP_Conv)) return false;
+  match->values[SOURCE] = node_input(pad, 0);
+  return fuse_padding(match);
+}
+
 /* ---- averages ---- */
 
 static Node *emit_average(Match *match, bool count_padding) {
@@ -233,6 +241,7 @@ static bool fuse_counted_average(Match *match) {
 static const FusionRule rules[] = {
     {OP(Conv, PAD), OP_NONE, fuse_padding},
     {OP(Conv, TRANSPOSED_PAD), OP_NONE, fuse_padding},
+    {OP(Conv, ANY(PADDED)), OP_NONE, fuse_shared_padding},
     {OP(MaxPool, PAD), OP_NONE, fuse_padding},
     {OP(MaxPool, TRANSPOSED_PAD), OP_NONE, fuse_padding},
     {OP(AveragePool, PAD), OP_NONE, fuse_padding},
