@@ -2,9 +2,9 @@
  *
  * A value that every step hands on as it got it, whichever way the step goes, is what it was before the loop: the body
  * can see it there. Libraries that keep their state in one structure carry much of that, and set some of it to what it
- * has been from the start. And two values that begin alike and are changed alike are one value: a counter of the steps
- * beside the caller's own, a condition that is kept beside the one that ends the loop. What must be so for the loop to
- * go on is so in every step.
+ * has been from the start. Slices that are put together again are the array they were taken from. And two values that
+ * begin alike and are changed alike are one value: a counter of the steps beside the caller's own, a condition that is
+ * kept beside the one that ends the loop. What must be so for the loop to go on is so in every step.
  */
 #include "onnx/graph/same.h"
 #include "passes/loop_body.h"
@@ -172,6 +172,41 @@ static bool look_at_condition(Node *loop) {
   return changed;
 }
 
+/* ---- what is only passed on ---- */
+
+static int64_t direction_at(const Node *scan, const char *name, size_t index) {
+  const Attribute *list = node_attribute(scan, name);
+  return list && list->kind == ATTRIBUTE_INTS && index < list->count ? list->integers[index] : 0;
+}
+
+/* The array whose slices are put together as they were taken; or NULL. */
+static Value *taken_from(const Node *scan, const LoopShape *shape, size_t output) {
+  const Value *slice = behind_identities(shape->body->outputs.items[output]->value);
+  for (size_t i = shape->carried; i < scan->input_count && i < shape->body->inputs.count; i++) {
+    Value *array = node_input(scan, i);
+    if (shape->body->inputs.items[i] != slice || !array || !type_equal(array->type, scan->outputs[output]->type))
+      continue;
+    bool same_way = direction_at(scan, "scan_input_directions", i - shape->carried) ==
+                    direction_at(scan, "scan_output_directions", output - shape->carried);
+    if (same_way) return array;
+  }
+  return NULL;
+}
+
+static bool release_slices(Node *scan) {
+  LoopShape shape;
+  bool changed = false;
+  if (!node_is(scan, OP_Scan) || !loop_shape(scan, &shape)) return false;
+  if (node_attribute(scan, "scan_input_axes") || node_attribute(scan, "scan_output_axes")) return false;
+  for (size_t i = shape.carried; i < scan->output_count; i++) {
+    if (!scan->outputs[i] || !scan->outputs[i]->uses) continue;
+    Value *array = taken_from(scan, &shape, i);
+    if (array) replace_result(scan, scan->outputs[i], array);
+    changed = changed || array;
+  }
+  return changed;
+}
+
 static void release_of(Graph *graph, void *data) {
   bool *changed = data;
   Node *loop = graph->owner;
@@ -179,6 +214,7 @@ static void release_of(Graph *graph, void *data) {
   *changed = release_unchanged(loop) || *changed;
   *changed = join_alike_carried(loop) || *changed;
   *changed = look_at_condition(loop) || *changed;
+  *changed = release_slices(loop) || *changed;
 }
 
 bool release_carried(Model *model) {

@@ -255,8 +255,16 @@ static Value *emit(const Chain *chain, const Node *like, Op op, Type type, Value
   return graph_node(chain->loop->graph, origin, op, inputs, count, &type, 1, chain->loop)->outputs[0];
 }
 
-/* x, f(x), f(f(x)), … along a new first axis. */
-static Value *stacked_chain(const Chain *chain) {
+static Value *made_of(const Chain *chain, Value *x) {
+  Map copies = {0};
+  *map_slot_pointer(chain->batch.rewriter->context, &copies, chain->x) = x;
+  copy_nodes_of(chain->shape.body, chain->loop->graph, chain->loop, &copies, &chain->nodes);
+  return copy_of(&copies, chain->made);
+}
+
+/* x, f(x), f(f(x)), … along a new first axis, or the other way round; what the last step makes where it is asked for.
+ */
+static Value *stacked_chain(const Chain *chain, bool backwards, Value **last) {
   Rewriter *rewriter = chain->batch.rewriter;
   const Node *like = chain->made->producer;
   int64_t first = 0, count = chain->batch.length.constant;
@@ -268,13 +276,10 @@ static Value *stacked_chain(const Chain *chain) {
   for (uint32_t i = 1; i < all.rank; i++) dims[i] = all.dims[i];
   Type one = type_make(rewriter->context, all.dtype, dims, all.rank);
   for (int64_t i = 0; i < count; i++) {
-    Map copies = {0};
-    parts[i] = emit(chain, like, OP_Unsqueeze, one, (Value *[]){x, axis}, 2);
-    if (i + 1 == count) break;
-    *map_slot_pointer(rewriter->context, &copies, chain->x) = x;
-    copy_nodes_of(chain->shape.body, chain->loop->graph, chain->loop, &copies, &chain->nodes);
-    x = copy_of(&copies, chain->made);
+    parts[backwards ? count - 1 - i : i] = emit(chain, like, OP_Unsqueeze, one, (Value *[]){x, axis}, 2);
+    if (i + 1 < count || last) x = made_of(chain, x);
   }
+  if (last) *last = x;
   Value *table = emit(chain, like, OP_Concat, all, parts, (size_t)count);
   node_set_int(table->producer, "axis", 0);
   return table;
@@ -403,7 +408,7 @@ static void look_up_last(const Chain *chain) {
 static void write_table(Chain *chain, Node **nodes, size_t count) {
   Rewriter *rewriter = chain->batch.rewriter;
   Map leaving = {0};
-  *map_slot_pointer(rewriter->context, &chain->batch.stacked, chain->x) = stacked_chain(chain);
+  *map_slot_pointer(rewriter->context, &chain->batch.stacked, chain->x) = stacked_chain(chain, false, NULL);
   for (size_t i = 0; i < count; i++) {
     Value *all = batch_node(&chain->batch, nodes[i]);
     *map_slot_pointer(rewriter->context, &chain->batch.stacked, nodes[i]->outputs[0]) = all;
@@ -445,32 +450,73 @@ static bool is_repeated(const Chain *chain, int64_t steps) {
   return around.scan && node_is(around.scan, OP_Scan) && batch_begin(&around) && steps / 2 <= around.length.constant;
 }
 
-static bool visit_carried(Chain *chain) {
+/* Which nodes leave the body, and which of them are f? False where it does not pay, or x depends on something else. */
+static bool find_chain(Chain *chain, int64_t steps, Node **nodes, size_t *count) {
+  if (steps > MOST_STEPS || !is_repeated(chain, steps)) return false;
+  *count = find_foretold(chain, nodes);
+  find_nodes(chain, nodes, *count);
+  return chain->node_count >= LEAST_CHAIN && chain->node_count * (size_t)steps <= MOST_NODES &&
+         type_equal(chain->made->type, chain->x->type);
+}
+
+static bool visit_loop(Chain *chain, Node **nodes) {
   size_t count;
   int64_t steps;
+  const Value *last = chain->loop->outputs[chain->carried];
+  bool is_used = last && last->uses;
+  if (!choose_lanes(chain) || !most_steps(chain, &steps)) return false;
+  chain->carries = chain->held || is_used;
+  chain->batch.length = dim_of(steps + is_used);
+  if (!find_chain(chain, steps, nodes, &count)) return false;
+  write_table(chain, nodes, count);
+  return true;
+}
+
+/* The steps of a Scan go along the table; batch_steps takes what they compute of it out of them. */
+static bool visit_scan(Chain *chain, Node **nodes) {
+  size_t count;
+  Node *scan = chain->loop;
+  Value *old = scan->outputs[chain->carried], *last = NULL;
+  Batch steps = {.rewriter = chain->batch.rewriter, .scan = scan};
+  if (chain->held || !batch_begin(&steps)) return false;
+  chain->batch.length = steps.length;
+  if (!find_chain(chain, steps.length.constant, nodes, &count)) return false;
+  bool is_used = old && old->uses;
+  Value *table = stacked_chain(chain, scan_runs_backwards(scan), is_used ? &last : NULL);
+  Value *slice = scan_add_input(scan, table, chain->x->type);
+  Use *next = chain->shape.body->outputs.items[chain->shape.lead + chain->carried];
+  use_set(next, slice);
+  for (Use *use = chain->x->uses, *after; use; use = after) {
+    after = use->next;
+    if (use->node) use_set(use, slice);
+    else
+      use_set(use,
+              graph_node(chain->shape.body, scan->origin, OP_Identity, &slice, 1, &slice->type, 1, NULL)->outputs[0]);
+  }
+  if (is_used) {
+    rewrite_take_name(last, old);
+    rewrite_hand_over(chain->batch.rewriter, last->producer, scan);
+    value_replace(old, last);
+  }
+  scan_drop_carried(scan, chain->carried);
+  chain->batch.rewriter->changed = true;
+  return true;
+}
+
+static bool visit_carried(Chain *chain) {
   chain->x = body_input(chain, chain->carried);
   const Value *start = node_input(chain->loop, chain->shape.first_input + chain->carried);
-  const Value *last = chain->loop->outputs[chain->carried];
   if (type_is_unranked(chain->x->type) || !start || !type_equal(start->type, chain->x->type)) return false;
   read_next(chain);
   if (!chain->made->producer || chain->made->graph != chain->shape.body || !is_known_before(chain, start)) return false;
-  if (!choose_lanes(chain)) return false;
-  chain->carries = chain->held || (last && last->uses);
-  if (!most_steps(chain, &steps) || !is_repeated(chain, steps) || steps > MOST_STEPS) return false;
-  chain->batch.length = dim_of(steps + (last && last->uses));
   Node **nodes = arena_new_array(&chain->batch.rewriter->context->arena, chain->shape.body->node_count, Node *);
-  count = find_foretold(chain, nodes);
-  find_nodes(chain, nodes, count);
-  if (chain->node_count < LEAST_CHAIN || chain->node_count * (size_t)steps > MOST_NODES) return false;
-  if (!type_equal(chain->made->type, chain->x->type)) return false;
-  write_table(chain, nodes, count);
-  return true;
+  return node_is(chain->loop, OP_Loop) ? visit_loop(chain, nodes) : visit_scan(chain, nodes);
 }
 
 /* One value at a time: the body is another one afterwards. */
 static void visit(Rewriter *rewriter, Node *node) {
   LoopShape shape;
-  if (!node_is(node, OP_Loop) || !loop_shape(node, &shape)) return;
+  if (!loop_shape(node, &shape) || !node->graph->owner || !node_is(node->graph->owner, OP_Scan)) return;
   for (size_t i = 0; i < shape.carried; i++) {
     Chain chain = {.batch = {.rewriter = rewriter, .scan = node, .body = shape.body}};
     chain.loop = node;
