@@ -210,7 +210,8 @@ static bool becomes_mean(Context *context, const Value *value, int depth) {
     if (node_is(use->node, OP_Div) && read_size(context, node_input(use->node, 1), DEEPEST_SIZE, &size)) return true;
     if (node_is(use->node, OP_Div) && uniform_number(node_input(use->node, 1), &number)) return true;
     if (node_is(use->node, OP_Mul) &&
-        (uniform_number(node_input(use->node, 0), &number) || uniform_number(node_input(use->node, 1), &number)))
+        (uniform_number(node_input(use->node, 0), &number) || uniform_number(node_input(use->node, 1), &number)) &&
+        number > 0)
       return true;
     bool moved = node_is(use->node, OP_Unsqueeze) || node_is(use->node, OP_Reshape);
     if (moved && depth > 0 && becomes_mean(context, use->node->outputs[0], depth - 1)) return true;

@@ -42,8 +42,15 @@ static bool follows_first(const Batch *batch, const Node *node) {
   return is_sliced(batch, node_input(node, 0));
 }
 
+static bool multiplies_vectors(const Batch *batch, const Node *node) {
+  const Value *left = node_input(node, 0), *right = node_input(node, 1);
+  return is_sliced(batch, left) && is_sliced(batch, right) && left->type.rank == 1 && right->type.rank == 1 &&
+         dtype_is_float(left->type.dtype);
+}
+
 static bool multiplies_matrices(const Batch *batch, const Node *node) {
   const Value *left = node_input(node, 0), *right = node_input(node, 1);
+  if (multiplies_vectors(batch, node)) return true;
   if (!is_sliced(batch, right)) return right->type.rank == 2;
   return is_sliced(batch, left) && left->type.rank >= 2 && left->type.rank == right->type.rank;
 }
@@ -187,6 +194,18 @@ static Value *batch_reduction(const Batch *batch, const Node *node, Type type) {
   return result;
 }
 
+/* Of two vectors a step. */
+static Value *batch_dots(const Batch *batch, const Node *node, Type type) {
+  int64_t last = 1;
+  Value *vectors[] = {map_get_pointer(&batch->stacked, node_input(node, 0)),
+                      map_get_pointer(&batch->stacked, node_input(node, 1))};
+  Value *axis = rewrite_constant_ints(batch->rewriter, batch->scan, &last, 1, node->origin);
+  Value *products = node_before(batch, node, OP_Mul, vectors[0]->type, vectors, 2);
+  Value *sums = node_before(batch, node, OP_ReduceSum, type, (Value *[]){products, axis}, 2);
+  node_set_int(sums->producer, "keepdims", 0);
+  return sums;
+}
+
 Value *batch_node(const Batch *batch, const Node *node) {
   Type of_step = node->outputs[0]->type, type = stacked_type(batch, of_step, of_step.rank);
   if (node_has(node, RENAMES)) {
@@ -202,6 +221,7 @@ Value *batch_node(const Batch *batch, const Node *node) {
   if (node_is(node, OP_Transpose)) return batch_transpose(batch, node, type);
   if (node_has(node, REDUCES)) return batch_reduction(batch, node, type);
   if (!node_is(node, OP_MatMul)) return batch_elements(batch, node, type);
+  if (multiplies_vectors(batch, node)) return batch_dots(batch, node, type);
   Value *left = node_input(node, 0), *right = node_input(node, 1);
   Value *factors[] = {lined_up(batch, node, left, left->type.rank), lined_up(batch, node, right, right->type.rank)};
   return node_before(batch, node, OP_MatMul, type, factors, 2);
