@@ -341,3 +341,42 @@ def test_places_that_were_found_in_a_table_of_places_are_in_bounds() -> None:
     assert "Loop" in inside(model)
     known = check_export(lambda: fn(jnp.zeros((6, 2), jnp.int32)), [])
     assert "Compress" not in everywhere(known.graph) and "Clip" not in everywhere(known.graph)
+
+
+def hashes(model) -> int:
+    return everywhere(model.graph).count("BitwiseOr") // 20
+
+
+def test_draws_of_several_keys_are_one_hash() -> None:
+    def fn(key):
+        a, b, c, d = jax.random.split(jax.random.wrap_key_data(key), 4)
+        both = jax.random.normal(a, (2, 3)), jax.random.uniform(b)
+        return *both, jax.random.bits(c, (5,), jnp.uint32), jax.random.key_data(jax.random.split(d, (2, 2)))
+
+    assert hashes(check_export(fn, [KEY])) == 2
+
+
+def test_draws_one_after_the_other_are_one_hash_each() -> None:
+    def fn(key):
+        key = jax.random.wrap_key_data(key)
+        for _ in range(3):
+            key = jax.random.fold_in(key, jax.random.bits(key, dtype=jnp.uint32))
+        return jax.random.key_data(key)
+
+    assert hashes(check_export(fn, [KEY])) == 6
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_draws_of_a_step_are_one_hash(mapped: bool) -> None:
+    def fn(key, x):
+        def step(x, key):
+            a, b = jax.random.split(key)
+            return 0.5 * x + jax.random.normal(a, (3,)) * jax.random.uniform(b), x
+
+        key = jax.random.wrap_key_data(key)
+        if mapped:
+            keys = jax.random.split(key, (2, 4))
+            return jax.vmap(lambda keys, x: lax.scan(step, x, keys))(keys, jnp.stack([x, 2 * x]))
+        return lax.scan(step, x, jax.random.split(key, 4))
+
+    assert hashes(check_export(fn, [KEY, rows(3)])) == 3
