@@ -117,6 +117,14 @@ static void keep_index_axis(const Numbers *numbers, Node *gather) {
   use_set(&gather->inputs[1], rewrite_constant_ints(numbers->rewriter, gather, &index, 1, gather->origin));
 }
 
+/* What is read instead may be no node's, which could take over where the Squeeze came from: its readers do. */
+static void read_array(Rewriter *rewriter, Node *squeeze) {
+  for (const Use *use = squeeze->outputs[0]->uses; use; use = use->next) {
+    rewrite_hand_over(rewriter, use->node, squeeze);
+  }
+  rewrite_replace(rewriter, squeeze, node_input(squeeze, 0));
+}
+
 /* Readers that need the number get it by a Squeeze; those that gave it an axis go. */
 static void give_axis(const Numbers *numbers, Value *value) {
   static const Dim one[] = {{.constant = 1}};
@@ -137,7 +145,7 @@ static void give_axis(const Numbers *numbers, Value *value) {
       use_set(use, squeeze->outputs[0]);
     }
   }
-  if (takes_off) rewrite_replace(numbers->rewriter, value->producer, node_input(value->producer, 0));
+  if (takes_off) read_array(numbers->rewriter, value->producer);
 }
 
 static void join_in_graph(Graph *graph, void *data) {
