@@ -97,6 +97,7 @@ bool fuse_softmax(Model *model);
 bool fuse_borders(Model *model);
 bool fuse_bytes(Model *model);
 bool fuse_convolution(Model *model);
+bool fuse_pointwise(Model *model);
 bool fuse_pooling(Model *model);
 bool fuse_resize(Model *model);
 bool fuse_normalization(Model *model);

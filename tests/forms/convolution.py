@@ -186,7 +186,8 @@ def _transposed(choices: Choices, dtype: str, order: str, axes: int) -> _Made:
 
 
 def _product(choices: Choices, dtype: str, order: str, axes: int) -> _Made:
-    """A window of one is a product over the channels; with a bias a Gemm needs a matrix, and an image is none."""
+    """A window of one is a product over the channels. Where these come last it stays one, as it does of sequences; with
+    a bias a Gemm needs a matrix, and an image is none."""
     matrix = jnp.asarray(choices.normal((CHANNELS, FEATURES), dtype, 0.3))
     bias = jnp.asarray(choices.normal((FEATURES,), dtype))
     by_channel = _by_channel(order, axes)
@@ -200,13 +201,29 @@ def _product(choices: Choices, dtype: str, order: str, axes: int) -> _Made:
             "tensordot": lambda x: jnp.tensordot(x, matrix, 1),
         }
         return _Made(lambda x: ways[by](x) + bias, {"MatMul": 1}, 2)
-    by = choices.take("by", "einsum", "einsum of its transpose", "moved")
-    ways = {
-        "einsum": lambda x: jnp.einsum(f"bc{letters},co->bo{letters}", x, matrix),
-        "einsum of its transpose": lambda x: jnp.einsum(f"oc,bc{letters}->bo{letters}", matrix.T, x),
-        "moved": lambda x: jnp.moveaxis(jnp.moveaxis(x, 1, -1) @ matrix, -1, 1),
-    }
-    return _Made(lambda x: ways[by](x) + by_channel(bias), {"MatMul": 1}, 4)
+    by = choices.take("by", *_FIRST)
+    product = _FIRST[by]
+    inside = by == "moved" and choices.take("bias", "inside", "outside") == "inside"
+
+    def first(x: Array) -> Array:
+        if inside:
+            return jnp.moveaxis(jnp.moveaxis(x, 1, -1) @ matrix + bias, -1, 1)
+        return product(x, matrix, letters) + by_channel(bias)
+
+    return _Made(first, {"Conv": 1}) if axes > 1 else _Made(first, {"MatMul": 1}, 4)
+
+
+# Products over the channels, which come second.
+_FIRST: dict[str, Callable[[Array, Array, str], Array]] = {
+    "einsum": lambda x, w, s: jnp.einsum(f"bc{s},co->bo{s}", x, w),
+    "einsum of its transpose": lambda x, w, s: jnp.einsum(f"oc,bc{s}->bo{s}", w.T, x),
+    "moved": lambda x, w, s: jnp.moveaxis(jnp.moveaxis(x, 1, -1) @ w, -1, 1),
+    "swapped": lambda x, w, s: jnp.swapaxes(jnp.swapaxes(x, 1, -1) @ w, 1, -1),
+    "flat": lambda x, w, s: (w.T @ x.reshape(*x.shape[:2], -1)).reshape(x.shape[0], w.shape[1], *x.shape[2:]),
+    "tensordot": lambda x, w, s: jnp.moveaxis(jnp.tensordot(w, x, ((0,), (1,))), 0, 1),
+    "dot_general": lambda x, w, s: jnp.moveaxis(jax.lax.dot_general(x, w, (((1,), (0,)), ((), ()))), -1, 1),
+    "vmap": lambda x, w, s: jax.vmap(lambda image: jnp.einsum(f"c{s},co->o{s}", image, w))(x),
+}
 
 
 # ---- libraries ----

@@ -107,14 +107,24 @@ static Value *drop_ones(Lowering *l, Value *value, Axes *axes) {
   return value;
 }
 
+/* A constant, or one that is only moved or cast: it will be stored. */
+static bool is_stored(const Value *value) {
+  const Node *node = value->producer;
+  while (node && (node_moves_all(node) || node_is(node, OP_Cast))) {
+    value = node_input(node, 0);
+    node = value->producer;
+  }
+  return value->tensor;
+}
+
 /* How many operands must be transposed; those computed at run time count more than stored ones. */
 static int transpose_cost(const Dot *dot) {
   int64_t order[MAX_RANK];
   int cost = 0;
   lhs_order(&dot->left, order);
-  if (!is_identity(order, dot->lhs->type.rank)) cost += dot->lhs->tensor ? 1 : 2;
+  if (!is_identity(order, dot->lhs->type.rank)) cost += is_stored(dot->lhs) ? 1 : 2;
   rhs_order(&dot->right, order);
-  if (!is_identity(order, dot->rhs->type.rank)) cost += dot->rhs->tensor ? 1 : 2;
+  if (!is_identity(order, dot->rhs->type.rank)) cost += is_stored(dot->rhs) ? 1 : 2;
   return cost;
 }
 
@@ -219,7 +229,7 @@ typedef struct RunTimeCost {
 
 static void add_run_time_cost(RunTimeCost *cost, const Value *operand, const int64_t *order) {
   uint32_t rank = operand->type.rank;
-  if (operand->tensor || is_identity(order, rank)) return;
+  if (is_stored(operand) || is_identity(order, rank)) return;
   cost->transposed++;
   cost->torn += order[rank - 1] != (int64_t)rank - 1;
 }
@@ -237,7 +247,7 @@ static RunTimeCost run_time_cost(const Dot *dot) {
 /* A weight of several axes times what is computed, as einsum has it where the weight's axes come first in the result:
  * on the right it is a matrix, and what is computed stays as it is. */
 static bool is_weight_on_the_left(const Dot *dot) {
-  return dot->lhs->tensor && !dot->rhs->tensor && !dot->left.batch_count && dot->left.free_count > 1 &&
+  return is_stored(dot->lhs) && !is_stored(dot->rhs) && !dot->left.batch_count && dot->left.free_count > 1 &&
          dot->right.free_count > 0;
 }
 
