@@ -44,6 +44,10 @@ def make(choices: Choices) -> Form:
 Made = tuple[Callable[[Array], Array], dict[str, int], int, str | None]  # with the nodes, and why it stays apart
 
 
+def _slopes(x: Array) -> Array:
+    return jnp.linspace(0.1, 0.4, x.shape[-1]).astype(x.dtype)
+
+
 def _known(choices: Choices, name: str) -> Made:
     expected, ways = _FAMILIES[name]
     way = choices.take("written", *ways)
@@ -264,6 +268,18 @@ _FAMILIES: dict[str, tuple[str, dict[str, Callable[[Array], Array]]]] = {
             "maximum": lambda x: jnp.maximum(jnp.minimum(x, 6), 0),
             "where": lambda x: jnp.where(x > 6, 6, jnp.where(x < 0, 0, x)),
             "other where": lambda x: jnp.where(x < 0, 0, jnp.where(x > 6, 6, x)),
+        },
+    ),
+    "parametric relu": (
+        "PRelu",
+        {
+            "where": lambda x: jnp.where(x > 0, x, _slopes(x) * x),
+            "where at 0": lambda x: jnp.where(x >= 0, x, x * _slopes(x)),
+            "where below": lambda x: jnp.where(x < 0, _slopes(x) * x, x),
+            "parts": lambda x: jnp.maximum(x, 0) + _slopes(x) * jnp.minimum(x, 0),
+            "two relus": lambda x: jax.nn.relu(x) - _slopes(x) * jax.nn.relu(-x),
+            "sum of relus": lambda x: jax.nn.relu(x) + -_slopes(x) * jax.nn.relu(-x),
+            "lax": lambda x: jax.lax.select(x >= 0, x, _slopes(x) * x),
         },
     ),
     "leaky relu": (

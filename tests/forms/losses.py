@@ -102,7 +102,7 @@ def _all(choices: Choices) -> Made:
 
     is_log = softmax in ("log of softmax", "log of quotient")
     expected = {"Softmax": 1, "Log": 1} if is_log else {LOGARITHM[softmax]: 1}
-    return loss, expected, ("Exp", "ReduceMax")
+    return loss, expected, ("Exp", "ReduceMax", "Range")
 
 
 def _difference(choices: Choices) -> Made:

@@ -82,7 +82,8 @@ def _whole(choices: Choices, order: str, axes: int) -> _Made:
         # Beside each ReduceMax two nodes that keep NaN, which the runtime's loses.
         return _Made(fn, {}, ("ReduceSum", "Where"), 3 * (axes if ways[way_name] is _largest_by_one else 1) + 1)
     # Axes by themselves are means of means; what is dropped afterwards is one node more.
-    return _Made(fn, {}, ("Div", "Shape", "ReduceSum", "Mul"), 6 if way_name == "adaptive" else 5)
+    most = 1 if way is _by_window else 6 if way_name == "adaptive" else 5
+    return _Made(fn, {}, ("Div", "Shape", "ReduceSum", "Mul"), most)
 
 
 Whole = Callable[[Array, tuple[int, ...]], Array]

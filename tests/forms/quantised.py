@@ -63,7 +63,9 @@ class Weights:
             self.grain in ("tensor", "column") and choices.take("scaled", "before", "before", "after") == "after"
         )
         self.block = choices.take("block", 16, 32) if self.grain == "block" else 0
-        self.zero = "none" if self.after else choices.take("zero point", "none", "none", "number", "as the scale")
+        self.repeats = self.grain == "block" and choices.take("blocks by", "an axis", "repetition") == "repetition"
+        points = ("none", "none", "number") if self.repeats else ("none", "none", "number", "as the scale")
+        self.zero = "none" if self.after else choices.take("zero point", *points)
         self.early = self.zero != "none" and choices.take("subtracted", "in floats", "in int32") == "in int32"
         self.transposed = not self.block and choices.take("stored", "as used", "transposed") == "transposed"
         self.integers = self._stored(self._integers((self.rows, self.columns)))
@@ -88,14 +90,21 @@ class Weights:
 
     def floats(self) -> Array:
         weights = self.integers.T if self.transposed else self.integers
-        if self.block:
+        if self.block and not self.repeats:
             weights = weights.reshape(self.rows // self.block, self.block, self.columns)
+        points, scales = self._along(self.points), self._along(self.scales)
         if self.early:
-            weights = weights.astype(jnp.int32) - self.points.astype(jnp.int32)
+            weights = weights.astype(jnp.int32) - points.astype(jnp.int32)
         weights = weights.astype(self.dtype)
         if self.zero != "none" and not self.early:
-            weights = weights - self.points.astype(self.dtype)
-        return weights if self.after else (weights * self.scales).reshape(self.rows, self.columns)
+            weights = weights - points.astype(self.dtype)
+        return weights if self.after else (weights * scales).reshape(self.rows, self.columns)
+
+    def _along(self, numbers: Array) -> Array:
+        """One for each row where blocks have no axis of their own."""
+        if not self.repeats or numbers.ndim == 0:
+            return numbers
+        return jnp.repeat(numbers[:, 0], self.block, axis=0)
 
     def finish(self, y: Array) -> Array:
         return y * self.scales.reshape(-1 if self.grain == "column" else ()) if self.after else y

@@ -8,6 +8,7 @@
 #include "onnx/facts/schema.h"
 #include "passes/fuse/activations.h"
 #include "target/target.h"
+#include "types/numbers.h"
 
 enum { X_SLOT, A, B, C };
 #define X ANY(X_SLOT)
@@ -67,6 +68,34 @@ static bool emit_leaky_relu(Match *match, double slope) {
   if (!match_keeps_type(match) || !fits_attribute(match, slope)) return false;
   node_set_float(EMIT_MATCH(match, OP_LeakyRelu, match->values[X_SLOT]), "alpha", (float)slope);
   return true;
+}
+
+/* A slope of its own for each channel, or one that is a parameter: no attribute holds it. */
+static bool fuse_parametric_relu(Match *match) {
+  return match_keeps_type(match) && EMIT_MATCH(match, OP_PRelu, match->values[X_SLOT], match->values[A]);
+}
+
+static bool is_all_finite(const Value *constant) {
+  const Tensor *tensor = constant_of(constant);
+  if (!tensor || !dtype_is_float(tensor->dtype)) return false;
+  size_t width = dtype_bytes(tensor->dtype, 1);
+  for (size_t at = 0; at < tensor->size; at += width) {
+    if (!isfinite(number_decode(tensor->dtype, (const char *)tensor->data + at))) return false;
+  }
+  return true;
+}
+
+/* relu(x) + a relu(-x), which is NaN for an infinite a: the slope is -a */
+static bool fuse_parametric_relu_of_sum(Match *match) {
+  Value *factor = match->values[A];
+  if (!match_keeps_type(match) || !is_all_finite(factor)) return false;
+  Value *slope = EMIT_BEFORE(match, OP_Neg, factor->type, factor)->outputs[0];
+  return EMIT_MATCH(match, OP_PRelu, match->values[X_SLOT], slope);
+}
+
+/* The same with a difference, or relu(x) + a min(x, 0) */
+static bool fuse_parametric_relu_of_parts(Match *match) {
+  return is_all_finite(match->values[A]) && fuse_parametric_relu(match);
 }
 
 static bool fuse_leaky_relu(Match *match) { return emit_leaky_relu(match, match_number(match, A)); }
@@ -424,6 +453,11 @@ static const FusionRule rules[] = {
     {OP(Sub, RELU, OP(Mul, UNIFORM(A), OP(Relu, OP(Neg, X)))), OP_LeakyRelu, fuse_leaky_relu},
     {OP(Mul, X, OP(Where, POSITIVE, NUMBER(1), UNIFORM(A))), OP_LeakyRelu, fuse_leaky_relu},
     {OP(Mul, X, OP(Where, NEGATIVE, UNIFORM(A), NUMBER(1))), OP_LeakyRelu, fuse_leaky_relu},
+    {OP(Where, POSITIVE, X, OP(Mul, ANY(A), X)), OP_PRelu, fuse_parametric_relu},
+    {OP(Where, NEGATIVE, OP(Mul, ANY(A), X), X), OP_PRelu, fuse_parametric_relu},
+    {OP(Add, RELU, OP(Mul, CONSTANT(A), OP(Min, X, NUMBER(0)))), OP_PRelu, fuse_parametric_relu_of_parts},
+    {OP(Sub, RELU, OP(Mul, CONSTANT(A), OP(Relu, OP(Neg, X)))), OP_PRelu, fuse_parametric_relu_of_parts},
+    {OP(Add, RELU, OP(Mul, CONSTANT(A), OP(Relu, OP(Neg, X)))), OP_PRelu, fuse_parametric_relu_of_sum},
     {OP(Where, ABOVE(UNIFORM(A)), X, NUMBER(0)), OP_ThresholdedRelu, fuse_thresholded},
     {OP(Where, FROM(NUMBER(0)), X, NUMBER(0)), OP_ThresholdedRelu, fuse_thresholded},
     {OP(Where, OP(Greater, OP(Abs, X), UNIFORM(A)), X, NUMBER(0)), OP_Shrink, fuse_shrink_of_size},

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/bytes.h"
+#include "onnx/facts/schema.h"
 #include "passes/layout/permute_axes.h"
 #include "passes/pattern.h"
 #include "target/target.h"
@@ -234,6 +235,32 @@ static bool fuse_counted_average(Match *match) {
   return true;
 }
 
+/* A window as large as the image: a mean, whose axes may be in any order. */
+static bool fuse_whole_average(Match *match) {
+  const Node *pool = match->root;
+  const Attribute *windows = node_attribute(pool, "kernel_shape"), *pads = node_attribute(pool, "pads");
+  const Node *user = value_only_user(pool->outputs[0]);
+  Type from = match->values[SOURCE]->type, to = match_type(match);
+  int64_t axes[MAX_RANK];
+  if (from.rank < 3 || from.rank != to.rank || !windows || windows->count != from.rank - 2) return false;
+  if (node_attribute(pool, "dilations") || pads_automatically(pool)) return false;
+  if (user && node_is(user, OP_Mul) && unread_constant_of(node_input(user, 1))) return false; /* a sum: see above */
+  for (size_t i = 0; pads && i < pads->count; i++) {
+    if (pads->integers[i] != 0) return false;
+  }
+  for (uint32_t i = 2; i < from.rank; i++) {
+    if (!dim_is(from.dims[i], windows->integers[i - 2]) || !dim_is(to.dims[i], 1)) return false;
+    axes[i - 2] = i;
+  }
+  bool as_attribute = schema_version(OP_ReduceMean, match_opset(match)) < 18;
+  Value *inputs[] = {match->values[SOURCE], NULL};
+  if (!as_attribute) inputs[1] = rewrite_constant_ints(match->rewriter, match->root, axes, from.rank - 2, pool->origin);
+  Node *mean = match_emit(match, OP_ReduceMean, inputs, as_attribute ? 1 : 2, REWRITE_EMITTER(match->rewriter));
+  if (as_attribute) node_set_ints(mean, "axes", axes, from.rank - 2);
+  node_set_int(mean, "keepdims", 1);
+  return true;
+}
+
 #define PAD OP_AT(PADDED, Pad, ANY(SOURCE))
 #define TRANSPOSED_PAD OP_AT(TURNED, Transpose, PAD)
 #define WINDOW_SUM OP(Mul, OP_AT(POOLED, AveragePool, ANY(SOURCE)), UNIFORM(SIZE))
@@ -250,6 +277,7 @@ static const FusionRule rules[] = {
     {OP(Mul, WINDOW_SUM, UNIFORM(DIVISOR)), OP_NONE, fuse_average},
     {OP(Div, WINDOW_SUM, ANY(DIVISOR)), OP_NONE, fuse_counted_average},
     {OP(Div, OP(Cast, WINDOW_SUM), ANY(DIVISOR)), OP_NONE, fuse_counted_average},
+    {OP(AveragePool, ANY(SOURCE)), OP_ReduceMean, fuse_whole_average},
 };
 
 bool fuse_pooling(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

@@ -23,7 +23,28 @@ typedef struct Grain {
   uint32_t count;
   int64_t axis;  /* of the steps or of the blocks; -1: one number for all */
   int64_t block; /* elements along the axis that share a number; 0: one for each step along the axis alone */
+  bool repeated; /* the constant has the number of a block once for each of its elements */
 } Grain;
+
+/* ---- shapes ---- */
+
+static int64_t product_of(Type type, int64_t first, int64_t end) {
+  int64_t product = 1;
+  for (int64_t i = first; i < end; i++) {
+    if (__builtin_mul_overflow(product, type.dims[i].constant, &product)) return -1;
+  }
+  return product;
+}
+
+/* Are the blocks along an axis of their own, which becomes one with the axis before it? */
+static bool joins_blocks(Type from, Type to, int64_t axis) {
+  if (axis < 1 || to.rank + 1 != from.rank) return false;
+  for (int64_t i = 0; i < to.rank; i++) {
+    int64_t size = i == axis - 1 ? product_of(from, i, i + 2) : from.dims[i < axis ? i : i + 1].constant;
+    if (!dim_is(to.dims[i], size)) return false;
+  }
+  return true;
+}
 
 /* ---- scales and zero points ---- */
 
@@ -56,12 +77,55 @@ static bool settle_grain(Grain *grain, Type whole, int64_t opset) {
   return true;
 }
 
+static int64_t common_divisor(int64_t a, int64_t b) {
+  while (b) {
+    int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+/* How many elements in a row along the axis of the whole have the same numbers, in blocks of one size. */
+static int64_t shared_along(const Tensor *part, Type whole, int64_t axis) {
+  int64_t own = axis - (int64_t)(whole.rank - part->rank), block = whole.dims[axis].constant, inner = 1, outer = 1;
+  if (own < 0 || part->dims[own] == 1) return block;
+  for (int64_t i = 0; i < own; i++) outer *= part->dims[i];
+  for (int64_t i = own + 1; i < part->rank; i++) inner *= part->dims[i];
+  size_t row = dtype_bytes(part->dtype, (size_t)inner);
+  for (int64_t i = 1; i < part->dims[own] && block > 1; i++) {
+    for (int64_t j = 0; j < outer && block > 1; j++) {
+      const char *at = (const char *)part->data + (size_t)(j * part->dims[own] + i) * row;
+      if (!same_bytes(at, at - row, row)) block = common_divisor(block, i);
+    }
+  }
+  return block;
+}
+
+/* Scales that differ along every axis, but are repeated along one. */
+static bool settle_repeated(Grain *grain, const Tensor *scale, const Tensor *zero, Type whole, int64_t opset) {
+  int64_t count;
+  if (opset < WITH_BLOCKS || !scale || grain->count != whole.rank || !type_count(whole, &count)) return false;
+  if (dtype_bits(scale->dtype) < 8 || (zero && dtype_bits(zero->dtype) < 8)) return false;
+  for (uint32_t i = 0; i < whole.rank; i++) {
+    int64_t block = shared_along(scale, whole, i);
+    if (zero) block = common_divisor(block, shared_along(zero, whole, i));
+    if (block <= grain->block || block < 2) continue;
+    grain->axis = i;
+    grain->block = block;
+    grain->repeated = true;
+  }
+  return grain->repeated;
+}
+
 /* The shape of the scales: that of the weight with 1 at the blocks, or one axis, or none. */
 static Type scale_type(Match *match, const Grain *grain, Type whole, DType dtype) {
   Dim dims[MAX_RANK];
   uint32_t rank = 0;
   for (uint32_t i = 0; i < whole.rank; i++) {
-    if (grain->block) dims[rank++] = grain->along[i] ? whole.dims[i] : dim_of(1);
+    bool repeated = grain->repeated && grain->axis == (int64_t)i;
+    if (repeated) dims[rank++] = dim_of(whole.dims[i].constant / grain->block);
+    else if (grain->block) dims[rank++] = grain->along[i] ? whole.dims[i] : dim_of(1);
     else if (grain->along[i]) dims[rank++] = whole.dims[i];
   }
   return type_make(match->rewriter->context, dtype, dims, rank);
@@ -78,7 +142,10 @@ static void put_number(Tensor *tensor, int64_t index, double number) {
 static int64_t place_in(const Tensor *part, const Grain *grain, Type whole, int64_t place) {
   int64_t at = 0, stride = 1;
   for (uint32_t i = whole.rank; i--;) {
-    int64_t size = grain->along[i] ? whole.dims[i].constant : 1, step = place % size;
+    bool repeated = grain->repeated && grain->axis == (int64_t)i;
+    int64_t size = grain->along[i] ? whole.dims[i].constant : 1;
+    if (repeated) size /= grain->block;
+    int64_t step = place % size * (repeated ? grain->block : 1);
     place /= size;
     if (i < whole.rank - part->rank) continue;
     int64_t own = part->dims[i - (whole.rank - part->rank)];
@@ -125,6 +192,38 @@ static Value *spread_scale(Match *match, Value *scale, const Grain *grain, Type 
   return EMIT_BEFORE(match, OP_Reshape, type, scale, shape)->outputs[0];
 }
 
+/* The axis along which a constant with an axis of size 1 is spread, and no other; -1: it is not so. */
+static int64_t spread_axis(Type few, Type all) {
+  int64_t axis = -1;
+  if (few.rank != all.rank) return -1;
+  for (uint32_t i = 0; i < all.rank; i++) {
+    if (dim_equal(few.dims[i], all.dims[i])) continue;
+    if (axis >= 0 || !dim_is(few.dims[i], 1)) return -1;
+    axis = i;
+  }
+  return axis;
+}
+
+/* Scales that are repeated before they are multiplied with, once for each block; NULL: they are not. */
+static Value *once_for_each_block(Match *match, const Value *scale, Type whole, Grain *grain) {
+  const Node *merge = scale->producer;
+  const Node *expand = merge && node_is(merge, OP_Reshape) ? node_input(merge, 0)->producer : NULL;
+  Value *few = expand && node_is(expand, OP_Expand) ? node_input(expand, 0) : NULL;
+  int64_t count, sizes[MAX_RANK];
+  if (!few || !unread_constant_of(few) || match_opset(match) < WITH_BLOCKS || whole.rank >= MAX_RANK) return NULL;
+  Type all = expand->outputs[0]->type;
+  int64_t axis = spread_axis(few->type, all);
+  if (axis < 0 || !type_same_shape(scale->type, whole) || !type_count(whole, &count) || !type_count(all, &count))
+    return NULL;
+  if (!joins_blocks(all, whole, axis) || all.dims[axis].constant < 2) return NULL;
+  *grain = (Grain){.count = whole.rank, .axis = axis - 1, .block = all.dims[axis].constant, .repeated = true};
+  for (uint32_t i = 0; i < whole.rank; i++) grain->along[i] = true;
+  Type type = scale_type(match, grain, whole, few->type.dtype);
+  for (uint32_t i = 0; i < type.rank; i++) sizes[i] = type.dims[i].constant;
+  Value *shape = rewrite_constant_ints(match->rewriter, match->root, sizes, type.rank, NULL);
+  return EMIT_BEFORE(match, OP_Reshape, type, few, shape)->outputs[0];
+}
+
 /* ---- (w - z) * s ---- */
 
 static Node *emit_dequantized(Match *match, Value *weight, Value *scale, Value *zero, const Grain *grain,
@@ -162,8 +261,15 @@ static bool fuse_scaled(Match *match) {
   if (!is_small_integer(whole.dtype) || type_is_unranked(whole) || !has_scale_type(match, scale)) return false;
   if (!type_equal(match_type(match), type_with(whole, scale->type.dtype))) return false;
   if (!casts_are_exact(match) || !leads_to_product(match->root->outputs[0])) return false;
+  Value *blocks = zero && zero->type.rank ? NULL : once_for_each_block(match, scale, whole, &grain);
+  if (blocks) {
+    if (zero && !(zero = spread_constant(match, zero, &grain, whole, whole.dtype))) return false;
+    return emit_dequantized(match, weight, blocks, zero, &grain, true);
+  }
   if (!add_axes(scale->type, whole, grain.along) || (zero && !add_axes(zero->type, whole, grain.along))) return false;
-  if (!settle_grain(&grain, whole, match_opset(match))) return false;
+  if (!settle_grain(&grain, whole, match_opset(match)) &&
+      !settle_repeated(&grain, constant_of(scale), zero ? constant_of(zero) : NULL, whole, match_opset(match)))
+    return false;
   scale = spread_scale(match, scale, &grain, whole);
   if (scale && zero) zero = spread_constant(match, zero, &grain, whole, whole.dtype);
   if (!scale || (match->values[POINT] && !zero)) return false;
@@ -233,6 +339,39 @@ static bool fuse_scaled_product(Match *match) {
   return EMIT_MATCH(match, OP_MatMul, factor, node->outputs[0]);
 }
 
+/* One number, or one for each channel of what a convolution makes. */
+static bool is_by_channel(Type scale, Type result, bool *varies) {
+  *varies = false;
+  if (scale.rank > result.rank) return false;
+  for (uint32_t i = 0; i < scale.rank; i++) {
+    if (dim_is(scale.dims[i], 1)) continue;
+    if (i + result.rank - scale.rank != 1 || !dim_equal(scale.dims[i], result.dims[1])) return false;
+    *varies = true;
+  }
+  return true;
+}
+
+static bool fuse_scaled_convolution(Match *match) {
+  Value *weight = match->values[WEIGHT], *scale = match->values[SCALE], *factor = match->values[FACTOR];
+  const Node *conv = match->values[WIDE]->producer;
+  Type type = match_type(match), filters = weight->type;
+  Grain grain = {.axis = -1};
+  if (!is_small_integer(filters.dtype) || filters.rank < 3 || conv->input_count != 2) return false;
+  if (!has_scale_type(match, scale) || !casts_are_exact(match)) return false;
+  if (factor->type.dtype != scale->type.dtype || !type_equal(type, match->values[WIDE]->type)) return false;
+  if (type.rank != filters.rank || !dim_equal(type.dims[1], filters.dims[0])) return false;
+  if (!is_by_channel(scale->type, type, &grain.along[0])) return false;
+  if (!settle_grain(&grain, filters, match_opset(match))) return false;
+  const Tensor *tensor = constant_of(scale);
+  Tensor *row = arena_copy(&match->rewriter->context->arena, tensor, sizeof *tensor);
+  row->rank = grain.count;
+  row->dims = filters.rank && grain.count ? unread_constant_of(weight)->dims : NULL;
+  Value *numbers = rewrite_constant(match->rewriter, match->root, row, scale->origin);
+  Node *node = emit_dequantized(match, weight, numbers, NULL, &grain, false);
+  node_copy_attributes(EMIT_MATCH(match, OP_Conv, factor, node->outputs[0]), conv);
+  return true;
+}
+
 /* ---- what moves a weight ---- */
 
 /* The same node for another value; what it does to the first axes of the type it does to this. */
@@ -260,14 +399,6 @@ static bool move_before_cast(Match *match) {
 
 /* ---- what moves a weight with its scales ---- */
 
-static int64_t product_of(Type type, int64_t first, int64_t end) {
-  int64_t product = 1;
-  for (int64_t i = first; i < end; i++) {
-    if (__builtin_mul_overflow(product, type.dims[i].constant, &product)) return -1;
-  }
-  return product;
-}
-
 /* The axis of another shape of the same elements that has the steps of this one; -1: none has. */
 static int64_t axis_after_reshape(Type from, Type to, int64_t axis) {
   int64_t before = product_of(from, 0, axis), done = 1;
@@ -285,16 +416,6 @@ static int64_t axis_after_transpose(const Node *transpose, int64_t axis) {
     if (order ? order->count == (size_t)rank && order->integers[i] == axis : rank - 1 - i == axis) return i;
   }
   return -1;
-}
-
-/* Are the blocks along an axis of their own, which becomes one with the axis before it? */
-static bool joins_blocks(Type from, Type to, int64_t axis) {
-  if (axis < 1 || to.rank + 1 != from.rank) return false;
-  for (int64_t i = 0; i < to.rank; i++) {
-    int64_t size = i == axis - 1 ? product_of(from, i, i + 2) : from.dims[i < axis ? i : i + 1].constant;
-    if (!dim_is(to.dims[i], size)) return false;
-  }
-  return true;
 }
 
 /* The grain of the weight in the shape that the root gives it; false: it has none. */
@@ -360,6 +481,8 @@ static const FusionRule rules[] = {
     {OP(Mul, CONSTANT(WEIGHT), CONSTANT(SCALE)), OP_NONE, fuse_whole},
     {OP(Mul, OP_AT(WIDE, MatMul, ANY(FACTOR), CASTED(CONSTANT(WEIGHT))), CONSTANT(SCALE)), OP_DequantizeLinear,
      fuse_scaled_product},
+    {OP(Mul, OP_AT(WIDE, Conv, ANY(FACTOR), CASTED(CONSTANT(WEIGHT))), CONSTANT(SCALE)), OP_DequantizeLinear,
+     fuse_scaled_convolution},
 };
 
 bool fuse_quantization(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }

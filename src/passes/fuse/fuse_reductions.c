@@ -51,6 +51,28 @@ static bool fuse_kept_axes(Match *match) {
   return EMIT_REDUCTION(match, reduce->op, source, reduce, true);
 }
 
+/* Has the type the sizes that are not reduced, and no others? */
+static bool lacks_axes(Type type, Type from, const bool axes[MAX_RANK]) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < from.rank; i++) {
+    if (axes[i]) continue;
+    if (kept == type.rank || !dim_equal(type.dims[kept++], from.dims[i])) return false;
+  }
+  return kept == type.rank;
+}
+
+/* The axes that a reduction keeps, left out afterwards. */
+static bool fuse_dropped_axes(Match *match) {
+  Node *reduce = match->values[X_SLOT]->producer;
+  bool axes[MAX_RANK];
+  if (!reduce || !node_has(reduce, REDUCES) || reduce->graph != match->root->graph || !keeps_axes(reduce)) return false;
+  if (value_use_count(match->values[X_SLOT]) != 1 || !reduced_axes(reduce, axes)) return false;
+  Value *source = node_input(reduce, 0);
+  if (source->type.dtype == DTYPE_NONE || !lacks_axes(match_type(match), source->type, axes)) return false;
+  match->nodes[match->node_count++] = reduce;
+  return EMIT_REDUCTION(match, reduce->op, source, reduce, false);
+}
+
 /* How many elements go into each sum; 0 when that is not known. */
 static int64_t summed(const Node *sum) {
   bool axes[MAX_RANK];
@@ -307,6 +329,8 @@ static bool fuse_any_not_finite(Match *match) { return fuse_finite(match, true);
 static const FusionRule rules[] = {
     {OP(Unsqueeze, X), OP_NONE, fuse_kept_axes},
     {OP(Reshape, X), OP_NONE, fuse_kept_axes},
+    {OP(Reshape, X), OP_NONE, fuse_dropped_axes},
+    {OP(Squeeze, X), OP_NONE, fuse_dropped_axes},
     {OP(Div, OP_AT(SUM, ReduceSum, X), UNIFORM(SIZE)), OP_ReduceMean, fuse_mean},
     {OP(Div, OP_AT(SUM, ReduceSum, X), ANY(SIZE)), OP_ReduceMean, fuse_mean_of_computed_size},
     {OP(Mul, OP_AT(SUM, ReduceSum, X), UNIFORM(SIZE)), OP_ReduceMean, fuse_mean_by_product},

@@ -59,9 +59,9 @@ static bool fuse_before_reversal(Match *match) {
 
 /* ---- rows of a table ---- */
 
-/* 0, 1, 2, ... along the last axis, and no other axis. */
+/* 0, 1, 2, ... */
 static bool counts_up(const Tensor *tensor, int64_t count) {
-  if (!dtype_is_integer(tensor->dtype) || tensor->rank == 0 || tensor->dims[tensor->rank - 1] != count) return false;
+  if (!dtype_is_integer(tensor->dtype)) return false;
   size_t width = dtype_bytes(tensor->dtype, 1);
   if (tensor->size != (size_t)count * width) return false;
   for (int64_t i = 0; i < count; i++) {
@@ -122,7 +122,9 @@ static bool fuse_rows_of_table(Match *match) {
   for (uint32_t i = 0; i + 1 < type.rank; i++) {
     if (!dim_equal(type.dims[i], hot.dims[i])) return false;
   }
-  if (!counts_up(constant_of(match->values[POSITIONS]), table->dims[0]) || !is_all_finite(table)) return false;
+  const Tensor *positions = constant_of(match->values[POSITIONS]);
+  if (positions->rank == 0 || positions->dims[positions->rank - 1] != table->dims[0]) return false; /* the last axis */
+  if (!counts_up(positions, table->dims[0]) || !is_all_finite(table)) return false;
   if (!schema_runs(OP_Where, NULL, match_opset(match), rows->type.dtype)) return false;
   Bounds bounds;
   bool is_inside = value_bounds(index, &bounds) && bounds.least >= 0 && bounds.greatest < (double)table->dims[0];
@@ -156,6 +158,117 @@ static bool fuse_rows_of_identity(Match *match) {
   return true;
 }
 
+/* ---- points ---- */
+
+/* Points that go along one axis for each of their numbers. */
+typedef struct Grid {
+  uint32_t rank;
+  int64_t starts[MAX_RANK], ends[MAX_RANK], steps[MAX_RANK], axes[MAX_RANK];
+} Grid;
+
+/* The number along an axis of the point at this place. */
+static int64_t number_at(const Tensor *points, uint32_t axes, int64_t place, uint32_t axis) {
+  return ((const int64_t *)points->data)[place * axes + axis];
+}
+
+static bool read_grid(const Tensor *points, Grid *grid) {
+  if (points->dtype != DTYPE_INT64 || points->rank < 2 || points->dims[points->rank - 1] != points->rank - 1)
+    return false;
+  int64_t count = (int64_t)(points->size / sizeof(int64_t)) / (points->rank - 1), stride = 1;
+  grid->rank = points->rank - 1;
+  if (count < 1) return false;
+  for (uint32_t i = grid->rank; i--;) {
+    int64_t size = points->dims[i], first = number_at(points, grid->rank, 0, i);
+    int64_t step = size > 1 ? number_at(points, grid->rank, stride, i) - first : 1;
+    if (first < 0 || first > INT32_MAX || step == 0 || step > INT32_MAX || step < -INT32_MAX) return false;
+    for (int64_t at = 0; at < count; at++) {
+      if (number_at(points, grid->rank, at, i) != first + at / stride % size * step) return false;
+    }
+    int64_t last = first + (size - 1) * step;
+    if (last < 0) return false;
+    grid->starts[i] = first;
+    grid->ends[i] = step > 0 ? last + 1 : last > 0 ? last - 1 : INT64_MIN;
+    grid->steps[i] = step;
+    grid->axes[i] = i;
+    stride *= size;
+  }
+  return true;
+}
+
+/* All points of a grid are a Slice along its axes. */
+static bool fuse_grid(Match *match) {
+  Value *source = match->values[SOURCE];
+  const Origin *origin = match->root->origin;
+  const Tensor *points = constant_of(match->values[POSITIONS]);
+  Grid grid;
+  if (node_int_or(match->root, "batch_dims", 0) || !points || points->rank > MAX_RANK || !read_grid(points, &grid))
+    return false;
+  if (source->type.dtype == DTYPE_NONE || source->type.rank < grid.rank) return false;
+  for (uint32_t i = 0; i < grid.rank; i++) {
+    Dim size = source->type.dims[i];
+    int64_t last = grid.starts[i] + (points->dims[i] - 1) * grid.steps[i];
+    if (!dim_is_constant(size) || grid.starts[i] >= size.constant || last >= size.constant) return false;
+  }
+  Rewriter *rewriter = match->rewriter;
+  return EMIT_MATCH(match, OP_Slice, source,
+                    rewrite_constant_ints(rewriter, match->root, grid.starts, grid.rank, origin),
+                    rewrite_constant_ints(rewriter, match->root, grid.ends, grid.rank, origin),
+                    rewrite_constant_ints(rewriter, match->root, grid.axes, grid.rank, origin),
+                    rewrite_constant_ints(rewriter, match->root, grid.steps, grid.rank, origin));
+}
+
+/* What a size is computed of. */
+static const Value *as_it_was(const Value *value) {
+  while (value->producer && (node_has(value->producer, RENAMES) || node_is(value->producer, OP_Cast)))
+    value = node_input(value->producer, 0);
+  return value;
+}
+
+/* Is it this operator with the number, of the same size? */
+static bool is_of_size(const Value *value, Op op, double number, const Value *size) {
+  const Node *node = as_it_was(value)->producer;
+  if (!node || !node_is(node, op)) return false;
+  for (uint32_t i = 0; i < 2; i++) {
+    if (is_uniform_number(node_input(node, i), number) && as_it_was(node_input(node, 1 - i)) == size) return true;
+  }
+  return false;
+}
+
+/* Positions that are kept between -size and size - 1, where they are anyway. */
+static const Value *unclipped(const Value *value) {
+  const Node *clip = as_it_was(value)->producer;
+  const Node *range = clip && node_is(clip, OP_Clip) ? as_it_was(node_input(clip, 0))->producer : NULL;
+  const Value *low = clip ? node_input(clip, 1) : NULL, *high = clip ? node_input(clip, 2) : NULL;
+  double least;
+  if (!range || !node_is(range, OP_Range) || !low || !high) return value;
+  const Value *size = as_it_was(node_input(range, 1));
+  bool from = is_of_size(low, OP_Mul, -1, size) || (uniform_number(low, &least) && least <= 0);
+  return from && is_of_size(high, OP_Add, -1, size) ? node_input(clip, 0) : value;
+}
+
+static bool counts_rows(const Value *column, Dim rows) {
+  const Tensor *tensor = constant_of(column);
+  if (tensor)
+    return dim_is_constant(rows) && tensor->rank == 2 && tensor->dims[1] == 1 && counts_up(tensor, rows.constant);
+  const Value *positions = unclipped(column);
+  return counts_positions(positions, positions == column ? 2 : 1, rows);
+}
+
+/* Points whose first number counts them: each row of a batch has its own. */
+static bool fuse_point_of_row(Match *match) {
+  const Node *concat = match->values[SLICE]->producer;
+  Value *source = match->values[SOURCE], *points = match->values[SLICE];
+  if (node_int_or(match->root, "batch_dims", 0) || points->type.rank != 2 || source->type.rank < 2) return false;
+  if (concat->input_count != 2 || !counts_rows(node_input(concat, 0), source->type.dims[0])) return false;
+  if (!dim_equal(points->type.dims[0], source->type.dims[0])) return false;
+  int64_t axis = node_int_or(concat, "axis", 0);
+  if (axis != 1 && axis != -1) return false;
+  Value *rest = match_in_type(match, node_input(concat, 1), DTYPE_INT64);
+  node_set_int(EMIT_MATCH(match, OP_GatherND, source, rest), "batch_dims", 1);
+  return true;
+}
+
+#define POINTS EITHER(OP(Cast, OP_AT(SLICE, Concat, ANY(TABLE))), OP_AT(SLICE, Concat, ANY(TABLE)))
 #define HOT OP(Cast, OP(Equal, ANY(SOURCE), CONSTANT(POSITIONS)))
 #define SLICED OP_AT(SLICE, Slice, ANY(SOURCE))
 
@@ -163,6 +276,8 @@ static const FusionRule rules[] = {
     {OP(Squeeze, SLICED), OP_Gather, fuse_slice},
     {OP(Reshape, SLICED), OP_Gather, fuse_slice},
     {OP(Gather, SLICED), OP_Gather, fuse_before_reversal},
+    {OP(GatherND, ANY(SOURCE), CONSTANT(POSITIONS)), OP_NONE, fuse_grid},
+    {OP(GatherND, ANY(SOURCE), POINTS), OP_NONE, fuse_point_of_row},
     {OP(MatMul, HOT, CONSTANT(TABLE)), OP_NONE, fuse_rows_of_table},
     {OP(MatMul, OP_AT(SLICE, Gather, CONSTANT(SOURCE)), CONSTANT(TABLE)), OP_NONE, fuse_rows_of_identity},
 };
