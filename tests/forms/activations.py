@@ -37,7 +37,7 @@ def make(choices: Choices) -> Form:
 
     specs = [jax.ShapeDtypeStruct(shape, numbers.dtype)] if "B" in shape else None
     is_wide = dtype == "bfloat16" or (dtype == "float16" and name == "celu")  # the runtime has no kernel
-    most = nodes + (before == "sum") + (2 + (name == "gated") if is_wide else 0)  # both halves are widened
+    most = nodes + (before == "sum") + 2 * is_wide
     return Form(fn, [numbers], wanted, specs, most=most, apart=apart, dtype=dtype, opset=opset)
 
 

@@ -150,6 +150,28 @@ static bool widen_first(Rewriter *rewriter, Node *node) {
   return true;
 }
 
+/* Are all parts of it widened, and read by nothing else? */
+static bool are_all_widened(const Node *node) {
+  for (uint32_t i = 0; i < node->output_count; i++) {
+    const Value *part = node->outputs[i];
+    const Node *user = part ? value_only_user(part) : NULL;
+    if (!is_widening(user) || user->graph != node->graph) return false;
+  }
+  return true;
+}
+
+/* What is parted and then widened is widened first: one Cast. Those of the parts change nothing any more. */
+static bool widen_before_parts(Rewriter *rewriter, Node *node) {
+  if (node->output_count < 2 || !node_has(node, MOVES) || moved_inputs(node) != 1 || !are_all_widened(node))
+    return false;
+  const Value *whole = node_input(node, 0);
+  if (!dtype_is_half(whole->type.dtype) || unread_constant_of(whole)) return false;
+  use_set(&node->inputs[0], unrounded(rewriter, node, node_input(node, 0)));
+  for (uint32_t i = 0; i < node->output_count; i++)
+    node->outputs[i]->type = type_with(node->outputs[i]->type, DTYPE_FLOAT32);
+  return true;
+}
+
 static bool is_half_widened(const Value *value, const Node *narrow) {
   const Node *cast = value->producer;
   return is_widening(cast) && cast->graph == narrow->graph &&
@@ -201,6 +223,8 @@ static void leave_out(Rewriter *rewriter, Node *node) {
     Node *stays = rewrite_replace(rewriter, node, node_input(narrow, 0));
     rewrite_drop_unused(rewriter, narrow, stays);
   } else if (is_widening(node) && widen_first(rewriter, node)) {
+    rewriter->changed = true;
+  } else if (widen_before_parts(rewriter, node)) {
     rewriter->changed = true;
   } else if (node_is(node, OP_Narrow) && is_half_widened(node_input(node, 0), node)) {
     replace_by_half(rewriter, node);

@@ -767,9 +767,41 @@ static bool fuse_turned(Match *match) {
   return emit(&rotation);
 }
 
+/* Features that are not turned, joined to both halves of those that are: the halves are joined first. */
+static bool fuse_turned_part(Match *match) {
+  Node *root = match->root;
+  Type type = match_type(match);
+  if (root->input_count != 3 || !is_last_axis(node_int_or(root, "axis", 0), root->outputs[0])) return false;
+  if (type.rank < 3 || type.rank > 4 || lacks_operator(match)) return false;
+  uint32_t first = may_be_turned(node_input(root, 0), false, DEEPEST) ? 0 : 1;
+  Value *parts[] = {node_input(root, 0), node_input(root, 1), node_input(root, 2)};
+  Type half = parts[first]->type;
+  if (!may_be_turned(parts[first], false, DEEPEST) || !may_be_turned(parts[first + 1], false, DEEPEST)) return false;
+  if (!type_equal(half, parts[first + 1]->type) || !dim_is_constant(half.dims[type.rank - 1])) return false;
+  Value *both = beside(match, parts[first], parts[first + 1]);
+  Value *rest = parts[first ? 0 : 2], *none = both;
+  for (uint32_t i = 0; i < 3; i++) use_set(&root->inputs[i], none);
+  Match inner = {.rewriter = match->rewriter, .rule = match->rule, .root = both->producer, .node_count = 1};
+  inner.nodes[0] = both->producer;
+  inner.values[SOURCE] = parts[first];
+  bool is_turned = fuse_turned(&inner);
+  if (!is_turned) {
+    for (uint32_t i = 0; i < 3; i++) use_set(&root->inputs[i], parts[i]);
+    rewrite_drop_unused(match->rewriter, both->producer, NULL);
+    return false;
+  }
+  Value *turned = node_input(root, 0), *inputs[] = {first ? rest : turned, first ? turned : rest};
+  Node *joined = match_emit(match, OP_Concat, inputs, 2, REWRITE_EMITTER(match->rewriter));
+  node_set_int(joined, "axis", (int64_t)type.rank - 1);
+  return true;
+}
+
 static const FusionRule rules[] = {
-    {OP(Concat, ANY(SOURCE)), OP_NONE, fuse_turned},  {OP(Add, ANY(SOURCE), ANY(SOURCE + 1)), OP_NONE, fuse_turned},
-    {OP(Reshape, ANY(SOURCE)), OP_NONE, fuse_turned}, {OP(ReduceSum, ANY(SOURCE)), OP_NONE, fuse_turned},
+    {OP(Concat, ANY(SOURCE)), OP_NONE, fuse_turned_part},
+    {OP(Concat, ANY(SOURCE)), OP_NONE, fuse_turned},
+    {OP(Add, ANY(SOURCE), ANY(SOURCE + 1)), OP_NONE, fuse_turned},
+    {OP(Reshape, ANY(SOURCE)), OP_NONE, fuse_turned},
+    {OP(ReduceSum, ANY(SOURCE)), OP_NONE, fuse_turned},
     {OP(Gather, ANY(SOURCE)), OP_NONE, fuse_turned},
 };
 
