@@ -31,7 +31,7 @@ def make(choices: Choices) -> Form:
     wide = choices.take("computed in", "its own", "float32") == "float32" or way.startswith("complex")
     turn = ways[way]
     tables = _tables(choices, angles, order)
-    part = choices.take("turned", "all", "all", "all", "half of the features")
+    part = choices.take("turned", *["all"] * 6, "half of the features", "half of the features", "half, joined at once")
 
     def fn(x: Array, *given: Array) -> Array:
         cosine, sine = tables(x, *given)
@@ -41,6 +41,10 @@ def make(choices: Choices) -> Form:
         cosine, sine = cosine.astype(x.dtype), sine.astype(x.dtype)
         if part == "all":
             return turn(x, cosine, sine).astype(kept)
+        if part == "half, joined at once":
+            a, b, rest = jnp.split(x, [HALF // 2, HALF], axis=-1)
+            turned = _turned(a, b, cosine[..., : HALF // 2], sine[..., : HALF // 2])
+            return jnp.concatenate([*turned, rest], axis=-1).astype(kept)
         few = turn(x[..., :HALF], cosine[..., : HALF // 2], sine[..., : HALF // 2])
         return jnp.concatenate([few, x[..., HALF:]], axis=-1).astype(kept)
 

@@ -19,7 +19,7 @@
 #include "target/target.h"
 #include "types/numbers.h"
 
-enum { SOURCE };
+enum { SOURCE, TURNED };
 enum { DEEPEST = 6 /* operators, one behind the other, for one question */ };
 
 /* How often a cosine or a sine stands in its table. */
@@ -796,10 +796,34 @@ static bool fuse_turned_part(Match *match) {
   return true;
 }
 
+/* The rest of the features goes through the operator as it is. */
+static bool fuse_rest(Match *match) {
+  Node *root = match->root, *turn = match->values[TURNED]->producer;
+  const Node *split = match->values[SOURCE]->producer;
+  Type type = match_type(match), part = match->values[SOURCE]->type;
+  if (root->input_count != 2 || node_input(root, 0) != match->values[TURNED] || type.rank != 4) return false;
+  if (!split || !node_is(split, OP_Split) || split->output_count != 2 || node_int_or(turn, "rotary_embedding_dim", 0))
+    return false;
+  Value *whole = node_input(split, 0);
+  if (split->outputs[0] != match->values[SOURCE] || split->outputs[1] != node_input(root, 1)) return false;
+  if (!type_equal(whole->type, type) || !is_last_axis(node_int_or(split, "axis", 0), whole)) return false;
+  if (!is_last_axis(node_int_or(root, "axis", 0), whole) || !dim_is_constant(part.dims[3])) return false;
+  if (turn->input_count > 4 || value_use_count(split->outputs[0]) != 1 || value_use_count(split->outputs[1]) != 1)
+    return false;
+  Value *inputs[4] = {whole};
+  for (uint32_t i = 1; i < turn->input_count; i++) inputs[i] = node_input(turn, i);
+  Node *node = match_emit(match, OP_RotaryEmbedding, inputs, turn->input_count, REWRITE_EMITTER(match->rewriter));
+  node_copy_attributes(node, turn);
+  node_set_int(node, "rotary_embedding_dim", part.dims[3].constant);
+  rewrite_hand_over(match->rewriter, node, split->outputs[0]->producer);
+  return true;
+}
+
 static const FusionRule rules[] = {
+    {OP(Concat, OP_AT(TURNED, RotaryEmbedding, ANY(SOURCE))), OP_NONE, fuse_rest},
     {OP(Concat, ANY(SOURCE)), OP_NONE, fuse_turned_part},
     {OP(Concat, ANY(SOURCE)), OP_NONE, fuse_turned},
-    {OP(Add, ANY(SOURCE), ANY(SOURCE + 1)), OP_NONE, fuse_turned},
+    {OP(Add, ANY(SOURCE), ANY(TURNED)), OP_NONE, fuse_turned},
     {OP(Reshape, ANY(SOURCE)), OP_NONE, fuse_turned},
     {OP(ReduceSum, ANY(SOURCE)), OP_NONE, fuse_turned},
     {OP(Gather, ANY(SOURCE)), OP_NONE, fuse_turned},
