@@ -2,7 +2,8 @@
  * joined to one number, before a window goes over it, a Pad with that number, which can become the window's own.
  *
  * The rows are known by their positions: whatever slices, turns around, repeats and joins them again is followed down
- * to the array. Pads of one kind along several axes, one after the other, are one.
+ * to the array. There are fewer of them than it has itself: cosines beside themselves are no border. Pads of one kind
+ * along several axes, one after the other, are one.
  */
 #include "onnx/facts/schema.h"
 #include "passes/analysis/positions.h"
@@ -218,7 +219,8 @@ static bool pads_with_rows(Match *match, Value *array, int64_t axis) {
   Arena *arena = &match->rewriter->context->arena;
   int64_t size = size_along(array, axis), whole = size_along(match->root->outputs[0], axis);
   Rows rows = {.match = match, .array = array, .axis = axis, .size = size, .room = 3 * whole};
-  if (size < 1 || whole <= size || whole > LONGEST_AXIS || !all_are_made_of(match->root, array)) return false;
+  if (size < 1 || whole <= size || whole >= 2 * size || whole > LONGEST_AXIS || !all_are_made_of(match->root, array))
+    return false;
   rows.positions = arena_new_array(arena, (size_t)rows.room, int64_t);
   if (!read_joined(&rows, match->root, 0) || rows.count != whole) return false;
   int64_t before = size_before(match, array, axis);
