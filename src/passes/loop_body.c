@@ -32,6 +32,28 @@ bool loop_shape(const Node *node, LoopShape *shape) {
          shape->body->inputs.count >= shape->first_body_input + shape->carried;
 }
 
+/* What a Cast there and back hides: ONNX Runtime chooses between no uint64. */
+static Value *behind_cast(Value *value, DType dtype) {
+  Node *node = value->producer;
+  if (!node || !node_is(node, OP_Cast) || value->type.dtype != DTYPE_INT64) return value;
+  return dtype == DTYPE_UINT64 && node_input(node, 0)->type.dtype == dtype ? node_input(node, 0) : value;
+}
+
+NextStep loop_next(const LoopShape *shape, size_t carried) {
+  NextStep step = {.x = shape->body->inputs.items[shape->first_body_input + carried]};
+  step.made = behind_identities(shape->body->outputs.items[shape->lead + carried]->value);
+  DType dtype = step.x->type.dtype;
+  Node *node = step.made->producer;
+  if (node && node_is(node, OP_Cast) && dtype == DTYPE_UINT64 && node_input(node, 0)->type.dtype == DTYPE_INT64)
+    node = node_input(node, 0)->producer;
+  if (!node || !node_is(node, OP_Where)) return step;
+  Value *made = behind_cast(node_input(node, 1), dtype);
+  if (behind_cast(node_input(node, 2), dtype) != step.x || !type_equal(made->type, step.x->type)) return step;
+  step.made = made;
+  step.held = node_input(node, 0);
+  return step;
+}
+
 bool loop_takes_all_steps(const Node *loop, const Graph *body) {
   const Value *begins = node_input(loop, 1), *go_on = behind_identities(body->outputs.items[0]->value);
   return (!begins || is_boolean(begins, true)) && (go_on == body->inputs.items[1] || is_boolean(go_on, true));
@@ -80,6 +102,12 @@ Value *scan_add_input(Node *scan, Value *stacked, Type slice) {
   longer[directions->count] = longer[0];
   node_set_ints(scan, "scan_input_directions", longer, directions->count + 1);
   return input;
+}
+
+void loop_add_carried(Node *loop, Value *start, Value *inside, Value *next) {
+  add_input(loop, start);
+  graph_output(inside->graph, next);
+  node_output(loop, loop->output_count, inside->type);
 }
 
 void loop_drop_carried(Node *loop, const LoopShape *shape, size_t index) {

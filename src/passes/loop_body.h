@@ -21,6 +21,14 @@ typedef struct LoopShape {
 /* False where the node is no Loop or Scan, or is not sound. */
 bool loop_shape(const Node *node, LoopShape *shape);
 
+/* What a step makes of a carried value: x' = made, or Where(held, made, x). */
+typedef struct NextStep {
+  Value *x, *made;
+  Value *held; /* NULL: always */
+} NextStep;
+
+NextStep loop_next(const LoopShape *shape, size_t carried);
+
 /* Does nothing end a sound Loop but the number of its steps? */
 bool loop_takes_all_steps(const Node *loop, const Graph *body);
 
@@ -29,6 +37,9 @@ bool scan_runs_one_way(const Node *scan);
 bool scan_runs_backwards(const Node *scan); /* one that runs one way */
 /* One more array to go along, in the direction of the others. Returns the body's slice of it. */
 Value *scan_add_input(Node *scan, Value *stacked, Type slice);
+/* One more value that a Loop without stacked results carries: what it begins with, an input of the body that was made
+ * for it, and what a step makes of it. */
+void loop_add_carried(Node *loop, Value *start, Value *inside, Value *next);
 /* A carried value that nothing uses any more goes, of node and body. */
 void loop_drop_carried(Node *loop, const LoopShape *shape, size_t index);
 void scan_drop_carried(Node *scan, size_t index);

@@ -72,6 +72,7 @@ const Pass all_passes[] = {
      PHASE_LAYOUT, scan_positions, .needs = {OP_Scan}},
     {"scan_delayed", "scans the slice of the step before instead of carrying it on", PHASE_LAYOUT, scan_delayed, .needs = {OP_Scan}},
     {"part_recurrent", "takes recurrent cells out of loops that do more", PHASE_LAYOUT, part_recurrent, .needs = {OP_Scan}},
+    {"rotate_hashes", "splits the key of the next step beside what this one draws", PHASE_LAYOUT, rotate_hashes, .needs = {OP_Loop}},
     {"join_hashes", "computes random bits of several keys at once", PHASE_LAYOUT, join_hashes, .needs = {OP_BitwiseXor}, .removes = "dead"},
     {"spell_root_mean_squares", "divides by root mean squares in the form that the target fuses by itself",
      PHASE_LAYOUT, spell_root_mean_squares, .needs = {OP_ReduceMean}},

@@ -125,6 +125,7 @@ bool scan_positions(Model *model);
 bool scan_delayed(Model *model);
 bool split_scans(Model *model);
 bool foretell_chains(Model *model);
+bool rotate_hashes(Model *model);
 bool join_hashes(Model *model);
 bool simplify_choices(Model *model);
 bool join_numbers(Model *model);

@@ -380,3 +380,67 @@ def test_draws_of_a_step_are_one_hash(mapped: bool) -> None:
         return lax.scan(step, x, jax.random.split(key, 4))
 
     assert hashes(check_export(fn, [KEY, rows(3)])) == 3
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+@pytest.mark.parametrize("around", [False, True])
+def test_the_next_key_is_split_beside_the_draw(batch: int | None, around: bool) -> None:
+    """Two hashes: one before the loop, and one a step."""
+
+    def reject(key, x):
+        def again(state):
+            key, _ = state
+            key, now = jax.random.split(key)
+            return key, jax.random.normal(now)
+
+        key, found = lax.while_loop(lambda state: state[1] < x, again, (key, jnp.float32(-9)))
+        return found, jax.random.key_data(key)
+
+    def fn(key, x):
+        run = jax.vmap(reject) if batch else reject
+        key = jax.random.split(jax.random.wrap_key_data(key), batch) if batch else jax.random.wrap_key_data(key)
+        if not around:
+            return run(key, x)
+        return lax.scan(lambda x, _: (0.5 * run(key, x)[0], x), x, length=3)
+
+    model = check_export(fn, [KEY, rows(batch) if batch else rows(1)[0]])
+    assert hashes(model) == (3 if batch else 2)
+
+
+@pytest.mark.parametrize(
+    "draw", [jax.random.gamma, jax.random.poisson, jax.random.beta], ids=lambda draw: draw.__name__
+)
+def test_draws_that_are_repeated_until_they_fit(draw) -> None:
+    def fn(key, x):
+        key = jax.random.wrap_key_data(key)
+        return draw(key, 2 + x, 3.0, (3,)) if draw is jax.random.beta else draw(key, 2 + x, (3,))
+
+    check_export(fn, [KEY, rows(1)[0]])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_keys_that_inner_steps_split_are_known_before_the_outer_ones(reverse: bool) -> None:
+    def fn(key, x):
+        def outer(carry, _):
+            def inner(carry, a):
+                key, x = carry
+                key, now = jax.random.split(key)
+                return (key, 0.9 * x + a * jax.random.normal(now)), x
+
+            key, x = carry
+            key, start = jax.random.split(key)
+            (last, x), xs = lax.scan(inner, (start, x), jnp.arange(4.0), reverse=reverse)
+            return (key, x), (xs, jax.random.key_data(last))
+
+        return lax.scan(outer, (jax.random.wrap_key_data(key), x), length=5)[1]
+
+    model = check_export(fn, [KEY, rows(1)[0]])
+    nested = [
+        n
+        for node in model.graph.node
+        for a in node.attribute
+        for m in a.g.node
+        for b in m.attribute
+        for n in everywhere(b.g)
+    ]
+    assert nested and "BitwiseXor" not in nested

@@ -121,28 +121,6 @@ static bool most_steps(const Chain *chain, int64_t *most) {
 
 /* ---- the chain ---- */
 
-/* What a Cast there and back hides: ONNX Runtime chooses between no uint64. */
-static Value *behind_cast(Value *value, DType dtype) {
-  Node *node = value->producer;
-  if (!node || !node_is(node, OP_Cast) || value->type.dtype != DTYPE_INT64) return value;
-  return dtype == DTYPE_UINT64 && node_input(node, 0)->type.dtype == dtype ? node_input(node, 0) : value;
-}
-
-/* x' = f(x), or Where(c, f(x), x). */
-static void read_next(Chain *chain) {
-  Value *next = body_output(chain, chain->carried);
-  DType dtype = chain->x->type.dtype;
-  Node *node = next->producer;
-  chain->made = next;
-  if (node && node_is(node, OP_Cast) && dtype == DTYPE_UINT64 && node_input(node, 0)->type.dtype == DTYPE_INT64)
-    node = node_input(node, 0)->producer;
-  if (!node || !node_is(node, OP_Where)) return;
-  Value *made = behind_cast(node_input(node, 1), dtype);
-  if (behind_cast(node_input(node, 2), dtype) != chain->x || !type_equal(made->type, chain->x->type)) return;
-  chain->made = made;
-  chain->held = node_input(node, 0);
-}
-
 static bool is_slice(const Graph *body, const Value *value) {
   LoopShape around;
   if (!body->owner || !node_is(body->owner, OP_Scan) || !loop_shape(body->owner, &around)) return false;
@@ -507,7 +485,9 @@ static bool visit_carried(Chain *chain) {
   chain->x = body_input(chain, chain->carried);
   const Value *start = node_input(chain->loop, chain->shape.first_input + chain->carried);
   if (type_is_unranked(chain->x->type) || !start || !type_equal(start->type, chain->x->type)) return false;
-  read_next(chain);
+  NextStep next = loop_next(&chain->shape, chain->carried);
+  chain->made = next.made;
+  chain->held = next.held;
   if (!chain->made->producer || chain->made->graph != chain->shape.body || !is_known_before(chain, start)) return false;
   Node **nodes = arena_new_array(&chain->batch.rewriter->context->arena, chain->shape.body->node_count, Node *);
   return node_is(chain->loop, OP_Loop) ? visit_loop(chain, nodes) : visit_scan(chain, nodes);

@@ -5,6 +5,8 @@
  * many numbers of one hash: what is hashed is joined first, and the results are split. The operators of two hashes are
  * paired from their results backwards, as far as they are alike; what is not is what they are computed of.
  */
+#include "passes/layout/join_hashes.h"
+
 #include "onnx/graph/same.h"
 #include "passes/passes.h"
 #include "passes/pattern.h"
@@ -81,21 +83,28 @@ static Value *mixed_with(const Value *word) {
   return NULL;
 }
 
-/* Its second word is the sum of the last round and the key's; its first one is made of what that round began with. */
-static bool read_hash(const Join *join, Node *node, Hash *hash) {
-  if (!node_is(node, OP_Add) || node->outputs[0]->type.dtype != DTYPE_UINT32) return false;
+/* The word that the last round began with, when this node adds the key's word to what it made; or NULL. */
+static Value *before_last_round(const Node *node) {
+  if (!node_is(node, OP_Add) || node->output_count != 1 || node->outputs[0]->type.dtype != DTYPE_UINT32) return NULL;
   for (size_t i = 0; i < 2; i++) {
     Value *other = is_last_key(node_input(node, i)) ? mixed_with(node_input(node, 1 - i)) : NULL;
-    if (!other || !type_count(node->outputs[0]->type, &hash->count)) continue;
-    if (hash->count < 1 || hash->count > MOST_LANES || !node->outputs[0]->uses) return false;
-    hash->y[1] = node->outputs[0];
-    for (const Use *use = other->uses; use; use = use->next) {
-      if (use->node && use->node->graph == join->graph && node_is(use->node, OP_Add))
-        hash->y[0] = use->node->outputs[0];
-    }
-    return !hash->y[0] || type_equal(hash->y[0]->type, hash->y[1]->type);
+    if (other) return other;
   }
-  return false;
+  return NULL;
+}
+
+bool ends_hash(const Node *node) { return before_last_round(node) != NULL; }
+
+/* The second word is the sum of the last round and the key's; the first one is made of what that round began with. */
+static bool read_hash(const Join *join, Node *node, Hash *hash) {
+  const Value *other = before_last_round(node);
+  if (!other || !type_count(node->outputs[0]->type, &hash->count)) return false;
+  if (hash->count < 1 || hash->count > MOST_LANES || !node->outputs[0]->uses) return false;
+  hash->y[1] = node->outputs[0];
+  for (const Use *use = other->uses; use; use = use->next) {
+    if (use->node && use->node->graph == join->graph && node_is(use->node, OP_Add)) hash->y[0] = use->node->outputs[0];
+  }
+  return !hash->y[0] || type_equal(hash->y[0]->type, hash->y[1]->type);
 }
 
 static size_t level_of(const Join *join, const Value *value) {
@@ -134,7 +143,7 @@ static void find_levels(Join *join) {
 static void find_hashes(Join *join) {
   FOR_EACH_NODE(node, join->graph) {
     Hash hash = {0};
-    if (node->output_count == 1 && read_hash(join, node, &hash)) add_hash(join, &hash);
+    if (read_hash(join, node, &hash)) add_hash(join, &hash);
   }
   if (join->hashes.count < 2) return;
   find_levels(join);
