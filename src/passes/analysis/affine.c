@@ -66,21 +66,22 @@ static uint32_t varies_along(const View *view) {
   return flags;
 }
 
-/* As far back as the source is seen as a whole. What is broadcast is seen afterwards: before it varies less. */
-static View whole_source(const ViewFrame *frame, View view) {
-  View last = view;
-  while (view_back(frame, &view)) {
+/* As far back as the source is seen as a whole, if it is. What is broadcast is seen afterwards: before it varies less.
+ */
+static bool see_whole(const ViewFrame *frame, View view, View *whole) {
+  bool is_whole = false;
+  do {
     if (!view_is_whole(&view)) continue;
-    bool leaves = last.value->graph == frame->body && view.value->graph != frame->body;
-    if (leaves || varies_along(&view) == varies_along(&last)) last = view;
-  }
-  return last;
+    bool leaves = is_whole && whole->value->graph == frame->body && view.value->graph != frame->body;
+    if (!is_whole || leaves || varies_along(&view) == varies_along(whole)) *whole = view;
+    is_whole = true;
+  } while (view_back(frame, &view));
+  return is_whole;
 }
 
 /* Features that are joined before the product, as inputs and state are, each have rows of the matrix. */
 static bool collect_source(const Reading *reading, View view, AffineTerm term) {
-  if (!view_is_whole(&view)) return false;
-  term.source = whole_source(reading->frame, view);
+  if (!see_whole(reading->frame, view, &term.source)) return false;
   const Node *join = term.source.value->producer;
   uint32_t axis = view_axis(&term.source, ALONG_FEATURES);
   bool is_joined = join && join->graph == reading->frame->body && node_is(join, OP_Concat);

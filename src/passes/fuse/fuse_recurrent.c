@@ -12,76 +12,18 @@
 #include "target/target.h"
 #include "types/numbers.h"
 
-enum { DEEPEST_READOUT = 8 /* operators between a state and what is handed out */ };
-
 static bool is_used(const Value *value) { return value && value->uses; }
 
 static Value *body_output(const Cell *cell, uint32_t index) { return cell->body->outputs.items[index]->value; }
 
-/* ---- what is computed from each state ---- */
-
-/* What the loop hands out slices of, when the value is a slice; else NULL. */
-static Value *all_slices(const Cell *cell, const Value *value) {
-  for (uint32_t i = cell->state_count; i < cell->scan->input_count; i++) {
-    if (cell->body->inputs.items[i] == value) return cell->scan->inputs[i].value;
-  }
-  return NULL;
-}
-
-static bool is_liftable(const Cell *cell, Value *value, int depth);
-
-/* Operands of the step have the rank and the sizes of the result, and at least one is there: with one more axis in
- * front they broadcast as before. */
-static bool lifts_elementwise(const Cell *cell, const Node *node, int depth) {
-  Type type = node->outputs[0]->type;
-  size_t lifted = 0;
-  if (node->output_count != 1) return false;
-  for (uint32_t i = 0; i < node->input_count; i++) {
-    Value *value = node->inputs[i].value;
-    if (!value || value->type.rank > type.rank) return false;
-    if (value->graph != cell->body) continue;
-    if (!type_same_shape(value->type, type) || !is_liftable(cell, value, depth)) return false;
-    lifted++;
-  }
-  return lifted > 0;
-}
-
-/* A matrix from the left of columns: with one more axis in front of these it is the same. */
-static bool lifts_columns(const Cell *cell, const Node *node, int depth) {
-  Value *matrix = node_input(node, 0), *right = node_input(node, 1);
-  return node_is(node, OP_MatMul) && matrix->graph != cell->body && matrix->type.rank == 2 && right->type.rank == 2 &&
-         is_liftable(cell, right, depth);
-}
-
-static bool lifts_product(const Cell *cell, const Node *node, int depth) {
-  Value *left = node_input(node, 0), *matrix = node_input(node, 1), *bias = node_input(node, 2);
-  if (lifts_columns(cell, node, depth)) return true;
-  bool gemm = node_is(node, OP_Gemm);
-  const Attribute *alpha = node_attribute(node, "alpha"), *beta = node_attribute(node, "beta");
-  if (gemm && (node_int_or(node, "transA", 0) || (alpha && alpha->real != 1) || (beta && beta->real != 1)))
-    return false;
-  if (matrix->graph == cell->body || matrix->type.rank != 2 || left->type.rank != cell->hidden.value->type.rank)
-    return false;
-  if (gemm && bias && (bias->graph == cell->body || bias->type.rank > 1)) return false;
-  return is_liftable(cell, left, depth);
-}
-
-/* Can the value be computed for all steps at once, from the states and inputs of all? */
-static bool is_liftable(const Cell *cell, Value *value, int depth) {
-  View view;
-  if (is_next_hidden(cell, value, &view) || all_slices(cell, value)) return true;
-  const Node *node = value->producer;
-  if (!node || node->graph != cell->body || depth == 0) return false;
-  if (node_is(node, OP_MatMul) || node_is(node, OP_Gemm)) return lifts_product(cell, node, depth - 1);
-  return node_has(node, ELEMENTWISE) && lifts_elementwise(cell, node, depth - 1);
-}
+/* ---- what the loop hands out ---- */
 
 /* Can what is put together of all steps be computed from their states, in the same order? */
 static bool is_lifted(const Cell *cell, uint32_t index) {
   const Attribute *out = node_attribute(cell->scan, "scan_output_directions");
   uint32_t at = index - cell->state_count;
   bool backwards = out && at < out->count && out->integers[at] == 1;
-  return backwards == cell->reverse && is_liftable(cell, body_output(cell, index), DEEPEST_READOUT);
+  return backwards == cell->reverse && cell_can_lift(cell, body_output(cell, index), true);
 }
 
 /* Is the output of the Scan neither a state of the cell nor computed from it alone? */
@@ -256,56 +198,12 @@ static void replace_result(Cell *cell, Value *old, Value *value) {
   value_replace(old, value);
 }
 
-/* The type of the value of all steps. */
-static Type of_all(const Cell *cell, Type type, Dim steps) {
-  Dim dims[MAX_RANK] = {steps};
-  for (uint32_t i = 0; i < type.rank; i++) dims[i + 1] = type.dims[i];
-  return type_make(cell->rewriter->context, type.dtype, dims, type.rank + 1);
-}
-
-static Value *lifted(Cell *cell, Value *value, Value *states);
-
-static Value *lifted_gemm(Cell *cell, const Node *node, Value *left) {
-  Emitter emitter = REWRITE_EMITTER(cell->rewriter);
-  Value *matrix = node_input(node, 1), *bias = node_input(node, 2);
-  if (node_int_or(node, "transB", 0)) {
-    const Dim dims[] = {matrix->type.dims[1], matrix->type.dims[0]};
-    Type type = type_make(cell->rewriter->context, matrix->type.dtype, dims, 2);
-    Node *transpose = cell_node(cell, emitter, OP_Transpose, &matrix, 1, type);
-    node_set_ints(transpose, "perm", (int64_t[]){1, 0}, 2);
-    matrix = transpose->outputs[0];
-  }
-  Type type = of_all(cell, node->outputs[0]->type, left->type.dims[0]);
-  Value *product = cell_node(cell, emitter, OP_MatMul, (Value *[]){left, matrix}, 2, type)->outputs[0];
-  return bias ? cell_node(cell, emitter, OP_Add, (Value *[]){product, bias}, 2, type)->outputs[0] : product;
-}
-
-/* The value of all steps at once, as is_liftable has found that it can be computed. */
-static Value *lifted(Cell *cell, Value *value, Value *states) {
-  View view;
-  if (is_next_hidden(cell, value, &view))
-    return cell_in_type(cell, cell_from_operator(cell, states, &view, true), value->type.dtype);
-  Value *slices = all_slices(cell, value);
-  if (slices) return slices;
-  const Node *node = value->producer;
-  Value **inputs = arena_new_array(&cell->rewriter->context->arena, node->input_count, Value *);
-  for (uint32_t i = 0; i < node->input_count; i++) {
-    Value *input = node->inputs[i].value;
-    inputs[i] = input && input->graph == cell->body ? lifted(cell, input, states) : input;
-  }
-  if (node_is(node, OP_Gemm)) return lifted_gemm(cell, node, inputs[0]);
-  Type type = of_all(cell, value->type, states->type.dims[0]);
-  Node *copy = cell_node(cell, REWRITE_EMITTER(cell->rewriter), node->op, inputs, node->input_count, type);
-  node_copy_attributes(copy, node);
-  return copy->outputs[0];
-}
-
 static void replace_results(Cell *cell, Node *node) {
   for (uint32_t i = 0; i < cell->scan->output_count; i++) {
     Value *old = cell->scan->outputs[i];
     if (!is_used(old) || cell->of_rest[i]) continue;
     if (i >= cell->state_count) {
-      replace_result(cell, old, lifted(cell, body_output(cell, i), node->outputs[0]));
+      replace_result(cell, old, cell_lift(cell, body_output(cell, i), node->outputs[0]));
     } else {
       bool hidden = i == cell->hidden_index;
       const View *state = hidden ? &cell->hidden : &cell->memory;
@@ -343,8 +241,18 @@ static void set_activations(const Cell *cell, Node *node) {
   node_set_floats(node, "activation_beta", &cell->activations[0].beta, 1);
 }
 
+/* What each step makes of its slice is made of all of them. */
+static void lift_inputs(Cell *cell) {
+  View *inputs = &cell->inputs;
+  inputs->value = cell_lift(cell, inputs->value, NULL);
+  for (uint32_t i = inputs->value->type.rank - 1; i > 0; i--) inputs->axes[i] = inputs->axes[i - 1];
+  bool is_one = dim_is(cell->frame.sizes[ALONG_STEPS], 1);
+  inputs->axes[0] = (ViewAxis){.along = is_one ? ALONG_NOTHING : ALONG_STEPS};
+}
+
 static void emit_cell(Cell *cell) {
   bool lstm = cell->op == OP_LSTM, gru = cell->op == OP_GRU;
+  if (cell->inputs.value->graph == cell->body) lift_inputs(cell);
   Value *inputs[] = {cell_for_operator(cell, cell->inputs.value, &cell->inputs, ALONG_STEPS),
                      pack_matrices(cell, false),
                      pack_matrices(cell, true),

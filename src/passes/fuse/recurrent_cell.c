@@ -274,7 +274,8 @@ static bool check_sources(Cell *cell, const Affine *sum, uint32_t gate, const Vi
     const AffineTerm *term = &sum->terms[i];
     if (term->kind == AFFINE_SCALED && !is_peephole(cell, term, gate)) return false;
     if (term->kind != AFFINE_PRODUCT || view_same(&term->source, state)) continue;
-    if (term->source.value->graph == cell->body) return false;
+    bool in_step = term->source.value->graph == cell->body;
+    if (in_step && !cell->inputs.value && !cell_can_lift(cell, term->source.value, false)) return false;
     if (cell->inputs.value && !view_same(&cell->inputs, &term->source)) return false;
     cell->inputs = term->source;
   }
@@ -302,7 +303,8 @@ static bool check_inputs(const Cell *cell) {
   for (uint32_t i = 0; i < cell->frame.batches; i++) {
     if (view_axis(inputs, ALONG_BATCH + i) == rank) return false;
   }
-  if (!dim_is(cell->frame.sizes[ALONG_STEPS], 1) && view_axis(inputs, ALONG_STEPS) == rank) return false;
+  bool is_of_all = inputs->value->graph != cell->body && !dim_is(cell->frame.sizes[ALONG_STEPS], 1);
+  if (is_of_all ? view_axis(inputs, ALONG_STEPS) == rank : rank == MOST_VIEWED) return false;
   return (inputs->length + cell->width) * cell->width * cell->gate_count <= LARGEST_PACKED / (int64_t)sizeof(float);
 }
 

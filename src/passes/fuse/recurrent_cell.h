@@ -28,7 +28,7 @@ typedef struct Cell {
   View reset_state;         /* GRU: the state times the reset gate, where the product comes after; else no value */
   Activation activations[MOST_ACTIVATIONS]; /* in ONNX's order */
   int64_t width;                            /* of the state */
-  View inputs;                              /* of all steps */
+  View inputs;                              /* of all steps, or what each makes of its slice */
   bool reverse;
   DType dtype;   /* of the operator */
   bool *of_rest; /* by output of the Scan: it takes more than the cell */
@@ -54,6 +54,12 @@ bool cell_can_part_batch(const Cell *cell);
 Value *cell_for_operator(Cell *cell, Value *value, const View *view, uint32_t lead);
 /* A result of the operator, of all steps or the last state, with its axes as the view has them; steps first. */
 Value *cell_from_operator(Cell *cell, Value *result, const View *view, bool has_steps);
+
+/* Can the value of the step be computed for all steps at once, from their slices and the states they hand on, if these
+ * are known? recurrent_lift.c */
+bool cell_can_lift(const Cell *cell, Value *value, bool has_states);
+/* It is, before the Scan; `states` are the operator's, or NULL. */
+Value *cell_lift(Cell *cell, Value *value, Value *states);
 
 /* Is what the rest of the steps reads of the cell the state that each hands on, and nothing else? recurrent_rest.c */
 bool can_leave_rest(Cell *cell);

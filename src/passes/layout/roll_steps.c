@@ -71,6 +71,54 @@ static void read_graph(Steps *steps) {
   }
 }
 
+/* ---- rows that are read beforehand ---- */
+
+/* The array whose row the node reads, or gives another shape; NULL where it does neither. */
+static const Value *array_of_row(const Node *node) {
+  int64_t axis, number;
+  if (node && node_has(node, RENAMES) && node_input(node, 0)) node = node_input(node, 0)->producer;
+  return node && read_row(node, &axis, &number) ? node_input(node, 0) : NULL;
+}
+
+/* Is it one of several rows that are read one after the other? */
+static bool is_unstacked(const Node *node) {
+  const Value *array = array_of_row(node);
+  if (!array || node->output_count != 1) return false;
+  for (const Node *other = node->next; other && array_of_row(other) == array; other = other->next) {
+    if (other->op == node->op) return true;
+  }
+  for (const Node *other = node->previous; other && array_of_row(other) == array; other = other->previous) {
+    if (other->op == node->op) return true;
+  }
+  return false;
+}
+
+/* The first node that uses the value, when all are of its graph and stay where they are, or it is the only one. */
+static Node *first_user(const Value *value) {
+  Node *first = NULL;
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (!use->node || use->node->graph != value->graph) return NULL;
+    if (value->uses->next && array_of_row(use->node)) return NULL;
+    if (!first || (uintptr_t)use->node->scratch < (uintptr_t)first->scratch) first = use->node;
+  }
+  return first;
+}
+
+/* `for row in array` reads all rows before the first step: each is read where it is used. */
+static void sink_rows(Arena *arena, Graph *graph) {
+  bool *sinks = arena_new_array(arena, graph->node_count + 1, bool);
+  size_t place = 0;
+  FOR_EACH_NODE(node, graph) {
+    node->scratch = (void *)(uintptr_t)++place;
+    sinks[place] = is_unstacked(node);
+  }
+  for (Node *node = graph->last, *previous; node; node = previous) {
+    previous = node->previous;
+    Node *user = sinks[(uintptr_t)node->scratch] ? first_user(node->outputs[0]) : NULL;
+    if (user && user->previous != node) node_move(node, user);
+  }
+}
+
 /* ---- what a step reads ---- */
 
 bool is_in_steps(const Steps *steps, const Node *node, int64_t *step, size_t *offset) {
@@ -81,6 +129,12 @@ bool is_in_steps(const Steps *steps, const Node *node, int64_t *step, size_t *of
   *step = (int64_t)((index - steps->begin) / steps->length);
   *offset = (index - steps->begin) % steps->length;
   return true;
+}
+
+/* Weights that each step got anew. */
+static bool is_same_constant(const Value *a, const Value *b) {
+  const Tensor *one = unread_constant_of(a), *other = unread_constant_of(b);
+  return one && other && same_tensor(one, other);
 }
 
 /* What the node at the offset reads in the second step tells what it reads in all of them. */
@@ -105,7 +159,7 @@ static bool read_input(Steps *steps, size_t offset, size_t at, Input *input) {
     const Value *wanted = first, *found = node_input(node_at(steps, step, offset), at);
     int64_t from = step - (input->source == FROM_STEP_BEFORE);
     if (input->source != FROM_AROUND) wanted = node_at(steps, from, input->offset)->outputs[input->output];
-    if (found == wanted) continue;
+    if (found == wanted || (input->source == FROM_AROUND && is_same_constant(found, wanted))) continue;
     steps->limit = step;
     return false;
   }
@@ -375,6 +429,7 @@ static void visit(Graph *graph, void *data) {
   if (graph->owner || graph->node_count < FEWEST_STEPS) return;
   steps.inputs = arena_alloc(arena, LONGEST_STEP * sizeof *steps.inputs);
   steps.row_of = arena_new_array(arena, LONGEST_STEP, int);
+  sink_rows(arena, graph);
   read_graph(&steps);
   for (int i = 0; i < MOST_LOOPS && find_steps(&steps); i++) {
     if (!write_first_step(&steps)) roll(&steps);
