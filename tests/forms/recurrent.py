@@ -22,6 +22,8 @@ def make(choices: Choices) -> Form:
     directions = choices.take("directions", "forward", "forward", "backward", "turned around", "both", "both apart")
     own = library in ("scan", "equinox")
     batch = choices.take("batch", None, 1, 3, "symbol", "mapped") if own else choices.take("batch", 3)
+    if library == "scan" and batch == 3:
+        batch = choices.take("batch", 3, 3, "two axes")
     length = choices.take("length", 7, 7, "symbol") if library == "scan" else choices.take("length", 7)
     wanted = choices.take("result", "steps", "last", "state", "steps and state") if own else "steps"
     if not own:
@@ -41,31 +43,36 @@ def make(choices: Choices) -> Form:
         plan = _Plan(directions, wanted, batch not in (None, "mapped"), choices.take("time first", False, True), matrix)
         first = jnp.asarray(choices.normal((WIDTH,), dtype, 0.4)) if start == "learned" else None
         plan = dataclasses.replace(plan, first=first, unroll=choices.take("unroll", 1, 1, 3))
-        ways_to_loop = ("scan", "scan", "fori_loop", "fori_loop", "fori_loop by slices", "Python")
+        ways_to_loop = ("scan", "scan", "fori_loop", "fori_loop by slices", "while_loop", "Python", "Python over rows")
         loop = choices.take("loop", *ways_to_loop) if library == "scan" and length != "symbol" else "scan"
-        plan = dataclasses.replace(plan, loop=loop)
+        plan = dataclasses.replace(plan, loop=loop, carried=choices.take("carried", "tuple", "tuple", "dict", "one more"))
+        plan = dataclasses.replace(plan, columns=choices.take("columns", False, False, False, True))
         fn = _directed(ways, plan)
-        layers = choices.take("layers", 1, 1, 1, 1, 2) if library == "scan" and wanted == "steps" else 1
-        if layers == 2:
+        stacks = ("one", "one", "one", "two", "two in one loop")
+        stack = choices.take("layers", *stacks) if library == "scan" and wanted == "steps" else "one"
+        layers = 1 if stack == "one" else 2
+        if stack == "two":
             fn = _stacked(choices, fn, _directed([make_layer(choices, cell, dtype) for _ in ways], plan), plan, dtype)
+        elif stack == "two in one loop":
+            fn = _directed([_on_top(choices, make_layer, cell, dtype, one) for one in ways], plan)
+            layers = 3 if directions.startswith("both") else 2  # the second layers read different steps
         fn = jax.vmap(fn) if batch == "mapped" else fn
     else:
         fn = _LIBRARIES[library](choices, cell, {"turned around": "backward"}.get(directions, directions), wanted)
         plan, start, layers = _Plan(directions, wanted), "zeros", 1
-    size = {"symbol": "B", "mapped": 3}.get(batch, batch)
-    named = [size, "T" if length == "symbol" else length, FEATURES]
-    if own and plan.time_first and batch != "mapped" and size is not None:
-        named[:2] = reversed(named[:2])
-    names = tuple(size for size in named if size is not None)
+    sizes = {None: [], "symbol": ["B"], "mapped": [3], "two axes": [2, 3]}.get(batch, [batch])
+    named = [*sizes, "T" if length == "symbol" else length]
+    if own and plan.time_first and batch != "mapped":
+        named = [named[-1], *named[:-1]]
+    names = (*named, FEATURES)
     shape = [4 if isinstance(size, str) else size for size in names]
     numbers = choices.normal(shape, dtype)
     specs = [jax.ShapeDtypeStruct(names, TYPES[dtype])] if "symbol" in (batch, length) else None
     args = [numbers]
     if start == "given":
-        lead = [one for one in (size,) if one is not None]
         for _ in range(2 if cell == "lstm" else 1):
-            args.append(choices.normal([4 if isinstance(one, str) else one for one in lead] + [WIDTH], dtype, 0.4))
-            specs = specs and [*specs, jax.ShapeDtypeStruct((*lead, WIDTH), TYPES[dtype])]
+            args.append(choices.normal([4 if isinstance(one, str) else one for one in sizes] + [WIDTH], dtype, 0.4))
+            specs = specs and [*specs, jax.ShapeDtypeStruct((*sizes, WIDTH), TYPES[dtype])]
     form = Form(fn, args, {OPERATORS[cell]: layers}, specs, absent=("Scan", "Loop"), dtype=dtype)
     form.tolerance = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}[dtype]
     return form
@@ -84,6 +91,31 @@ class _Plan:
     first: Array = None  # a row that each state starts with
     unroll: int = 1
     loop: str = "scan"
+    carried: str = "tuple"
+    columns: bool = False  # states are carried as columns, with weights on their left
+
+
+def _hidden(state: Any) -> Array:
+    """What the last layer hands on."""
+    while isinstance(state, list):
+        state = state[-1]
+    return state[0] if isinstance(state, tuple) else state
+
+
+def _columns() -> tuple[Any, Any]:
+    def turn(state: Any) -> Any:
+        return jax.tree.map(jnp.transpose, state)
+
+    return turn, turn
+
+
+def _carried_as(way: str) -> tuple[Any, Any]:
+    """States as people carry them from step to step, and back."""
+    if way == "dict":
+        return lambda s: {"state": s, "unused": 0}, lambda s: s["state"]
+    if way == "one more":  # what was handed on last is carried as well
+        return lambda s: (s, _hidden(s)), lambda s: s[0]
+    return lambda s: s, lambda s: s
 
 
 def _over_steps(plan: _Plan, body: Any, start: Any, x: Any, reverse: bool) -> tuple[Any, Array]:
@@ -95,6 +127,12 @@ def _over_steps(plan: _Plan, body: Any, start: Any, x: Any, reverse: bool) -> tu
         state, steps = start, []
         for t in reversed(range(length)) if reverse else range(length):
             state, out = body(state, jax.tree.map(lambda v, t=t: v[t], x))
+            steps.append(out)
+        return state, jnp.stack(steps[::-1] if reverse else steps)
+    if plan.loop == "Python over rows":
+        state, steps, leaves = start, [], jax.tree.leaves(x)
+        for rows in zip(*(leaf[::-1] if reverse else leaf for leaf in leaves), strict=True):
+            state, out = body(state, jax.tree.unflatten(jax.tree.structure(x), rows))
             steps.append(out)
         return state, jnp.stack(steps[::-1] if reverse else steps)
     out = jax.eval_shape(body, start, jax.tree.map(lambda v: v[0], x))[1]
@@ -109,14 +147,20 @@ def _over_steps(plan: _Plan, body: Any, start: Any, x: Any, reverse: bool) -> tu
         state, one = body(state, jax.tree.map(lambda v: v[t], x))
         return state, steps.at[t].set(one)
 
-    return jax.lax.fori_loop(0, length, step, (start, jnp.zeros((length, *out.shape), out.dtype)))
+    start = (start, jnp.zeros((length, *out.shape), out.dtype))
+    if plan.loop == "while_loop":
+        return jax.lax.while_loop(lambda s: s[0] < length, lambda s: (s[0] + 1, step(s[0], s[1])), (0, start))[1]
+    return jax.lax.fori_loop(0, length, step, start)
 
 
 def _directed(cells: list[tuple[Any, Cell]], plan: _Plan) -> Callable[[Array], Array]:
     """Steps are the first axis while they are scanned over, or the second of what is mapped over a batch."""
 
     def swap(x: Array) -> Array:
-        return jnp.swapaxes(x, 0, 1) if plan.batched and not plan.time_first else x
+        return jnp.moveaxis(x, -2, 0) if plan.batched and not plan.time_first else x
+
+    def swap_back(x: Array) -> Array:
+        return jnp.moveaxis(x, 0, -2) if plan.batched and not plan.time_first else x
 
     def run(x: Array, cell: tuple[Any, Cell], reverse: bool, states: tuple[Array, ...], turned: bool = False) -> Any:
         start, step = cell
@@ -126,21 +170,22 @@ def _directed(cells: list[tuple[Any, Cell]], plan: _Plan) -> Callable[[Array], A
         if plan.first is not None:
             zeros = jax.tree.map(lambda zero: jnp.broadcast_to(plan.first, zero.shape), zeros)
         if states:
-            zeros = jax.tree.unflatten(jax.tree.structure(zeros), states)
+            zeros = jax.tree.unflatten(jax.tree.structure(zeros), states * (len(jax.tree.leaves(zeros)) // len(states)))
         prepare = getattr(step, "prepare", lambda x: x)
+        pack, unpack = _columns() if plan.columns else _carried_as(plan.carried)
 
         def body(state: Any, now: Array) -> tuple[Any, Array]:
-            state = step(state, now)
-            out = state[0] if isinstance(state, tuple) else state
-            return state, out if plan.readout is None else out @ plan.readout
+            state = step(unpack(state), now)
+            out = _hidden(state)
+            return pack(state), out if plan.readout is None else out @ plan.readout
 
-        state, steps = _over_steps(plan, body, zeros, prepare(x), reverse)
-        state = state[0] if isinstance(state, tuple) else state
+        state, steps = _over_steps(plan, body, pack(zeros), prepare(x), reverse)
+        state = _hidden(unpack(state))
         if plan.wanted == "state":
             return state
         if plan.wanted == "last":
             return steps[0 if reverse else -1]
-        steps = swap(steps[::-1] if turned else steps)
+        steps = swap_back(steps[::-1] if turned else steps)
         return (steps, state) if plan.wanted == "steps and state" else steps
 
     def both(x: Array, *states: Array) -> Any:
@@ -161,6 +206,21 @@ def _stacked(choices: Choices, one: Any, other: Any, plan: _Plan, dtype: str) ->
     width *= 2 if plan.directions == "both" else 1
     matrix = jnp.asarray(choices.normal((width, FEATURES), dtype, 0.4))
     return lambda x, *states: other(one(x, *states) @ matrix, *states)
+
+
+def _on_top(choices: Choices, make_layer: Any, cell: str, dtype: str, below: tuple[Any, Cell]) -> tuple[Any, Cell]:
+    """Two layers that take their steps together: the second reads what the first hands on in the same step."""
+    choices.fixed = {**choices.made, **choices.fixed, "input products": "in the step"}
+    start, step = make_layer(choices, cell, dtype)
+    matrix = jnp.asarray(choices.normal((WIDTH, FEATURES), dtype, 0.4))
+
+    def both(state: list[Any], x: Array) -> list[Any]:
+        one = below[1](state[0], x)
+        return [one, step(state[1], _hidden(one) @ matrix)]
+
+    if hasattr(below[1], "prepare"):
+        both.prepare = below[1].prepare
+    return lambda x: [below[0](x), start(x)], both
 
 
 def _sigmoid(written: str) -> Callable[[Array], Array]:
@@ -187,7 +247,7 @@ _BLENDS: dict[str, Callable[[Array, Array, Array], Array]] = {
 def _scanned(choices: Choices, cell: str, dtype: str) -> tuple[Any, Cell]:
     count = {"lstm": 4, "gru": 3, "plain": 1}[cell]
     ways = ("joined", "apart", "input and state in one", "state and input in one", "an axis of gates", "einsum")
-    joined = choices.take("weights", *ways, "on the left")
+    joined = choices.take("weights", *ways, "on the left", "gates first", "features first")
     hoisted = choices.take("input products", "in the step", "in the step", "before the loop")
     bias = choices.take("bias", "one", "two", "none")
     sigmoid = _sigmoid(choices.take("sigmoid", "jax.nn", "jax.nn", "by hand", "lax", "by tanh"))
@@ -199,6 +259,8 @@ def _scanned(choices: Choices, cell: str, dtype: str) -> tuple[Any, Cell]:
     reset = choices.take("reset", "before the product", "after the product") if cell == "gru" else ""
     blend = _BLENDS[choices.take("blend", *_BLENDS)] if cell == "gru" else None
     squash = choices.take("squash", "tanh", "relu", "sigmoid") if cell == "plain" else "tanh"
+    peepholes = choices.take("peepholes", False, False, False, True) if cell == "lstm" else False
+    told = [normal(WIDTH) for _ in range(3)] if peepholes else [0.0] * 3
     order = choices.random.sample(range(count), count)
     in_step = joined == "on the left" or joined.endswith("in one")
     if (in_step and hoisted != "in the step") or (joined.endswith("in one") and cell == "gru"):
@@ -221,9 +283,16 @@ def _scanned(choices: Choices, cell: str, dtype: str) -> tuple[Any, Cell]:
         if joined == "on the left":
             if x.ndim == 1:
                 return [one.T @ x for one in matrices]
-            return [(one.T @ x.T).T for one in matrices]
+            return [jnp.moveaxis(one.T @ jnp.moveaxis(x, -1, -2), -1, -2) for one in matrices]
         if joined == "einsum":
             return [jnp.einsum("...i,oi->...o", x, one.T) for one in matrices]
+        if joined == "gates first":  # an axis of gates before all others, of the weights and of the products
+            whole = jnp.einsum("...i,gio->g...o", x, jnp.stack(ordered(matrices)))
+            return [whole[order.index(k)] for k in range(count)]
+        if joined == "features first":  # the gates of one feature lie together
+            whole = x @ jnp.stack(ordered(matrices), 2).reshape(x.shape[-1], -1)
+            whole = whole.reshape(*whole.shape[:-1], WIDTH, count)
+            return [whole[..., order.index(k)] for k in range(count)]
         whole = x @ jnp.concatenate(ordered(matrices), 1)
         if joined == "an axis of gates":
             whole = whole.reshape(*whole.shape[:-1], count, WIDTH)
@@ -255,9 +324,12 @@ def _scanned(choices: Choices, cell: str, dtype: str) -> tuple[Any, Cell]:
     def lstm(state: tuple[Array, Array], x: Array) -> tuple[Array, Array]:
         h, memory = state
         i, f, g, o = map(total, *parts(x, h))
+        if peepholes:
+            i, f = i + told[0] * memory, f + told[1] * memory
         f = sigmoid(f + 1) if forget == "one more" else sigmoid(f)
         i = sigmoid(i) if forget != "one minus input" else 1 - f
         memory = f * memory + i * jnp.tanh(g)
+        o = o + told[2] * memory if peepholes else o
         return sigmoid(o) * jnp.tanh(memory), memory
 
     def gru(h: Array, x: Array) -> Array:

@@ -195,12 +195,13 @@ static bool is_leaf(const Value *leaf, const Value *result, int64_t axis, bool *
          only_integer(node_input(node, 1), &added) && added == axis;
 }
 
-/* Joined in the order in which they are stacked, from the leaf on? */
-static bool joins_in_order(const Steps *steps, const Result *result, Value *const *leaves, int64_t axis,
+/* Joined in the order in which they are stacked, or in the other, from the leaf on? */
+static bool joins_in_order(const Steps *steps, const Result *result, Value *const *leaves, int64_t axis, bool turned,
                            bool *has_axis) {
   for (int64_t step = 0; step < steps->count; step++) {
     bool here;
-    if (!is_leaf(leaves[place_of(steps, step)], result_at(steps, result, step), axis, &here)) return false;
+    int64_t place = place_of(steps, turned ? steps->count - 1 - step : step);
+    if (!is_leaf(leaves[place], result_at(steps, result, step), axis, &here)) return false;
     if (step > 0 && here != *has_axis) return false;
     *has_axis = here;
   }
@@ -238,6 +239,7 @@ typedef struct Join {
   Value *leaves[MOST_LEAVES];
   size_t count, first; /* leaves, and the first that is a step's */
   bool has_axis;       /* each was given an axis */
+  bool turned;         /* the last is joined first */
 } Join;
 
 static Node *find_concat(const Steps *steps, const Value *value) {
@@ -258,9 +260,20 @@ static bool read_join(const Steps *steps, const Result *result, Join *join) {
     return false;
   if (!collect_leaves(concat, join->axis, MOST_NESTED, join->leaves, &join->count, MOST_LEAVES)) return false;
   for (join->first = 0; join->first + (size_t)steps->count <= join->count; join->first++) {
-    if (joins_in_order(steps, result, join->leaves + join->first, join->axis, &join->has_axis)) return true;
+    for (int turned = 0; turned < 2; turned++) {
+      join->turned = turned;
+      if (joins_in_order(steps, result, join->leaves + join->first, join->axis, turned, &join->has_axis)) return true;
+    }
   }
   return false;
+}
+
+static Value *turned_around(const Steps *steps, Value *stacked, Node *before) {
+  const int64_t numbers[] = {-1, INT64_MIN, 0, -1};
+  Value *inputs[5] = {stacked};
+  for (size_t i = 0; i < 4; i++)
+    inputs[i + 1] = rewrite_constant_ints(steps->rewriter, before, &numbers[i], 1, before->origin);
+  return graph_node(steps->graph, ORIGIN(steps, before), OP_Slice, inputs, 5, &stacked->type, 1, before)->outputs[0];
 }
 
 /* What the Scan stacks as the Concat had it; NULL: its sizes are not known. */
@@ -268,11 +281,13 @@ static Value *joined_results(const Steps *steps, const Result *result, const Joi
   int64_t sizes[MOST_PERMUTED];
   Context *context = steps->rewriter->context;
   Type type = result_at(steps, result, 0)->type;
+  if (!join->has_axis && !merged_sizes(type, join->axis, sizes)) return NULL;
+  if (join->turned) stacked = turned_around(steps, stacked, join->concat);
   if (join->has_axis) return with_steps_at(steps, stacked, join->axis, join->concat);
   Dim *dims = arena_copy(&context->arena, type.dims, type.rank * sizeof *dims);
   dims[join->axis] = dim_multiply(context, dim_of(steps->count), dims[join->axis]);
   type = (Type){.dtype = type.dtype, .rank = type.rank, .dims = dims};
-  if (!merged_sizes(type, join->axis, sizes)) return NULL;
+  merged_sizes(type, join->axis, sizes);
   Value *shape = rewrite_constant_ints(steps->rewriter, join->concat, sizes, type.rank, join->concat->origin);
   Value *inputs[] = {with_steps_at(steps, stacked, join->axis, join->concat), shape};
   return graph_node(steps->graph, ORIGIN(steps, join->concat), OP_Reshape, inputs, 2, &type, 1, join->concat)
