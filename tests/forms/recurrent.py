@@ -46,7 +46,8 @@ def make(choices: Choices) -> Form:
         ways_to_loop = ("scan", "scan", "fori_loop", "fori_loop by slices", "while_loop", "Python", "Python over rows")
         loop = choices.take("loop", *ways_to_loop) if library == "scan" and length != "symbol" else "scan"
         plan = dataclasses.replace(plan, loop=loop, carried=choices.take("carried", "tuple", "tuple", "dict", "one more"))
-        plan = dataclasses.replace(plan, columns=choices.take("columns", False, False, False, True))
+        if not loop.startswith("Python"):
+            plan = dataclasses.replace(plan, columns=choices.take("columns", False, False, False, True))
         fn = _directed(ways, plan)
         stacks = ("one", "one", "one", "two", "two in one loop")
         stack = choices.take("layers", *stacks) if library == "scan" and wanted == "steps" else "one"

@@ -85,7 +85,7 @@ static bool merge_axes(const View *view, uint32_t first, uint32_t end, ViewAxis 
       picks = picks || !dim_is(size, 1);
     } else {
       for (uint32_t along = axis->along; along; along >>= ALONG_BITS, bits += ALONG_BITS) {
-        if (bits > 24) return false;
+        if (bits > 24 || axis->start) return false;
         merged->along |= (along & ((1 << ALONG_BITS) - 1)) << bits;
       }
     }
@@ -183,10 +183,11 @@ static int64_t last_of(const View *view, uint32_t axis) {
   return view->axes[axis].start + (view->length - 1) * view->axes[axis].stride;
 }
 
-/* The view sees positions of the axis, `offset` further on in the source. */
+/* The view sees positions of the axis, `offset` further on in the source. Of steps only some may be gone over. */
 static bool move_on(View *view, Value *source, uint32_t axis, int64_t offset) {
   if (axis >= source->type.rank || !dim_is_constant(source->type.dims[axis])) return false;
-  if (view->axes[axis].along > ALONG_FEATURES || offset < 0 || offset > source->type.dims[axis].constant) return false;
+  bool is_kept = view->axes[axis].along > ALONG_FEATURES && view->axes[axis].along != ALONG_STEPS;
+  if (is_kept || offset < 0 || offset > source->type.dims[axis].constant) return false;
   view->axes[axis].start += offset;
   view->value = source;
   return last_of(view, axis) < source->type.dims[axis].constant;

@@ -28,7 +28,7 @@ typedef enum Along {
 /* Axes of size 1 vary along nothing. */
 typedef struct ViewAxis {
   uint32_t along;
-  int64_t start;  /* of the features, or the position taken */
+  int64_t start;  /* of the features or steps, or the position taken */
   int64_t stride; /* from one feature to the next */
 } ViewAxis;
 
@@ -53,7 +53,7 @@ bool is_viewable(const Value *value);
 /* All of a value, whose axis `features` holds them and whose others are the batch. */
 bool view_all(const ViewFrame *frame, Value *value, uint32_t features, View *view);
 bool view_same(const View *a, const View *b);
-/* Does the view see the whole value, each axis along one thing? */
+/* Does the view see the whole value, each axis along one thing? It may have more steps. */
 bool view_is_whole(const View *view);
 
 /* One step back: through what only moves elements, from a slice to all slices. False: there is none. */

@@ -250,9 +250,27 @@ static void lift_inputs(Cell *cell) {
   inputs->axes[0] = (ViewAxis){.along = is_one ? ALONG_NOTHING : ALONG_STEPS};
 }
 
+/* Where the array has more steps than the loop, those that it goes over. */
+static void pick_steps(Cell *cell) {
+  View *inputs = &cell->inputs;
+  Type type = inputs->value->type;
+  Dim steps = cell->frame.sizes[ALONG_STEPS];
+  uint32_t axis = view_axis(inputs, ALONG_STEPS);
+  if (axis == type.rank || dim_equal(type.dims[axis], steps)) return;
+  const int64_t numbers[] = {inputs->axes[axis].start, inputs->axes[axis].start + steps.constant, axis};
+  Value *operands[4] = {inputs->value};
+  for (size_t i = 0; i < 3; i++)
+    operands[i + 1] = rewrite_constant_ints(cell->rewriter, cell->scan, &numbers[i], 1, cell->scan->origin);
+  Dim *dims = arena_copy(&cell->rewriter->context->arena, type.dims, type.rank * sizeof *dims);
+  dims[axis] = steps;
+  type.dims = dims;
+  inputs->value = cell_node(cell, REWRITE_EMITTER(cell->rewriter), OP_Slice, operands, 4, type)->outputs[0];
+}
+
 static void emit_cell(Cell *cell) {
   bool lstm = cell->op == OP_LSTM, gru = cell->op == OP_GRU;
   if (cell->inputs.value->graph == cell->body) lift_inputs(cell);
+  else pick_steps(cell);
   Value *inputs[] = {cell_for_operator(cell, cell->inputs.value, &cell->inputs, ALONG_STEPS),
                      pack_matrices(cell, false),
                      pack_matrices(cell, true),

@@ -45,9 +45,19 @@ void pick_state(Rewriter *rewriter, Node *node) {
 
 /* ---- steps turned around ---- */
 
-static bool reads_reversed(const Node *recurrent) {
+/* What reads the steps after they were turned around: the operator, or what gives them an axis for it alone. */
+static Use *turned_use(Node *recurrent) {
+  Node *node = node_input(recurrent, 0)->producer;
+  bool adds_axis = node && node_is(node, OP_Unsqueeze) && value_only_user(node->outputs[0]) == recurrent &&
+                   node_input(node, 0)->type.rank > 0;
+  return adds_axis && dim_equal(node_input(node, 0)->type.dims[0], node->outputs[0]->type.dims[0])
+             ? &node->inputs[0]
+             : &recurrent->inputs[0];
+}
+
+static bool reads_reversed(Node *recurrent) {
   int64_t axis;
-  const Node *slice = node_input(recurrent, 0)->producer;
+  const Node *slice = turned_use(recurrent)->value->producer;
   const Attribute *direction = node_attribute(recurrent, "direction");
   if (!direction && target_has(recurrent->graph->model->target, QUIRK_RECURRENT_IS_WRONG_BACKWARDS)) return false;
   if (direction && strcmp(direction->string, "bidirectional") == 0) return false;
@@ -57,8 +67,9 @@ static bool reads_reversed(const Node *recurrent) {
 static void turn(Rewriter *rewriter, Node *recurrent) {
   const Attribute *direction = node_attribute(recurrent, "direction");
   bool reverse = direction && strcmp(direction->string, "reverse") == 0;
-  Node *slice = node_input(recurrent, 0)->producer;
-  use_set(&recurrent->inputs[0], node_input(slice, 0));
+  Use *use = turned_use(recurrent);
+  Node *slice = use->value->producer;
+  use_set(use, node_input(slice, 0));
   node_set_string(recurrent, "direction", reverse ? "forward" : "reverse");
   rewrite_hand_over(rewriter, recurrent, slice);
   rewrite_drop_unused(rewriter, slice, recurrent);

@@ -113,8 +113,9 @@ static bool is_row_before(const Steps *steps, size_t offset, const Value *value)
   const Node *node = value->producer, *like = node_at(steps, 0, offset);
   const Row *row = &steps->rows[steps->row_of[offset] - 1];
   int64_t axis, number;
-  return node && node->op == like->op && node_input(node, 0) == row->array && read_row(node, &axis, &number) &&
-         axis == row->axis && number == row_before(steps, row) && type_equal(value->type, like->outputs[0]->type);
+  return node && node->op == like->op && read_row(node, &axis, &number) && axis == row->axis &&
+         node_input(node, 0) == node_input(like, 0) && array_of_row(node, axis, &number) == row->array &&
+         number == row_before(steps, row) && type_equal(value->type, like->outputs[0]->type);
 }
 
 /* Only the first input of what takes parts or renames axes is data. */
@@ -228,7 +229,9 @@ static Node *copy_node(FirstStep *first, size_t offset) {
   for (size_t i = 0; i < like->input_count; i++)
     inputs[i] = steps->row_of[offset] ? node_input(like, i) : input_of(first, &steps->inputs[offset][i]);
   if (steps->row_of[offset]) {
-    int64_t number = row_before(steps, &steps->rows[steps->row_of[offset] - 1]);
+    const Row *row = &steps->rows[steps->row_of[offset] - 1];
+    int64_t number = row_before(steps, row);
+    array_of_row(like, row->axis, &number); /* in what was turned around it is another one */
     bool is_slice = node_is(like, OP_Slice);
     inputs[1] = integer(steps, number, is_slice);
     if (is_slice) inputs[2] = integer(steps, number + 1, true);

@@ -14,6 +14,7 @@
 #include <limits.h>
 
 #include "onnx/graph/same.h"
+#include "passes/analysis/positions.h"
 #include "passes/layout/permute_axes.h"
 
 enum {
@@ -74,7 +75,7 @@ static void read_graph(Steps *steps) {
 /* ---- rows that are read beforehand ---- */
 
 /* The array whose row the node reads, or gives another shape; NULL where it does neither. */
-static const Value *array_of_row(const Node *node) {
+static const Value *array_read(const Node *node) {
   int64_t axis, number;
   if (node && node_has(node, RENAMES) && node_input(node, 0)) node = node_input(node, 0)->producer;
   return node && read_row(node, &axis, &number) ? node_input(node, 0) : NULL;
@@ -82,12 +83,12 @@ static const Value *array_of_row(const Node *node) {
 
 /* Is it one of several rows that are read one after the other? */
 static bool is_unstacked(const Node *node) {
-  const Value *array = array_of_row(node);
+  const Value *array = array_read(node);
   if (!array || node->output_count != 1) return false;
-  for (const Node *other = node->next; other && array_of_row(other) == array; other = other->next) {
+  for (const Node *other = node->next; other && array_read(other) == array; other = other->next) {
     if (other->op == node->op) return true;
   }
-  for (const Node *other = node->previous; other && array_of_row(other) == array; other = other->previous) {
+  for (const Node *other = node->previous; other && array_read(other) == array; other = other->previous) {
     if (other->op == node->op) return true;
   }
   return false;
@@ -98,7 +99,7 @@ static Node *first_user(const Value *value) {
   Node *first = NULL;
   for (const Use *use = value->uses; use; use = use->next) {
     if (!use->node || use->node->graph != value->graph) return NULL;
-    if (value->uses->next && array_of_row(use->node)) return NULL;
+    if (value->uses->next && array_read(use->node)) return NULL;
     if (!first || (uintptr_t)use->node->scratch < (uintptr_t)first->scratch) first = use->node;
   }
   return first;
@@ -177,6 +178,15 @@ bool read_row(const Node *node, int64_t *axis, int64_t *number) {
   return read_axis_slice(node, axis, number, &end) && end - 1 == *number && *axis >= 0 && *axis < array->type.rank;
 }
 
+Value *array_of_row(const Node *node, int64_t axis, int64_t *number) {
+  Value *array = node_input(node, 0);
+  int64_t turned;
+  if (!reverses_axis(array->producer, &turned) || turned != axis || !dim_is_constant(array->type.dims[axis]))
+    return array;
+  *number = array->type.dims[axis].constant - 1 - *number;
+  return node_input(array->producer, 0);
+}
+
 static int find_row(Steps *steps, Value *array, int64_t axis, int64_t first) {
   for (size_t i = 0; i < steps->row_count; i++) {
     const Row *row = &steps->rows[i];
@@ -199,10 +209,12 @@ static bool may_read_rows(const Steps *steps, size_t offset, int64_t *axis, int6
 
 /* Every step reads the row after that of the step before it, or the one before. */
 static bool read_rows(Steps *steps, size_t offset, int64_t axis, int64_t number) {
-  Value *array = node_input(node_at(steps, 0, offset), 0);
+  const Value *read = node_input(node_at(steps, 0, offset), 0);
+  Value *array = array_of_row(node_at(steps, 0, offset), axis, &number);
   int64_t way = steps->is_reversed ? -1 : 1, other, at, step;
   if (!steps->is_ordered && !steps->is_reversed) {
     if (!read_row(node_at(steps, 1, offset), &other, &at)) return false;
+    array_of_row(node_at(steps, 1, offset), axis, &at);
     way = at - number;
     steps->is_ordered = way == 1;
     steps->is_reversed = way == -1;
@@ -210,7 +222,8 @@ static bool read_rows(Steps *steps, size_t offset, int64_t axis, int64_t number)
   if (!dim_is_constant(array->type.dims[axis]) || (way != 1 && way != -1)) return false;
   for (step = 0; step < steps->count; step++) {
     const Node *node = node_at(steps, step, offset);
-    bool is_next = node_input(node, 0) == array && read_row(node, &other, &at) && other == axis;
+    bool is_next = node_input(node, 0) == read && read_row(node, &other, &at) && other == axis;
+    if (is_next) array_of_row(node, axis, &at);
     if (is_next && at == number + way * step && at >= 0 && at < array->type.dims[axis].constant) continue;
     steps->limit = step;
     return false;

@@ -63,6 +63,8 @@ const Result *find_result(const Result *results, size_t count, size_t offset, ui
 
 /* The one row that a node takes out of an array. */
 bool read_row(const Node *node, int64_t *axis, int64_t *number);
+/* The array that the row is of: before it was turned around, where the row has another number. */
+Value *array_of_row(const Node *node, int64_t axis, int64_t *number);
 
 /* A step before the first, of a state without the axis of a batch, is written like the others. first_step.c */
 bool write_first_step(Steps *steps);
