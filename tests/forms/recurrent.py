@@ -45,7 +45,9 @@ def make(choices: Choices) -> Form:
         plan = dataclasses.replace(plan, first=first, unroll=choices.take("unroll", 1, 1, 3))
         ways_to_loop = ("scan", "scan", "fori_loop", "fori_loop by slices", "while_loop", "Python", "Python over rows")
         loop = choices.take("loop", *ways_to_loop) if library == "scan" and length != "symbol" else "scan"
-        plan = dataclasses.replace(plan, loop=loop, carried=choices.take("carried", "tuple", "tuple", "dict", "one more"))
+        plan = dataclasses.replace(
+            plan, loop=loop, carried=choices.take("carried", "tuple", "tuple", "dict", "one more")
+        )
         if not loop.startswith("Python"):
             plan = dataclasses.replace(plan, columns=choices.take("columns", False, False, False, True))
         fn = _directed(ways, plan)

@@ -227,11 +227,6 @@ typedef struct RunTimeCost {
   int torn; /* those of them whose last axis goes elsewhere: nothing is moved in rows */
 } RunTimeCost;
 
-static bool is_stored(const Value *value) {
-  while (value->producer && node_is(value->producer, OP_Transpose)) value = node_input(value->producer, 0);
-  return value->tensor;
-}
-
 static void add_run_time_cost(RunTimeCost *cost, const Value *operand, const int64_t *order) {
   uint32_t rank = operand->type.rank;
   if (is_stored(operand) || is_identity(order, rank)) return;
