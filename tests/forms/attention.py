@@ -63,11 +63,17 @@ class Plan:
     order: str  # "td", "thd" or "htd"
     crossed: bool  # keys of other positions than the queries
     tolerance: float | None = None  # of float32, where it is not the usual one
+    shared: bool = False  # all of a batch have the same queries
     given: list[Given] = dataclasses.field(default_factory=list)
 
     @property
     def queries(self) -> str:
         return self.lead + self.order
+
+    @property
+    def own(self) -> str:
+        """The axes of the queries as they are given."""
+        return self.queries.replace("b", "") if self.shared else self.queries
 
     @property
     def keys(self) -> str:
@@ -101,7 +107,10 @@ def _plan(choices: Choices) -> Plan:
     symbols = {"b"} if batch == "symbol" else set()
     if length == "symbol":
         symbols |= {"t", "s"} if crossed else {"t"}
-    return Plan(dtype, sizes, symbols, lead, heads, order, crossed)
+    plan = Plan(dtype, sizes, symbols, lead, heads, order, crossed)
+    shares = choices.take("queries of a batch", *["its own"] * 11, "the same") == "the same"
+    plan.shared = shares and crossed and lead == "b" and heads != "grouped"
+    return plan
 
 
 def _by_hand(choices: Choices) -> Form:
@@ -110,7 +119,9 @@ def _by_hand(choices: Choices) -> Form:
     rules = make_rules(choices, plan)
     attend, count = _attend(choices, plan, rules)
     rules.apart = rules.apart or _too_near(choices, plan, rules) or _BESIDES.get(choices.made["besides"])
-    finish = choices.take("result", "as it is", "merged", "merged and projected") if "h" in plan.order else "as it is"
+    finish = "as it is"
+    if "h" in plan.order:
+        finish = choices.take("result", "as it is", "merged", "merged and projected", "an image")
     weight = choices.normal((plan.sizes["h"] * plan.sizes["e"], 5), plan.dtype, 0.3)
 
     def fn(*args: Array) -> Array:
@@ -120,6 +131,8 @@ def _by_hand(choices: Choices) -> Form:
             return mixed
         if plan.order == "htd":
             mixed = jnp.swapaxes(mixed, -2, -3)
+        if finish == "an image" and "t" not in plan.symbols and plan.sizes["t"] % 2 == 0:
+            return mixed.reshape(*mixed.shape[:-3], 2, plan.sizes["t"] // 2, -1)
         mixed = mixed.reshape(*mixed.shape[:-2], -1)
         return mixed @ jnp.asarray(weight) if finish == "merged and projected" else mixed
 
@@ -161,7 +174,7 @@ def _projected(choices: Choices, plan: Plan) -> tuple[list[Given], Callable[...,
     same = plan.keys == plan.queries and plan.sizes["e"] == FEATURES
     way = choices.take("projections", "given", "given", "apart", "joined 3hd", "joined h3d", "joined hd3")
     if way == "given" or not same:
-        names = (plan.queries, plan.keys, plan.keys.replace("d", "e"))
+        names = (plan.own, plan.keys, plan.keys.replace("d", "e"))
         stored = [_stored(choices, one) for one in names]
         back = [[kept.index(name) for name in one] for kept, one in zip(stored, names, strict=True)]
         given = [Given(one, choices.normal(plan.shape(one), plan.dtype)) for one in stored]
@@ -183,14 +196,18 @@ def _projected(choices: Choices, plan: Plan) -> tuple[list[Given], Callable[...,
     bias = jnp.asarray(choices.normal((3 * count * FEATURES,), plan.dtype, 0.3))
     order = {"joined 3hd": (3, count, FEATURES), "joined h3d": (count, 3, FEATURES), "joined hd3": (count, FEATURES, 3)}
     at = {"joined 3hd": -3, "joined h3d": -2, "joined hd3": -1}[way]
-    by = choices.take("taken apart by", "split", "index", "moveaxis")
+    by = choices.take("taken apart by", "split", "index", "moveaxis", "heads first")
+    heads_first = [*range(len(lead)), len(lead) + 2, len(lead), len(lead) + 3]
 
     def split(x: Array) -> tuple[Array, Array, Array]:
         joined = x @ weight + bias
         if by == "split" and way == "joined 3hd":
             return tuple(turned(apart(part)) for part in jnp.split(joined, 3, axis=-1))
         joined = joined.reshape(*joined.shape[:-1], *order[way])
-        if by == "moveaxis":
+        if by == "heads first" and way == "joined 3hd" and plan.order == "htd":
+            parts = jnp.transpose(joined, [len(lead) + 1, *heads_first])
+            return parts[0], parts[1], parts[2]
+        if by in ("moveaxis", "heads first"):
             parts = jnp.moveaxis(joined, at, 0)
             parts = [parts[0], parts[1], parts[2]]
         elif by == "index":
@@ -252,7 +269,9 @@ def _softmax(
         ways = ["library where"]
     by = choices.take("softmax by", *ways)
     wide = choices.take("softmax in", "the type", "float32") == "float32"
-    after = choices.take("weights", *["as they are"] * 6, "put out again") if rules.can_put_out_again else "as they are"
+    after = "as they are"
+    if rules.can_put_out_again:
+        after = choices.take("weights", *["as they are"] * 12, "put out again", "put out again", "times the mask")
 
     def softmax(scores: Array, axis: int, mask: Array | None) -> tuple[Array, Array | None]:
         if wide:
@@ -282,6 +301,8 @@ def _softmax(
                 weights, total = weights / total, None
         if after == "put out again" and mask is not None:
             weights = jnp.where(mask, weights, 0)
+        if after == "times the mask" and mask is not None:
+            weights = weights * mask.astype(weights.dtype)
         return weights.astype(plan.dtype), total
 
     return softmax
@@ -360,7 +381,7 @@ def _prepared(choices: Choices, plan: Plan) -> Callable[[Array, Array], tuple[Ar
                 a / jnp.linalg.norm(a.astype(jnp.float32), axis=-1, keepdims=True).astype(a.dtype) for a in (q, k)
             )
         if way == "turned":
-            return turned(q, plan.queries), turned(k, plan.keys)
+            return turned(q, plan.own), turned(k, plan.keys)
         return q, k
 
     return prepare
@@ -372,6 +393,9 @@ def _product(choices: Choices, plan: Plan, weights: Callable[..., Any]) -> tuple
             "products by", "repeat", "broadcast", "tile", "five axes", "five axes", "five axes by matmul"
         )
         return _of_groups(choices, plan, weights, way), 1
+    if plan.shared:
+        choices.made["products by"] = "einsum"
+        return _by_einsum(choices, plan, weights, plan.queries, plan.keys), 1
     if plan.heads == "multi-query":
         way = choices.take("products by", "einsum", "matmul", "vmap", "broadcast")
     else:
@@ -422,13 +446,14 @@ def _by_einsum(
     names = "".join(scores_names)
     order = choices.take("operands", "in order", "in order", "weights last")
     result = queries.replace("d", "e")
+    own = plan.own if plan.shared else queries
 
     def product(q: Array, k: Array, v: Array, *given: Array) -> Array:
         columns, values = _keyed(keys), _keyed(keys).replace("d", "e")
         if order == "in order":
-            scores = jnp.einsum(f"{queries},{columns}->{names}", q, k)
+            scores = jnp.einsum(f"{own},{columns}->{names}", q, k)
         else:
-            scores = jnp.einsum(f"{columns},{queries}->{names}", k, q)
+            scores = jnp.einsum(f"{columns},{own}->{names}", k, q)
         shares, total = weights(scores, names, *given)
         if order == "in order":
             mixed = jnp.einsum(f"{names},{values}->{result}", shares, v)

@@ -87,14 +87,16 @@ def make_rules(choices: Choices, plan: Any) -> Rule:
     if plan.dtype == "float16" and fill < least:
         fill = -math.inf  # that is what becomes of it
     ways = ("where", "where", "where not", "addition", "product", "softmax where", "select", "blend", "triangle")
-    how = choices.take("applied by", *ways)
+    how = choices.take("applied by", *ways, "logarithm")
+    if how == "logarithm":
+        fill = -math.inf
     joined = choices.take("masks joined by", "and", "logical_and", "product", "one after the other", "or of opposites")
     if how == "product" and (math.isinf(fill) or (plan.dtype != "float32" and number == "least")):
         how = "addition"  # 0 times infinity
     if how == "blend" and math.isinf(fill):
         how = "where"
-    adds = how in ("addition", "product", "triangle")
-    if count > 1 and joined == "one after the other" and adds and fill <= least / 2:
+    adds = how in ("addition", "product", "triangle", "logarithm")
+    if count > 1 and joined == "one after the other" and adds and fill <= least / 2 and how != "logarithm":
         fill = -1e9 if plan.dtype != "float16" else -1e4  # their sum would be -inf
     if count > 1 and adds and plan.dtype != "float32" and not math.isinf(fill):
         # Together they may leave nothing of a row, whose scores JAX rounds to the steps of so large a half.
@@ -121,6 +123,8 @@ def make_rules(choices: Choices, plan: Any) -> Rule:
         if how == "blend":
             kept = mask.astype(scores.dtype)
             return scores * kept - (1 - kept) * -fill
+        if how == "logarithm":
+            return scores + jnp.log(mask.astype(scores.dtype))
         if how in ("addition", "triangle"):
             return scores + jnp.where(mask, 0.0, fill).astype(scores.dtype)
         return scores + (1.0 - mask.astype(scores.dtype)) * fill
@@ -177,7 +181,7 @@ def _lengths(scores: Array, names: str) -> tuple[int, int]:
 
 
 def _causal(choices: Choices, plan: Any, empty: bool) -> Term:
-    by = choices.take("causal by", "tril", "tri", "positions", "constant", "iota", "triu")
+    by = choices.take("causal by", "tril", "tri", "positions", "constant", "iota", "triu", "part of a larger one")
 
     def mask(scores: Array, names: str, given: Named) -> Array:
         return placed(_lower(by, *_lengths(scores, names)), "tk", names)
@@ -192,6 +196,8 @@ def _lower(by: str, queries: int, keys: int) -> Array:
         return jnp.tri(queries, keys) > 0
     if by == "triu":
         return ~jnp.triu(jnp.ones((queries, keys), bool), 1)
+    if by == "part of a larger one" and isinstance(queries, int) and isinstance(keys, int):
+        return jnp.tril(jnp.ones((2 * max(queries, keys),) * 2))[:queries, :keys] != 0
     if by == "positions":
         return jnp.arange(queries)[:, None] >= jnp.arange(keys)[None, :]
     if by == "constant" and isinstance(queries, int) and isinstance(keys, int):
@@ -225,8 +231,10 @@ def _prefix(choices: Choices, plan: Any, empty: bool) -> Term:
 
 
 def _padding(choices: Choices, plan: Any, empty: bool) -> Term:
-    by = choices.take("padding by", "mask", "whole numbers", "floats", "lengths")
+    by = choices.take("padding by", "mask", "whole numbers", "floats", "lengths", "both sides")
     lead = plan.lead[:1]
+    both = by == "both sides" and empty and not plan.crossed  # a position that is padding sees nothing
+    by = "mask" if by == "both sides" else by
     if by == "lengths":
         count = np.asarray(choices.numbers.integers(1, plan.sizes[plan.key] + 1, plan.shape(lead)), np.int32)
         at = _add(plan, Given(lead, count, np.zeros_like(count) if empty else None))
@@ -240,6 +248,9 @@ def _padding(choices: Choices, plan: Any, empty: bool) -> Term:
         array, roles = given[at][1], _here(lead if by == "lengths" else lead + "k", names)
         if by == "lengths":
             array, roles = jnp.arange(_lengths(scores, names)[1]) < array[..., None], roles + "k"
+        if both:
+            numbers = array.astype(jnp.float32)
+            return placed(numbers[..., :, None] * numbers[..., None, :], roles[:-1] + "tk", names) > 0.5
         return placed(array if array.dtype == bool else array > 0, roles, names)
 
     return mask

@@ -78,6 +78,38 @@ def logarithm_of_a_mask(q, k, v, kept):
     return jax.nn.softmax(scores + jnp.log(kept.astype(jnp.float32))[:, None, None, :]) @ v
 
 
+def times_the_mask(q, k, v, kept):
+    kept = kept[:, None, None]
+    return (jax.nn.softmax(jnp.where(kept, q @ k.swapaxes(-1, -2), -1e9)) * kept) @ v
+
+
+def times_a_triangle(q, k, v):
+    triangle = jnp.tril(jnp.ones((T, T)))
+    return (jax.nn.softmax(q @ k.swapaxes(-1, -2) - 1e9 * (1 - triangle)) * triangle) @ v
+
+
+def turned_heads_first(x):
+    """Rotated where heads are before positions, from a joined projection."""
+    b, t, c = x.shape
+    q, k, v = (x @ QKV).reshape(b, t, 3, H, D).transpose(2, 0, 3, 1, 4)
+    angles = jnp.arange(t)[:, None] * jnp.asarray([1.0, 0.3, 0.1, 0.03])
+
+    def turned(a):
+        one, other = jnp.split(a, 2, -1)
+        cosine, sine = jnp.cos(angles), jnp.sin(angles)
+        return jnp.concatenate([one * cosine - other * sine, other * cosine + one * sine], -1)
+
+    weights = jax.nn.softmax(turned(q) @ turned(k).swapaxes(-1, -2) * D**-0.5)
+    return (weights @ v).transpose(0, 2, 1, 3).reshape(b, t, c)
+
+
+def latents(x):
+    """Perceiver: the same few queries for all of a batch."""
+    k, v = (jnp.einsum("btc,chd->bthd", x, weight) for weight in (K, V))
+    weights = jax.nn.softmax(jnp.einsum("qhd,bshd->bhqs", Q[:3], k))
+    return jnp.einsum("bhqs,bshd->bqhd", weights, v).reshape(x.shape[0], 3, C)
+
+
 def one_head_of_keys(q, k, v):
     """Multi-query, with the axis of its one head in the products."""
     weights = jax.nn.softmax(jnp.einsum("thd,sgd->hts", q, k) / np.sqrt(D))
@@ -97,6 +129,10 @@ PORTS = [
     (heads_before_the_batch, [normal(B, T, C)], {"MatMul": 4}),
     (mask_as_a_number, [*FOUR, LENGTHS], {"Unsqueeze": 1, "Where": 1}),
     (mask_of_both_sides, [*FOUR, LENGTHS], {"And": 1, "Unsqueeze": 3, "Where": 1}),
+    (times_the_mask, [*FOUR, LENGTHS], {"Unsqueeze": 1, "Where": 1}),
+    (times_a_triangle, FOUR, {}),
+    (turned_heads_first, [normal(B, T, C)], {"MatMul": 1, "Split": 1, "RotaryEmbedding": 2}),
+    (latents, [normal(B, T, C)], {"MatMul": 2, "Reshape": 3, "Transpose": 3}),
     (one_head_of_keys, [normal(T, H, D), normal(T, 1, D), normal(T, 1, D)], {"Reshape": 3, "Unsqueeze": 1}),
     (repeated_heads, [normal(1, H, T, D), normal(1, 2, T, D), normal(1, 2, T, D)], {}),
 ]

@@ -611,6 +611,44 @@ static void simplify_gather(Rewriter *rewriter, Node *node) {
   if (are_all_positions(node_input(node, 1), from.dims[axis])) replace(rewriter, node, node_input(node, 0));
 }
 
+/* ---- Shape ---- */
+
+/* An input of the node that makes the value with an axis of this size; axis receives which. */
+static Value *input_of_size(const Node *node, Dim size, int64_t *axis) {
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    Value *value = node_input(node, i);
+    if (!value || !known(value->type) || type_is_unranked(value->type)) continue;
+    for (uint32_t k = 0; k < value->type.rank; k++) {
+      if (!dim_equal(value->type.dims[k], size)) continue;
+      *axis = k;
+      return value;
+    }
+  }
+  return NULL;
+}
+
+/* A size known only at run time is that of the first array that has it: what was made of that is not kept for it. */
+static void simplify_shape(Rewriter *rewriter, Node *node) {
+  enum { FARTHEST = 32 };
+  Value *value = node_input(node, 0);
+  int64_t rank = value->type.rank, start = node_int_or(node, "start", 0), end = node_int_or(node, "end", rank);
+  if (!known(value->type) || type_is_unranked(value->type) || start < 0 || start >= rank || end != start + 1) return;
+  Dim size = value->type.dims[start];
+  if (dim_is_constant(size)) return;
+  Value *first = value;
+  for (int i = 0; i < FARTHEST && first->producer; i++) {
+    if (node_has_subgraph(first->producer) || mends_shape(first->producer)) break;
+    Value *before = input_of_size(first->producer, size, &start);
+    if (!before) break;
+    first = before;
+  }
+  if (first == value) return;
+  use_set(&node->inputs[0], first);
+  node_set_int(node, "start", start);
+  node_set_int(node, "end", start + 1);
+  rewriter->changed = true;
+}
+
 typedef void Simplify(Rewriter *rewriter, Node *node);
 
 static Simplify *const rules[OP_COUNT] = {
@@ -623,6 +661,7 @@ static Simplify *const rules[OP_COUNT] = {
     [OP_Flatten] = simplify_reshape,
     [OP_Expand] = simplify_expand,
     [OP_Slice] = simplify_slice,
+    [OP_Shape] = simplify_shape,
     [OP_Gather] = simplify_gather,
     [OP_Concat] = simplify_concat,
     [OP_Compress] = simplify_compress,

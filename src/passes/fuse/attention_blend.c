@@ -1,5 +1,5 @@
 /* Scores that are masked by a product and a sum: scores * kept + (1 - kept) * fill, where kept is 1 or 0. That is a
- * fill in place of what is put out. */
+ * fill in place of what is put out. Weights are put out by such a product as well. */
 #include "passes/analysis/masks.h"
 #include "passes/fuse/attention_parts.h"
 #include "types/moved.h"
@@ -51,6 +51,37 @@ static bool blends_by_constants(Match *match, const Value *factor, const Value *
   blend->numbers = NULL;
   blend->mask = is_any_put_out ? match_constant(match, mask) : NULL;
   return is_any_put_out;
+}
+
+/* The mask that a constant of ones and zeros is; NULL: it is none, or puts nothing out. */
+static Value *mask_of_ones(Match *match, const Value *factor) {
+  const Tensor *constant = constant_of(factor);
+  if (!constant || !dtype_is_float(constant->dtype)) return NULL;
+  Tensor *mask = match_tensor(match, DTYPE_BOOL, factor->type);
+  size_t width = dtype_bytes(constant->dtype, 1);
+  if (!mask || mask->size != constant->size / width) return NULL;
+  bool is_any_put_out = false;
+  for (size_t i = 0; i < mask->size; i++) {
+    double number = number_decode(constant->dtype, (const char *)constant->data + i * width);
+    if (number != 0 && number != 1) return NULL;
+    is_any_put_out = is_any_put_out || number == 0;
+    ((char *)(uintptr_t)mask->data)[i] = number == 1;
+  }
+  return is_any_put_out ? match_constant(match, mask) : NULL;
+}
+
+bool read_kept(Match *match, Value *factor, Blend *blend) {
+  TwoNumbers two;
+  *blend = (Blend){0};
+  if (!read_renamed_numbers(factor, &two)) {
+    blend->mask = mask_of_ones(match, factor);
+    return blend->mask;
+  }
+  blend->numbers = factor;
+  blend->mask = without_not(two.mask, &blend->inverted);
+  bool is_turned = two.kept == 0 && two.put_out == 1;
+  blend->inverted = blend->inverted != is_turned;
+  return is_turned || (two.kept == 1 && two.put_out == 0);
 }
 
 bool read_blend(Match *match, const Node *sum, Blend *blend) {

@@ -528,11 +528,25 @@ static bool can_be_boolean(const Scores *scores) {
   return are_all_masks(scores) && has_rows(scores) && has_columns(scores) && scores->wanted.rank >= 2;
 }
 
+/* Weights of a row of -inf are NaN, and 0 times them too; so a product puts out nothing more where -inf masks. */
+static Zeroing zeroing_by_product(const Scores *scores, Zeroing zeroing) {
+  size_t infinite = 0, masks = 0;
+  for (size_t i = 0; i < scores->term_count; i++) {
+    const Term *term = &scores->terms[i];
+    if (!term->is_mask && range_of(term) == RANGE_SMALL) continue;
+    masks++;
+    infinite += term->is_mask && isinf(term->fill);
+  }
+  if (zeroing == ZEROES_OTHERS || infinite == 0) return zeroing;
+  return infinite == masks ? ZEROES_NOTHING : ZEROES_SOME_MASKED;
+}
+
 static MaskUse choose_use(Scores *scores) {
   read_biases_as_masks(scores);
   MaskUse use = use_of_only_term(scores);
   Kept kept = kept_by_bands(scores);
   Zeroing zeroing = read_zeroing(scores);
+  if (scores->is_zeroed_by_product) zeroing = zeroing_by_product(scores, zeroing);
   bool has_kept_rows =
       use != MASK_ADDED || (kept.is_known && band_keeps_rows(kept.band, scores->rows, scores->columns));
   if (use == MASK_CAUSAL) kept = (Kept){true, true, {INT64_MIN, 0}};

@@ -41,9 +41,10 @@ typedef struct Scores {
   Atoms atoms;
   double scale, cap; /* cap: 0 for none */
   Term terms[MOST_TERMS];
-  size_t term_count; /* the last that is applied first */
-  Term zeroed;       /* masks the weights once more, after the softmax; no value: nothing does */
-  Term triangle;     /* leaves of the weights what is not above a diagonal; no value: nothing does */
+  size_t term_count;         /* the last that is applied first */
+  Term zeroed;               /* masks the weights once more, after the softmax; no value: nothing does */
+  bool is_zeroed_by_product; /* a NaN stays one */
+  Term triangle;             /* leaves of the weights what is not above a diagonal; no value: nothing does */
   int64_t diagonal;
   bool is_by_logarithm;    /* the weights are exp(x - logsumexp(x)) */
   bool loses_logarithm;    /* and their sum may be another than 1 */
@@ -71,6 +72,8 @@ typedef struct Blend {
 
 /* What an Add or a Sub is, when it is that. attention_blend.c */
 bool read_blend(Match *match, const Node *sum, Blend *blend);
+/* What a factor is that is 1 or 0: its mask, numbers and whether it is inverted. */
+bool read_kept(Match *match, Value *factor, Blend *blend);
 /* From the axes of numbers to those of the mask that they were made of. attention_masks.c */
 bool follow_back_to_mask(Atoms *atoms, const Value *numbers, const Value *mask, Axes *axes);
 /* Takes masks apart; false when one cannot be read. attention_masks.c */

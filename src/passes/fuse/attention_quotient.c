@@ -6,7 +6,7 @@
 #include "passes/analysis/masks.h"
 #include "passes/fuse/attention_parts.h"
 
-enum { LONGEST = 8 };
+enum { LONGEST = 8, DEEPEST = 12 };
 
 typedef struct Moves {
   Node *nodes[LONGEST];  /* the last first */
@@ -74,7 +74,9 @@ static bool may_be_infinite(const Value *value, int depth) {
   const Node *node = value->producer;
   double number;
   if (uniform_number(value, &number)) return !isfinite(number);
-  if (!node || depth == 0 || !node_has(node, ELEMENTWISE)) return false;
+  if (!node || depth == 0) return false;
+  if (keeps_numbers(node) || node_is(node, OP_Expand)) return may_be_infinite(node_input(node, 0), depth - 1);
+  if (!node_has(node, ELEMENTWISE)) return false;
   for (size_t i = 0; i < node->input_count; i++) {
     if (node_input(node, i) && may_be_infinite(node_input(node, i), depth - 1)) return true;
   }
@@ -157,7 +159,7 @@ static bool find_weights(Quotient *quotient) {
     quotient->side = side;
     Value *weights = quotient->of_weights.source;
     if (!is_shifted_exp(weights) || !read_sum(quotient, weights)) continue;
-    return !quotient->of_weights.puts_out || !may_be_infinite(weights, LONGEST) || leave_out_zeros(quotient);
+    return !quotient->of_weights.puts_out || !may_be_infinite(weights, DEEPEST) || leave_out_zeros(quotient);
   }
   return false;
 }

@@ -202,6 +202,22 @@ static bool step_over_zeros(Reading *reading, Chain *chain, Node *node) {
   return false;
 }
 
+/* The same by a product with ones and zeros. */
+static bool step_over_product(Reading *reading, Chain *chain, Node *node) {
+  Scores *scores = &reading->scores;
+  Blend kept;
+  if (scores->zeroed.value) return false;
+  for (size_t side = 0; side < 2; side++) {
+    Value *weights = node_input(node, 1 - side);
+    if (!same_from_end(weights->type, node->outputs[0]->type)) continue;
+    if (!read_kept(reading->match, node_input(node, side), &kept)) continue;
+    scores->zeroed = (Term){.value = kept.mask, .numbers = kept.numbers, .is_mask = true, .inverted = kept.inverted};
+    scores->is_zeroed_by_product = true;
+    return extend(reading, chain, node, weights, &scores->zeroed);
+  }
+  return false;
+}
+
 static bool step_over_triangle(Reading *reading, Chain *chain, Node *node) {
   Scores *scores = &reading->scores;
   if (scores->triangle.value || node_int_or(node, "upper", 1)) return false;
@@ -256,9 +272,12 @@ static bool walk_weights(Reading *reading) {
   for (;;) {
     if (!walk_moves(reading, chain)) return false;
     Node *node = chain->source->producer;
-    if (!node || (!node_is(node, OP_Where) && !node_is(node, OP_Trilu))) break;
-    if (node_is(node, OP_Where) ? !step_over_zeros(reading, chain, node) : !step_over_triangle(reading, chain, node))
-      return false;
+    bool is_stepped_over = true;
+    if (node && node_is(node, OP_Where)) is_stepped_over = step_over_zeros(reading, chain, node);
+    else if (node && node_is(node, OP_Trilu)) is_stepped_over = step_over_triangle(reading, chain, node);
+    else if (node && node_is(node, OP_Mul)) is_stepped_over = step_over_product(reading, chain, node);
+    else break;
+    if (!is_stepped_over) return false;
   }
   Value *source = read_softmax(reading, chain->source);
   reading->of_scores = (Chain){.source = source};
@@ -800,11 +819,13 @@ static bool is_last(const Node *node) {
 }
 
 /* A cheap look: weights, moved or put out, before a product. */
-static bool may_be_weights(const Value *value) {
+static bool may_be_weights(const Value *value, bool may_multiply) {
   for (int i = 0; i < LONGEST_CHAIN; i++) {
     const Node *node = value->producer;
     if (!node) return false;
     if (node_is(node, OP_Softmax) || node_is(node, OP_Exp)) return true;
+    if (node_is(node, OP_Mul) && may_multiply)
+      return may_be_weights(node_input(node, 0), false) || may_be_weights(node_input(node, 1), false);
     if (node_is(node, OP_Where)) value = node_input(node, node_input(node, 1)->producer ? 1 : 2);
     else if (keeps_numbers(node) || node_is(node, OP_Trilu)) value = node_input(node, 0);
     else return false;
@@ -818,7 +839,8 @@ static bool may_be_attention(const Node *root) {
     root = keeps_numbers(root) ? node_input(root, 0)->producer : NULL;
     if (!root) return false;
   }
-  return node_is(root, OP_MatMul) && (may_be_weights(node_input(root, 0)) || may_be_weights(node_input(root, 1)));
+  return node_is(root, OP_MatMul) &&
+         (may_be_weights(node_input(root, 0), true) || may_be_weights(node_input(root, 1), true));
 }
 
 /* Queries, keys and values, and what their axes stand for. */

@@ -1,8 +1,8 @@
 /* Attention: found over four axes (attention_scores.c), then over three where the heads are only split off and put back
- * around it. */
+ * around it, and around what rotates queries and keys. */
 #include "passes/fuse/attention_parts.h"
 
-enum { SOURCE, ATTENTION, OUTER };
+enum { SOURCE, ATTENTION, OUTER, APART };
 
 static const int64_t heads_first[] = {0, 2, 1, 3};
 
@@ -170,6 +170,23 @@ static bool fuse_reshaped_rows(Match *match) {
   return true;
 }
 
+/* Queries or keys are rotated before their heads go first, which is then left to Attention. */
+static bool fuse_rotated_rows(Match *match) {
+  const Node *root = match->root, *outer = match->values[OUTER]->producer;
+  Value *apart = match->values[APART], *source = match->values[SOURCE];
+  if (!puts_heads_first(outer) || root->input_count > 4 || source->type.rank != 3) return false;
+  if (!has_constant_heads(apart->type, 2, 3) || !same_dims(source->type, apart->type, 0, 2)) return false;
+  Value *inputs[4] = {source};
+  for (size_t i = 1; i < root->input_count; i++) inputs[i] = node_input(root, i);
+  Emitter emitter = REWRITE_EMITTER(match->rewriter);
+  Node *rotated = match_node_before(match, OP_RotaryEmbedding, source->type, inputs, root->input_count, emitter);
+  node_copy_attributes(rotated, root);
+  node_set_int(rotated, "num_heads", apart->type.dims[2].constant);
+  Node *split = EMIT_BEFORE(match, OP_Reshape, apart->type, rotated->outputs[0], node_input(apart->producer, 1));
+  set_heads_first(EMIT_MATCH(match, OP_Transpose, split->outputs[0]));
+  return true;
+}
+
 #define HEADS OP_AT(ATTENTION, Attention, ANY(SOURCE))
 
 static const FusionRule rules[] = {
@@ -181,6 +198,7 @@ static const FusionRule rules[] = {
     {OP(Reshape, OP_AT(OUTER, Transpose, HEADS)), OP_Attention, fuse_reshaped_rows},
     {OP(Reshape, HEADS), OP_Attention, fuse_rows},
     {OP(Squeeze, HEADS), OP_Attention, fuse_rows},
+    {OP(RotaryEmbedding, OP_AT(OUTER, Transpose, OP_AT(APART, Reshape, ANY(SOURCE)))), OP_NONE, fuse_rotated_rows},
     {OP(Div, ANY(SOURCE)), OP_NONE, fuse_late_quotient},
     {OP(MatMul, ANY(SOURCE)), OP_NONE, fuse_attention_scores},
     {OP(Cast, ANY(SOURCE)), OP_NONE, fuse_attention_scores},

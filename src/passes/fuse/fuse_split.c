@@ -258,12 +258,23 @@ static bool is_only_moved(const Value *value) {
   return value->uses != NULL;
 }
 
-/* Does nothing but an Attention read it whose heads are put back among the features? It moves the axes itself then. */
+/* Does nothing but an Attention read it, perhaps rotated, whose heads are put back among the features? It moves the
+ * axes itself then. */
 static bool is_moved_by_attention(const Value *value) {
   const Node *attention = value_only_user(value);
+  if (attention && node_is(attention, OP_RotaryEmbedding) && node_input(attention, 0) == value)
+    attention = value_only_user(attention->outputs[0]);
   if (!attention || !node_is(attention, OP_Attention) || attention->graph != value->graph) return false;
   const Node *back = value_only_user(attention->outputs[0]);
   return !node_attribute(attention, "q_num_heads") && back && puts_heads_first(back);
+}
+
+/* Are its heads put back behind the positions by all that reads it? */
+static bool is_moved_back(const Value *value) {
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (!use->node || use->node->graph != value->graph || !puts_heads_first(use->node)) return false;
+  }
+  return value->uses != NULL;
 }
 
 static bool is_heads_first(const AxisOrder *order) {
@@ -285,7 +296,8 @@ static uint32_t read_picks(const Value *source, const Graph *graph, int64_t axis
     if (index < 0) index += size.constant;
     if (index < 0 || index >= size.constant || picked[index]) return 0;
     Value *value = use->node->outputs[0];
-    if (is_in_order ? !is_only_moved(value) : !is_heads_first(order) || !is_moved_by_attention(value)) return 0;
+    bool is_moved = is_moved_by_attention(value) || is_moved_back(value);
+    if (is_in_order ? !is_only_moved(value) : !is_heads_first(order) || !is_moved) return 0;
     picked[index] = value;
   }
   return (int64_t)found == size.constant ? found : 0;
