@@ -153,7 +153,8 @@ def joined_cache(choices: Choices) -> Form:
     batch, past = choices.take("batch", None, 1, 2, 2, "symbol"), choices.take("earlier", 1, 10, 60, "symbol")
     fresh, order = choices.take("positions", 1, 1, 2, 7), choices.take("order", "htd", "htd", "thd")
     count, groups = choices.take("heads", (1, 1), (4, 4), (4, 4), (4, 2), (6, 1))
-    mask = choices.take("mask", "none", "comparison", "tril", "padding") if past != "symbol" else "none"
+    masks = ("none", "comparison", "tril", "padding") if past != "symbol" else ("none", "comparison")
+    mask = choices.take("mask", *masks)
     given_back = choices.take("given back", True, True, True, False)
     by = choices.take("products by", "einsum", "matmul")
     projected = choices.take("projected", True, False)
@@ -169,11 +170,11 @@ def joined_cache(choices: Choices) -> Form:
     def names(positions: str, heads: str) -> str:
         return lead + (heads + positions if order == "htd" else positions + heads) + "d"
 
-    def kept() -> Array:
-        columns, rows = jnp.arange(sizes["s"])[None, :], jnp.arange(fresh)[:, None]
+    def kept(length: Any) -> Array:
+        columns, rows = jnp.arange(length)[None, :], jnp.arange(fresh)[:, None]
         if mask == "tril":
-            return jnp.tril(jnp.ones((fresh, sizes["s"]), bool), sizes["p"])
-        return columns <= rows + sizes["p"]
+            return jnp.tril(jnp.ones((fresh, length), bool), length - fresh)
+        return columns <= rows + (length - fresh)
 
     def attend(q: Array, k: Array, v: Array, *padding: Array) -> Array:
         if groups != count:
@@ -186,7 +187,7 @@ def joined_cache(choices: Choices) -> Form:
         else:
             scores = q @ jnp.swapaxes(k, -1, -2) / math.sqrt(FEATURES)
         if mask in ("comparison", "tril"):
-            scores = jnp.where(kept(), scores, jnp.asarray(fill, scores.dtype))
+            scores = jnp.where(kept(scores.shape[-1]), scores, jnp.asarray(fill, scores.dtype))
         elif padding:
             scores = jnp.where(padding[0][..., None, None, :], scores, jnp.asarray(fill, scores.dtype))
         shares = jax.nn.softmax(scores, axis=-1)

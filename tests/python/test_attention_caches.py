@@ -53,11 +53,16 @@ def test_attention_joins_its_caches(name, mask):
     assert "Attention" in found and ("Concat" not in found or new == 1)
 
 
-def test_caches_of_any_length():
-    specs = [("B", 4, 2, 8)] * 3 + [("B", 4, "P", 8)] * 2
-    shapes = [[(b, 4, 2, 8)] * 3 + [(b, 4, p, 8)] * 2 for b, p in ((2, 5), (1, 0), (3, 1))]
+@pytest.mark.parametrize("new", [2, "T"])
+@pytest.mark.parametrize("mask", ["none", "causal"])
+def test_caches_of_any_length(mask, new):
+    specs = [("B", 4, new, 8)] * 3 + [("B", 4, "P", 8)] * 2
+    lengths = ((2, 5, 2), (1, 0, 2), (3, 1, 2)) if new == 2 else ((2, 5, 3), (1, 0, 4), (3, 1, 1))
+    shapes = [[(b, 4, t, 8)] * 3 + [(b, 4, p, 8)] * 2 for b, p, t in lengths]
     args = [[RANDOM.standard_normal(shape).astype(np.float32) for shape in one] for one in shapes]
-    assert op_types(check_export(joined(4, "none"), args[0], specs=specs, more_args=args[1:])) == ["Attention"]
+    model = check_export(joined(4, mask), args[0], specs=specs, more_args=args[1:])
+    assert op_types(model) == ["Attention"]
+    assert any(attribute.name == "is_causal" for attribute in model.graph.node[0].attribute) == (mask == "causal")
 
 
 def test_caches_with_heads_after_positions_are_joined_outside():

@@ -12,15 +12,16 @@ enum { MOST_LOOKED_AT = 32 /* operators for one question: the work stays linear 
 
 /* ---- positions ---- */
 
-/* of_row * row + of_column * column + shift */
+/* of_row * row + of_column * column + of_size * size + shift */
 typedef struct Line {
-  int64_t of_row, of_column, shift;
+  int64_t of_row, of_column, shift, of_size;
+  Dim size; /* known only at run time; of no matter where of_size is 0 */
 } Line;
 
 static const int64_t far_away = INT64_C(1) << 40; /* beyond every position, and far from overflowing */
 
 static bool is_near(Line line) {
-  return llabs(line.of_row) < 4 && llabs(line.of_column) < 4 && llabs(line.shift) < far_away;
+  return llabs(line.of_row) < 4 && llabs(line.of_column) < 4 && llabs(line.of_size) < 4 && llabs(line.shift) < far_away;
 }
 
 static int64_t size_from_end(const Tensor *tensor, uint32_t from_end) {
@@ -51,13 +52,24 @@ static bool line_of_constant(const Tensor *tensor, Line *line) {
   return true;
 }
 
-static bool line_of_range(const Node *node, Line *line) {
-  double first, step;
-  if (!uniform_number(node_input(node, 0), &first) || !uniform_number(node_input(node, 2), &step)) return false;
-  if (!dtype_is_integer(node->outputs[0]->type.dtype) || fabs(first) >= (double)far_away || fabs(step) > 3)
-    return false;
-  *line = (Line){.of_column = (int64_t)step, .shift = (int64_t)first};
+static bool read_line(const Value *value, int *budget, Line *line);
+
+static bool line_of_range(const Node *node, int *budget, Line *line) {
+  double step;
+  if (!dtype_is_integer(node->outputs[0]->type.dtype) || !read_line(node_input(node, 0), budget, line)) return false;
+  if (!uniform_number(node_input(node, 2), &step) || fabs(step) > 3) return false;
+  line->of_column = (int64_t)step;
   return true;
+}
+
+/* A size, asked for by itself. */
+static bool line_of_size(const Node *node, Line *line) {
+  Type type = node_input(node, 0)->type;
+  int64_t rank = type.rank, start = node_int_or(node, "start", 0), end = node_int_or(node, "end", rank);
+  if (type.dtype == DTYPE_NONE || type_is_unranked(type) || start < 0 || start >= rank || end != start + 1)
+    return false;
+  *line = (Line){.of_size = 1, .size = type.dims[start]};
+  return !dim_is_constant(line->size);
 }
 
 /* The places, from the end, of axes that are not of size 1; false when there are more than two. */
@@ -79,7 +91,7 @@ static bool renamed(Type from, Type to, Line *line) {
   Dim sizes[2], others[2];
   size_t count, again;
   if (!long_axes(from, before, sizes, &count) || !long_axes(to, after, others, &again) || count != again) return false;
-  Line moved = {.shift = line->shift};
+  Line moved = {.shift = line->shift, .of_size = line->of_size, .size = line->size};
   for (size_t i = 0; i < count; i++) {
     if (before[i] > 2 || !dim_equal(sizes[i], others[i])) return false;
     int64_t factor = before[i] == 1 ? line->of_column : line->of_row;
@@ -91,15 +103,21 @@ static bool renamed(Type from, Type to, Line *line) {
   return true;
 }
 
-static bool read_line(const Value *value, int *budget, Line *line);
+/* The one, and the other so often; false when they are of two sizes. */
+static bool add_line(Line *line, Line other, int64_t sign) {
+  if (line->of_size && other.of_size && !dim_equal(line->size, other.size)) return false;
+  if (!line->of_size) line->size = other.size;
+  line->of_row += sign * other.of_row;
+  line->of_column += sign * other.of_column;
+  line->shift += sign * other.shift;
+  line->of_size += sign * other.of_size;
+  return true;
+}
 
 static bool line_of_sum(const Node *node, int *budget, Line *line) {
   Line other;
-  int64_t sign = node_is(node, OP_Sub) ? -1 : 1;
   if (!read_line(node_input(node, 0), budget, line) || !read_line(node_input(node, 1), budget, &other)) return false;
-  *line = (Line){line->of_row + sign * other.of_row, line->of_column + sign * other.of_column,
-                 line->shift + sign * other.shift};
-  return true;
+  return add_line(line, other, node_is(node, OP_Sub) ? -1 : 1);
 }
 
 static bool read_line(const Value *value, int *budget, Line *line) {
@@ -108,7 +126,8 @@ static bool read_line(const Value *value, int *budget, Line *line) {
   if (constant) return line_of_constant(constant, line);
   if (!node || value->type.dtype == DTYPE_NONE || (*budget)-- <= 0) return false;
   bool known = false;
-  if (node_is(node, OP_Range)) known = line_of_range(node, line);
+  if (node_is(node, OP_Range)) known = line_of_range(node, budget, line);
+  else if (node_is(node, OP_Shape)) known = line_of_size(node, line);
   else if (node_is(node, OP_Add) || node_is(node, OP_Sub)) known = line_of_sum(node, budget, line);
   else if (node_is(node, OP_Expand) || node_is(node, OP_Cast) || node_is(node, OP_Identity))
     known = dtype_is_integer(value->type.dtype) && dtype_is_integer(node_input(node, 0)->type.dtype) &&
@@ -117,7 +136,7 @@ static bool read_line(const Value *value, int *budget, Line *line) {
     known = read_line(node_input(node, 0), budget, line) && renamed(node_input(node, 0)->type, value->type, line);
   else if (node_is(node, OP_Transpose) && value->type.rank == 2 && node_swaps_last_axes(node) &&
            read_line(node_input(node, 0), budget, line)) {
-    *line = (Line){line->of_column, line->of_row, line->shift};
+    *line = (Line){line->of_column, line->of_row, line->shift, line->of_size, line->size};
     known = true;
   }
   return known && is_near(*line);
@@ -125,8 +144,15 @@ static bool read_line(const Value *value, int *budget, Line *line) {
 
 /* ---- bands ---- */
 
-Band band_intersect(Band a, Band b) {
-  return (Band){a.least > b.least ? a.least : b.least, a.greatest < b.greatest ? a.greatest : b.greatest};
+static bool keeps_all(Band band) { return band.least == INT64_MIN && band.greatest == INT64_MAX; }
+
+bool band_intersect(Band *band, Band other) {
+  if (keeps_all(*band)) *band = other;
+  if (keeps_all(other)) return true;
+  if (!dim_equal(band->beyond, other.beyond)) return false;
+  if (other.least > band->least) band->least = other.least;
+  if (other.greatest < band->greatest) band->greatest = other.greatest;
+  return true;
 }
 
 static bool is_comparison(Op op) {
@@ -158,10 +184,14 @@ static bool band_of_lines(const Node *node, bool inverted, int *budget, Band *ba
   Op op = inverted ? opposite(node->op) : node->op;
   if (!op || !read_line(node_input(node, 0), budget, &left) || !read_line(node_input(node, 1), budget, &right))
     return false;
-  int64_t row = left.of_row - right.of_row, column = left.of_column - right.of_column, shift = right.shift - left.shift;
-  if (row + column != 0 || llabs(column) != 1) return false;
-  if (column < 0) op = swapped(op), shift = -shift; /* now: column - row OP shift */
-  *band = (Band){INT64_MIN, INT64_MAX};
+  Line line = left;
+  if (!add_line(&line, right, -1)) return false;
+  int64_t shift = -line.shift, sizes = -line.of_size;
+  if (line.of_row + line.of_column != 0 || llabs(line.of_column) != 1) return false;
+  /* now: column - row OP shift + sizes * size */
+  if (line.of_column < 0) op = swapped(op), shift = -shift, sizes = -sizes;
+  if (sizes != 0 && sizes != 1) return false;
+  *band = (Band){INT64_MIN, INT64_MAX, sizes ? line.size : dim_of(0)};
   if (op == OP_Greater) band->least = shift + 1;
   if (op == OP_GreaterOrEqual || op == OP_Equal) band->least = shift;
   if (op == OP_Less) band->greatest = shift - 1;
@@ -202,7 +232,7 @@ static bool band_of_constant(const Tensor *mask, bool inverted, Band *band) {
   if (rows < 2 || columns < 2) return false; /* what has one row says nothing about others */
   tensor_ready(mask);
   const char *data = mask->data;
-  *band = (Band){INT64_MAX, INT64_MIN};
+  *band = (Band){INT64_MAX, INT64_MIN, dim_of(0)};
 #define KEPT(row, column) ((data[(row) * columns + (column)] != 0) != inverted)
   for (int64_t row = 0; row < rows; row++) {
     for (int64_t column = 0; column < columns; column++) {
@@ -244,8 +274,7 @@ static bool read_mask(const Value *mask, bool inverted, int *budget, Band *band)
     Band other;
     bool both = read_mask(node_input(node, 0), inverted, budget, band) &&
                 read_mask(node_input(node, 1), inverted, budget, &other);
-    if (both) *band = band_intersect(*band, other);
-    return both;
+    return both && band_intersect(band, other);
   }
   if (node_is(node, OP_Expand)) return read_mask(node_input(node, 0), inverted, budget, band);
   if (node_has(node, RENAMES) || node_is(node, OP_Identity))
@@ -264,12 +293,13 @@ bool read_band(const Value *mask, bool inverted, Band *band) {
 }
 
 bool band_is_causal(Band band, Dim rows, Dim columns) {
-  if (!dim_equal(rows, columns) || band.greatest != 0) return false;
+  if (!dim_equal(rows, columns) || band.greatest != 0 || !dim_is(band.beyond, 0)) return false;
   return band.least == INT64_MIN || (dim_is_constant(rows) && band.least <= 1 - rows.constant);
 }
 
 bool band_keeps_rows(Band band, Dim rows, Dim columns) {
   if (band.least > band.greatest) return false;
+  if (!dim_is(band.beyond, 0)) return band.least == INT64_MIN && band.greatest >= 0; /* the first column */
   if (dim_equal(rows, columns) && band.least <= 0 && band.greatest >= 0) return true;
   if (!dim_is_constant(rows) || !dim_is_constant(columns) || columns.constant < 1) return false;
   bool of_last = band.least == INT64_MIN || band.least <= columns.constant - rows.constant;

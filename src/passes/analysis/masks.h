@@ -5,14 +5,16 @@
 
 #include "onnx/graph/graph.h"
 
-/* Kept is what has least <= column - row <= greatest, and nothing else. */
+/* Kept is what has least <= column - row - beyond <= greatest, and nothing else. */
 typedef struct Band {
   int64_t least, greatest; /* INT64_MIN and INT64_MAX where there is no end */
+  Dim beyond;              /* 0, or a size known only at run time, as that of a cache */
 } Band;
 
 /* The band that the mask keeps or, when inverted, puts out everything but; false when it is none. */
 bool read_band(const Value *mask, bool inverted, Band *band);
-Band band_intersect(Band a, Band b);
+/* What both keep; false when that is not known. */
+bool band_intersect(Band *band, Band other);
 bool band_is_causal(Band band, Dim rows, Dim columns);  /* columns up to the row's own, of as many of them */
 bool band_keeps_rows(Band band, Dim rows, Dim columns); /* something is left in every row */
 

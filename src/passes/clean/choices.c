@@ -289,15 +289,27 @@ static Node *negation_of_one_reader(const Node *node, size_t index) {
   return value_only_user(value) ? negation : NULL;
 }
 
-/* Not both is one or the other not: one node less. */
+/* What an operand is not: what it negates, or a constant that nothing else reads, made anew. NULL: neither. */
+static Value *negated_operand(Rewriter *rewriter, Node *node, size_t index) {
+  Node *negation = negation_of_one_reader(node, index);
+  Value *value = node_input(node, index);
+  if (negation) return node_input(negation, 0);
+  if (!value || !constant_of(value) || !value_has_one_use(value)) return NULL;
+  return graph_node(node->graph, REWRITE_ORIGIN(rewriter, node), OP_Not, &value, 1, &value->type, 1, node)->outputs[0];
+}
+
+/* Not both is one or the other not: no node more, and one less where both were negated or what reads it can do
+ * without. */
 static void negate_once(Rewriter *rewriter, Node *node) {
   Node *left = negation_of_one_reader(node, 0), *right = negation_of_one_reader(node, 1);
-  if (!left || !right) return;
-  Value *inputs[] = {node_input(left, 0), node_input(right, 0)};
+  if (!left && !right) return;
+  if (!(left || constant_of(node_input(node, 0))) || !(right || constant_of(node_input(node, 1)))) return;
+  Value *inputs[] = {negated_operand(rewriter, node, 0), negated_operand(rewriter, node, 1)};
+  if (!inputs[0] || !inputs[1]) return;
   Value *both = node_before(rewriter, node, node_is(node, OP_And) ? OP_Or : OP_And, inputs, 2);
   Node *stays = rewrite_replace(rewriter, node, negated(rewriter, node, both));
-  rewrite_drop_unused(rewriter, left, stays);
-  rewrite_drop_unused(rewriter, right, stays);
+  if (left) rewrite_drop_unused(rewriter, left, stays);
+  if (right) rewrite_drop_unused(rewriter, right, stays);
 }
 
 static bool is_negation(const Value *value, const Value *of) {

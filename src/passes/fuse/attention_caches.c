@@ -62,14 +62,17 @@ bool read_caches(const Match *match, const Node *attention, Caches *caches) {
 /* Does the mask keep, of all positions, those up to the query's own, where the queries are the last ones? */
 static bool is_causal_after(const Value *mask, Type query, Dim past, Dim all) {
   Band band;
-  if (!mask || mask->type.dtype != DTYPE_BOOL || mask->type.rank < 2 || !dim_is_constant(past)) return false;
+  if (!mask || mask->type.dtype != DTYPE_BOOL || mask->type.rank < 2) return false;
   uint32_t rank = mask->type.rank;
   Dim rows = query.dims[POSITIONS];
   for (uint32_t i = 0; i + 2 < rank; i++) {
     if (!dim_is(mask->type.dims[i], 1)) return false;
   }
   if (!dim_equal(mask->type.dims[rank - 2], rows) || !dim_equal(mask->type.dims[rank - 1], all)) return false;
-  if (!read_band(mask, false, &band) || band.greatest != past.constant) return false;
+  if (!read_band(mask, false, &band)) return false;
+  if (dim_is_constant(past) ? !dim_is(band.beyond, 0) || band.greatest != past.constant
+                            : !dim_equal(band.beyond, past) || band.greatest != 0)
+    return false;
   return band.least == INT64_MIN || (dim_is_constant(rows) && band.least <= 1 - rows.constant);
 }
 

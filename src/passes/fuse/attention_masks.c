@@ -259,9 +259,9 @@ static bool band_of(const Scores *scores, const Condition *condition, Band *band
     return false;
   if (turned) {
     *band = (Band){band->greatest == INT64_MAX ? INT64_MIN : -band->greatest,
-                   band->least == INT64_MIN ? INT64_MAX : -band->least};
+                   band->least == INT64_MIN ? INT64_MAX : -band->least, band->beyond};
   }
-  return true;
+  return !turned || dim_is(band->beyond, 0);
 }
 
 /* The band that a mask keeps, as a whole or of all that must hold. */
@@ -271,10 +271,9 @@ static bool band_of_term(const Scores *scores, const Term *term, Band *band) {
   if (!term->is_mask) return places_as_mask(scores, term, &condition, NULL) && band_of(scores, &condition, band);
   if (!is_masking(term)) return false;
   if (band_of(scores, &condition, band)) return true;
-  *band = (Band){INT64_MIN, INT64_MAX};
+  *band = (Band){INT64_MIN, INT64_MAX, dim_of(0)};
   for (size_t i = 0; i < term->part_count; i++) {
-    if (!band_of(scores, &term->parts[i], &other)) return false;
-    *band = band_intersect(*band, other);
+    if (!band_of(scores, &term->parts[i], &other) || !band_intersect(band, other)) return false;
   }
   return term->part_count > 0;
 }
@@ -319,12 +318,12 @@ typedef struct Kept {
 } Kept;
 
 static Kept kept_by_bands(const Scores *scores) {
-  Kept kept = {true, true, {INT64_MIN, INT64_MAX}};
+  Kept kept = {true, true, {INT64_MIN, INT64_MAX, dim_of(0)}};
   for (size_t i = 0; i < scores->term_count; i++) {
     Band band;
     bool is_band = band_of_term(scores, &scores->terms[i], &band);
-    if (is_band) kept.band = band_intersect(kept.band, band);
-    else if (may_mask(&scores->terms[i])) kept.is_known = kept.is_all = false;
+    if (is_band && band_intersect(&kept.band, band)) continue;
+    if (may_mask(&scores->terms[i])) kept.is_known = kept.is_all = false;
     else kept.is_all = false;
   }
   return kept;
@@ -489,7 +488,8 @@ static void read_biases_as_masks(Scores *scores) {
 static bool is_within_triangle(const Scores *scores, const Kept *kept) {
   const Condition *triangle = &scores->triangle.condition;
   if (!scores->triangle.value) return true;
-  return kept->is_known && ends_in_scores(scores, triangle) && kept->band.greatest <= scores->diagonal;
+  return kept->is_known && ends_in_scores(scores, triangle) && dim_is(kept->band.beyond, 0) &&
+         kept->band.greatest <= scores->diagonal;
 }
 
 /* Atoms may have been split since the masks were read. */
@@ -549,7 +549,7 @@ static MaskUse choose_use(Scores *scores) {
   if (scores->is_zeroed_by_product) zeroing = zeroing_by_product(scores, zeroing);
   bool has_kept_rows =
       use != MASK_ADDED || (kept.is_known && band_keeps_rows(kept.band, scores->rows, scores->columns));
-  if (use == MASK_CAUSAL) kept = (Kept){true, true, {INT64_MIN, 0}};
+  if (use == MASK_CAUSAL) kept = (Kept){true, true, {INT64_MIN, 0, dim_of(0)}};
   if (zeroing == ZEROES_OTHERS || !is_within_triangle(scores, &kept)) return MASK_UNFIT;
   if (zeroing == ZEROES_SOME_MASKED && !has_kept_rows) return MASK_UNFIT;
   if (use != MASK_ADDED) return use;
