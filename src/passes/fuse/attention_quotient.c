@@ -27,6 +27,19 @@ static bool puts_out(const Node *node, size_t *side) {
          type_same_shape(node_input(node, *side)->type, node->outputs[0]->type);
 }
 
+/* The same by a product with ones and zeros, of which a NaN stays one: whether they are divided before or after it is
+ * no matter. */
+static bool multiplies_by_mask(Match *match, const Node *node, size_t *side) {
+  Blend kept;
+  if (!node_is(node, OP_Mul)) return false;
+  for (*side = 0; *side < 2; ++*side) {
+    if (type_same_shape(node_input(node, *side)->type, node->outputs[0]->type) &&
+        read_kept(match, node_input(node, 1 - *side), &kept))
+      return true;
+  }
+  return false;
+}
+
 typedef enum Walk {
   WALK_ANY,
   WALK_ALONE /* what only the match reads */,
@@ -38,7 +51,9 @@ static void walk_back(Match *match, Value *value, Walk walk, Moves *moves) {
   for (Node *node; moves->count < LONGEST && (node = moves->source->producer);) {
     size_t side = 0;
     bool is_put_out = walk == WALK_WEIGHTS && puts_out(node, &side);
-    if (!keeps_numbers(node) && !is_put_out) return;
+    bool is_multiplied = !is_put_out && walk == WALK_WEIGHTS && multiplies_by_mask(match, node, &side);
+    if (!is_multiplied && !is_put_out) side = 0;
+    if (!keeps_numbers(node) && !is_put_out && !is_multiplied) return;
     if (walk != WALK_ANY && !match_take(match, moves->source, node->op)) return;
     moves->puts_out = moves->puts_out || is_put_out;
     moves->sides[moves->count] = side;
