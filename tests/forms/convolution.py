@@ -186,8 +186,8 @@ def _transposed(choices: Choices, dtype: str, order: str, axes: int) -> _Made:
 
 
 def _product(choices: Choices, dtype: str, order: str, axes: int) -> _Made:
-    """A window of one is a product over the channels. Where these come last it stays one, as it does of sequences; with
-    a bias a Gemm needs a matrix, and an image is none."""
+    """A window of one is a product over the channels. Where these come last it stays one: with a bias a Gemm
+    needs a matrix, and an image is none."""
     matrix = jnp.asarray(choices.normal((CHANNELS, FEATURES), dtype, 0.3))
     bias = jnp.asarray(choices.normal((FEATURES,), dtype))
     by_channel = _by_channel(order, axes)
@@ -210,7 +210,7 @@ def _product(choices: Choices, dtype: str, order: str, axes: int) -> _Made:
             return jnp.moveaxis(jnp.moveaxis(x, 1, -1) @ matrix + bias, -1, 1)
         return product(x, matrix, letters) + by_channel(bias)
 
-    return _Made(first, {"Conv": 1}) if axes > 1 else _Made(first, {"MatMul": 1}, 4)
+    return _Made(first, {"Conv": 1})
 
 
 # Products over the channels, which come second.

@@ -11,7 +11,8 @@
 enum { INNER, WEIGHT, BIAS };
 
 enum {
-  FEWEST_AXES = 4,       /* of an image: batch, channels, height, width */
+  FEWEST_AXES = 3,       /* batch, channels, time */
+  IMAGE_AXES = 4,        /* batch, channels, height, width */
   MOST_AXES = 5,         /* and depth */
   SMALL_WEIGHT = 1 << 12 /* bytes: one that is used elsewhere may be there twice */
 };
@@ -81,13 +82,19 @@ static bool emit_convolution(Match *match, Value *x, Value *rows) {
   return true;
 }
 
+/* Is it an image whose space was made one axis before, and is an image again afterwards? */
+static bool was_flattened(const Value *x, const Node *root) {
+  const Node *user = value_only_user(root->outputs[0]);
+  return x->producer && node_is(x->producer, OP_Reshape) && user && node_is(user, OP_Reshape);
+}
+
 /* x @ W, with the channels moved to the end and back. */
 static bool fuse_turned(Match *match) {
   Node *turn = match->values[INNER]->producer;
   if (!turn || turn->graph != match->root->graph) return false;
   Value *x = node_input(turn, 0), *weight = match->values[WEIGHT];
   if (!is_image(x->type) || !may_reshape(weight) || !is_bias(match->values[BIAS], weight->type.dims[1])) return false;
-  if (!move_channels_and_back(turn, match->root, x->type.rank)) return false;
+  if (!move_channels_and_back(turn, match->root, x->type.rank) || was_flattened(x, match->root)) return false;
   if (!dim_equal(weight->type.dims[0], x->type.dims[1])) return false;
   if (!is_result_of(match_type(match), x->type, weight->type.dims[1])) return false;
   match_take(match, match->values[INNER], turn->op);
@@ -105,7 +112,7 @@ static bool fuse_before_bias(Match *match) {
   Value *rows = match->values[INNER], *weight = match->values[WEIGHT];
   Type type = match_type(match);
   AxisOrder back;
-  if (!is_image(type) || !may_reshape(weight) || !is_before_bias(match->root->outputs[0])) return false;
+  if (type.rank < IMAGE_AXES || !may_reshape(weight) || !is_before_bias(match->root->outputs[0])) return false;
   if (!transpose_order(match->root, &back) || back.rank != type.rank || back.from[1] != (int64_t)back.rank - 1)
     return false;
   if (rows->type.rank != type.rank || !dim_equal(weight->type.dims[0], rows->type.dims[type.rank - 1])) return false;
@@ -119,7 +126,7 @@ static bool fuse_before_bias(Match *match) {
 /* The image that has become a matrix of channels by space, with its batch or without a batch of one. */
 static Value *image_of(Match *match, Value *matrix) {
   Node *node = matrix->producer;
-  if (!node || !node_is(node, OP_Reshape) || node->graph != match->root->graph) return NULL;
+  if (!node || !node_has(node, RENAMES) || node->graph != match->root->graph) return NULL;
   Value *x = node_input(node, 0);
   uint32_t batch = matrix->type.rank - 2;
   if (type_is_unranked(matrix->type) || matrix->type.rank < 2 || batch > 1 || !is_image(x->type)) return NULL;
@@ -133,7 +140,7 @@ static bool fuse_flat(Match *match) {
   Value *weight = match->values[WEIGHT], *flat = match->values[INNER], *x = image_of(match, flat);
   if (!x || !may_reshape(weight) || !dim_equal(weight->type.dims[1], x->type.dims[1])) return false;
   if (!is_result_of(match_type(match), x->type, weight->type.dims[0])) return false;
-  match_take(match, flat, OP_Reshape);
+  match_take(match, flat, flat->producer->op);
   return emit_convolution(match, x, weight);
 }
 
@@ -146,20 +153,24 @@ static bool fuse_flat_turned(Match *match) {
   if (!x || !may_reshape(weight) || !is_bias(match->values[BIAS], weight->type.dims[1])) return false;
   if (!dim_equal(weight->type.dims[0], x->type.dims[1])) return false;
   if (!is_result_of(match_type(match), x->type, weight->type.dims[1])) return false;
-  if (match_take(match, match->values[INNER], turn->op)) match_take(match, node_input(turn, 0), OP_Reshape);
+  if (match_take(match, match->values[INNER], turn->op)) {
+    match_take(match, node_input(turn, 0), node_input(turn, 0)->producer->op);
+  }
   return emit_convolution(match, x, turned_weight(match));
 }
 
 /* A large weight of halves stays one. */
 #define STORED EITHER(CONSTANT(WEIGHT), OP(Cast, CONSTANT(WEIGHT)))
 #define ROWS OP(MatMul, ANY(INNER), STORED)
+#define FLAT OP(MatMul, STORED, ANY(INNER))
 #define BIASED_ROWS EITHER(ROWS, OP(Add, ROWS, CONSTANT(BIAS)))
 
 static const FusionRule rules[] = {
     {OP(Transpose, BIASED_ROWS), OP_Conv, fuse_turned},
     {OP(Transpose, ROWS), OP_Conv, fuse_before_bias},
     {OP(Reshape, OP(Transpose, BIASED_ROWS)), OP_Conv, fuse_flat_turned},
-    {OP(Reshape, OP(MatMul, STORED, ANY(INNER))), OP_Conv, fuse_flat},
+    {OP(Reshape, EITHER(FLAT, OP(Reshape, FLAT))), OP_Conv, fuse_flat},
+    {OP(Unsqueeze, FLAT), OP_Conv, fuse_flat},
 };
 
 bool fuse_pointwise(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }
