@@ -56,8 +56,14 @@ def test_a_normalisation_of_float16_has_no_casts():
     assert counts == {"LayerNormalization": 1}
 
 
-def test_a_normalisation_whose_scale_is_no_half_stays_in_float32():
+def test_the_scale_of_a_normalisation_is_rounded_to_the_half_that_its_result_has():
     scale, bias = array(jnp.float32, 8), array(jnp.float32, 8)
+    counts = operators(check_export(lambda x: normalised(x, scale, bias), [array(jnp.float16, 4, 8)]))
+    assert counts == {"LayerNormalization": 1}
+
+
+def test_a_normalisation_whose_scale_no_half_holds_stays_in_float32():
+    scale, bias = array(jnp.float32, 8) * 1e-9, array(jnp.float32, 8)
     counts = operators(check_export(lambda x: normalised(x, scale, bias), [array(jnp.float16, 4, 8)]))
     assert counts == {"Cast": 2, "LayerNormalization": 1}
 
