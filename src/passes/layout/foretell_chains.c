@@ -19,8 +19,8 @@
 
 enum {
   LEAST_CHAIN = 16,     /* nodes of f, 0.2 us each; the place takes three and what is looked up one each */
-  MOST_STEPS = 32,      /* f is written out as often */
-  MOST_NODES = 1 << 12, /* of all that is written out */
+  MOST_STEPS = 64,      /* f is written out as often */
+  MOST_NODES = 1 << 13, /* of all that is written out */
   DEEPEST = 8,          /* of a condition */
   LARGEST_COUNT = 1 << 20
 };
