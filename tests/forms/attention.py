@@ -153,9 +153,10 @@ def _too_near(choices: Choices, plan: Plan, rules: Rule) -> str | None:
     if not rules.takes_place_by:
         return None
     wide = choices.made["products in"] == "float32"
-    if rules.bias_comes_after and rules.takes_place_by > (-3e4 if plan.dtype == "float16" and not wide else -9e8):
-        return "what is added to so small a number is seen in a row of nothing else"
     scaled = choices.made["scale on"] == "scores" and choices.made["scale goes"] == "last"
+    number = rules.takes_place_by / FEATURES**0.5 if scaled else rules.takes_place_by
+    if rules.bias_comes_after and number > (-3e4 if plan.dtype == "float16" and not wide else -9e8):
+        return "what is added to so small a number is seen in a row of nothing else"
     if scaled and rules.takes_place_by > -2e4:
         return "so small a number in place of scores is divided as they are, and no longer far below all of them"
     return None
