@@ -8,7 +8,7 @@
  * (1: the last) and has this size? */
 bool counts_positions(const Value *value, uint32_t from_end, Dim size);
 
-/* Is the node a Slice that turns one axis, this one, around and does nothing else? */
+/* Is the node a Slice or a Gather that turns one axis, this one, around and does nothing else? */
 bool reverses_axis(const Node *node, int64_t *axis);
 
 #endif
