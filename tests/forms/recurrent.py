@@ -265,8 +265,7 @@ def _scanned(choices: Choices, cell: str, dtype: str) -> tuple[Any, Cell]:
     peepholes = choices.take("peepholes", False, False, False, True) if cell == "lstm" else False
     told = [normal(WIDTH) for _ in range(3)] if peepholes else [0.0] * 3
     order = choices.random.sample(range(count), count)
-    in_step = joined == "on the left" or joined.endswith("in one")
-    if (in_step and hoisted != "in the step") or (joined.endswith("in one") and cell == "gru"):
+    if joined.endswith("in one") and (hoisted != "in the step" or cell == "gru"):
         joined = choices.take("weights", "joined")
 
     def parts_of(value: Array) -> list[Array]:
