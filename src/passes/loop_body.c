@@ -54,6 +54,11 @@ NextStep loop_next(const LoopShape *shape, size_t carried) {
   return step;
 }
 
+bool stands_in_loop(const Graph *graph) {
+  while (graph->owner && !node_has(graph->owner, LOOPS)) graph = graph->owner->graph;
+  return graph->owner != NULL;
+}
+
 bool loop_takes_all_steps(const Node *loop, const Graph *body) {
   const Value *begins = node_input(loop, 1), *go_on = behind_identities(body->outputs.items[0]->value);
   return (!begins || is_boolean(begins, true)) && (go_on == body->inputs.items[1] || is_boolean(go_on, true));

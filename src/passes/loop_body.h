@@ -29,6 +29,9 @@ typedef struct NextStep {
 
 NextStep loop_next(const LoopShape *shape, size_t carried);
 
+/* Is it the body of a loop, or does it stand in one? */
+bool stands_in_loop(const Graph *graph);
+
 /* Does nothing end a sound Loop but the number of its steps? */
 bool loop_takes_all_steps(const Node *loop, const Graph *body);
 

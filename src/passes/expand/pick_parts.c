@@ -6,6 +6,7 @@
  *
  * It is done last: where numbers are joined, parts of one array are worth more than arrays of their own (join_alike.c).
  */
+#include "passes/loop_body.h"
 #include "passes/rewrite.h"
 
 /* Which part of the Concat an index points into, and where in it; -1: that is not known. */
@@ -135,11 +136,6 @@ static void pick(Rewriter *rewriter, Node *node) {
 }
 
 /* ---- rows ---- */
-
-static bool stands_in_loop(const Graph *graph) {
-  while (graph->owner && !node_has(graph->owner, LOOPS)) graph = graph->owner->graph;
-  return graph->owner != NULL;
-}
 
 static void pick_row(Rewriter *rewriter, Node *slice) {
   int64_t axis, start, end;
