@@ -777,17 +777,18 @@ static bool fuse_turned_part(Match *match) {
   Value *parts[] = {node_input(root, 0), node_input(root, 1), node_input(root, 2)};
   Type half = parts[first]->type;
   if (!may_be_turned(parts[first], false, DEEPEST) || !may_be_turned(parts[first + 1], false, DEEPEST)) return false;
-  if (!type_equal(half, parts[first + 1]->type) || !dim_is_constant(half.dims[type.rank - 1])) return false;
+  if (half.rank != type.rank || !type_equal(half, parts[first + 1]->type)) return false;
+  if (!dim_is_constant(half.dims[type.rank - 1])) return false;
   Value *both = beside(match, parts[first], parts[first + 1]);
-  Value *rest = parts[first ? 0 : 2], *none = both;
-  for (uint32_t i = 0; i < 3; i++) use_set(&root->inputs[i], none);
+  Value *rest = parts[first ? 0 : 2];
+  for (uint32_t i = 0; i < 3; i++) use_set(&root->inputs[i], both); /* the parts are for the inner match alone */
   Match inner = {.rewriter = match->rewriter, .rule = match->rule, .root = both->producer, .node_count = 1};
   inner.nodes[0] = both->producer;
   inner.values[SOURCE] = parts[first];
   bool is_turned = fuse_turned(&inner);
   if (!is_turned) {
     for (uint32_t i = 0; i < 3; i++) use_set(&root->inputs[i], parts[i]);
-    rewrite_drop_unused(match->rewriter, both->producer, NULL);
+    node_remove(both->producer);
     return false;
   }
   Value *turned = node_input(root, 0), *inputs[] = {first ? rest : turned, first ? turned : rest};
@@ -801,7 +802,8 @@ static bool fuse_rest(Match *match) {
   Node *root = match->root, *turn = match->values[TURNED]->producer;
   const Node *split = match->values[SOURCE]->producer;
   Type type = match_type(match), part = match->values[SOURCE]->type;
-  if (root->input_count != 2 || node_input(root, 0) != match->values[TURNED] || type.rank != 4) return false;
+  if (root->input_count != 2 || node_input(root, 0) != match->values[TURNED]) return false;
+  if (type.rank != 4 || part.rank != 4) return false;
   if (!split || !node_is(split, OP_Split) || split->output_count != 2 || node_int_or(turn, "rotary_embedding_dim", 0))
     return false;
   Value *whole = node_input(split, 0);
