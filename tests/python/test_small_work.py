@@ -444,3 +444,11 @@ def test_keys_that_inner_steps_split_are_known_before_the_outer_ones(reverse: bo
         for n in everywhere(b.g)
     ]
     assert nested and "BitwiseXor" not in nested
+
+
+def test_hashes_of_one_key_are_one_hash() -> None:
+    def fn(key):
+        key = jax.random.wrap_key_data(key)
+        return jax.random.bits(key, (3,), jnp.uint32), jax.random.key_data(jax.random.fold_in(key, 7))
+
+    assert hashes(check_export(fn, [KEY])) == 1

@@ -243,6 +243,15 @@ static bool plan_inputs(Join *join, Lane *lane) {
   return true;
 }
 
+/* What is made of the same numbers alone is no row. */
+static bool has_a_row(const Join *join, const Lane *lane) {
+  bool row = false;
+  for (uint32_t i = 0; i < lane->of[0]->producer->input_count; i++) {
+    row = row || !join->lanes.items[lane->inputs[i]]->is_shared;
+  }
+  return row;
+}
+
 static bool is_same_lane(const Join *join, const Lane *lane, Value *const *values, const Type *seen) {
   for (size_t i = 0; i < join->count; i++) {
     if (lane->of[i] != values[i] || !type_same_shape(lane->seen[i], seen[i])) return false;
@@ -270,7 +279,8 @@ static size_t plan(Join *join, Value *const *given, const Type *seen) {
   lane->is_shared = are_shared(join, values);
   join->depth++;
   is_end = is_end || join->depth > DEEPEST;
-  lane->is_leaf = !lane->is_shared && (is_end || !are_alike(join, values) || !plan_inputs(join, lane));
+  lane->is_leaf =
+      !lane->is_shared && (is_end || !are_alike(join, values) || !plan_inputs(join, lane) || !has_a_row(join, lane));
   join->depth--;
   array_push(context, &join->lanes, lane);
   *map_slot_pointer(context, &join->known, values[0]) = (void *)(uintptr_t)join->lanes.count;
