@@ -452,6 +452,7 @@ static void visit(Graph *graph, void *data) {
 
 bool roll_steps(Model *model) {
   Rewriter rewriter;
+  if (!model->made[OP_MatMul]) return false; /* rows would be moved for nothing */
   rewrite_begin(&rewriter, model, __func__);
   model_each_graph(model, visit, &rewriter);
   return rewrite_end(&rewriter);
