@@ -458,6 +458,13 @@ static void split_of_other_sizes(Bed *bed) {
   node_set_int(node, "axis", 1);
   give(bed, node);
 }
+static void split_of_sizes_beyond_64_bits(Bed *bed) {
+  Type types[] = {type_of(bed, "f32[2,1]"), type_of(bed, "f32[2,1]")};
+  Value *inputs[] = {bed->x, INTS(bed, INT64_MAX, INT64_MAX)};
+  Node *node = graph_node(bed->graph, NULL, OP_Split, inputs, 2, types, 2, NULL);
+  node_set_int(node, "axis", 1);
+  give(bed, node);
+}
 static void shape_of_another_length(Bed *bed) { give(bed, put(bed, OP_Shape, "i64[3]", bed->x, NULL, NULL)); }
 static void weights_of_other_gates(Bed *bed) {
   Value *inputs[] = {in(bed, "f32[7,2,3]"), in(bed, "f32[1,15,3]"), in(bed, "f32[1,15,5]")};
@@ -607,6 +614,8 @@ static const Plant plants[] = {
     {pool_of_another_size, "MaxPool, node 0 of graph 'g': output 0 has shape [1,3,8] but must have [1,3,4]"},
     {pads_that_do_not_fit, "Pad, node 0 of graph 'g': 2 pads for 2 axes, which need two each"},
     {split_of_other_sizes, "Split, node 0 of graph 'g': the sizes add up to 2 but axis 1 has size 3"},
+    {split_of_sizes_beyond_64_bits,
+     "Split, node 0 of graph 'g': output 0 has shape [2,1] but must have [2,9223372036854775807]"},
     {shape_of_another_length, "Shape, node 0 of graph 'g': output 0 has shape [3] but must have [2]"},
     {weights_of_other_gates, "LSTM, node 0 of graph 'g': the weights [1,15,3] and [1,15,5] do not match 4 gates"},
     {branch_with_an_input,

@@ -363,3 +363,11 @@ def test_an_inverse_beside_a_sum_with_zero(dtype):
     """ONNX Runtime made a Div of the product, of a sum that it had removed: what StudentT(df, 0, 1).sample does."""
     x = np.linspace(1, 2, 6).astype(dtype)
     check_export(lambda x: (jnp.sin(x) + 0.0) * (1.0 / jnp.sqrt(x)), [x], x64=dtype == "float64")
+
+
+def test_results_of_a_loop_that_is_split_keep_the_lines_that_computed_them():
+    def fn(x):
+        loop = jax.checkpoint(lambda x: jnp.mean(lax.fori_loop(1, 3, lambda _, y: jnp.hypot(y, y), x)))
+        return jax.grad(loop)(x)
+
+    check_export(fn, [np.full((1, 1, 1, 1), 0.75, np.float32)])

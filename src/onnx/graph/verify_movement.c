@@ -103,7 +103,9 @@ void rule_concat(Verification *verification, const Node *node) {
             shape_of_type(verification, type), shape_of_type(verification, first), axis);
       return;
     }
-    if (is_size(along) && is_size(so_far)) shape.dims[axis] = dim_of(so_far.constant + along.constant);
+    int64_t sum;
+    if (!is_size(along) || !is_size(so_far)) continue;
+    if (!__builtin_add_overflow(so_far.constant, along.constant, &sum)) shape.dims[axis] = dim_of(sum);
   }
   expect_shape(verification, node, 0, &shape);
 }
@@ -119,13 +121,14 @@ void rule_split(Verification *verification, const Node *node) {
     return;
   }
   int64_t sum = 0;
+  bool adds_up = has_sizes;
   for (uint32_t i = 0; i < node->output_count; i++) {
     Shape shape = shape_of(type);
     shape.dims[axis] = has_sizes ? dim_of(sizes.items[i]) : ANY_SIZE;
     expect_shape(verification, node, i, &shape);
-    if (has_sizes) sum += sizes.items[i];
+    if (has_sizes) adds_up = adds_up && !__builtin_add_overflow(sum, sizes.items[i], &sum);
   }
-  if (has_sizes && sizes_clash(dim_of(sum), type->dims[axis])) {
+  if (adds_up && sizes_clash(dim_of(sum), type->dims[axis])) {
     FOUND(verification, node, "the sizes add up to %lld but axis %u has size %lld", (long long)sum, axis,
           (long long)type->dims[axis].constant);
   }

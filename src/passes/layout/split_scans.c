@@ -263,14 +263,14 @@ static Node *chain_scan(const Split *split) {
   return chain;
 }
 
-/* Readers in the chain stay: it is dead once nothing is carried by it. */
+/* Readers in the chain stay: it is dead once nothing is carried by it. Results tell of what computes them. */
 static void read_slice(const Split *split, Value *value, Value *slice) {
+  const Origin *origin = value->producer ? value->producer->origin : split->batch.scan->origin;
   for (Use *use = value->uses, *next; use; use = next) {
     next = use->next;
     if (use->node && !map_get_pointer(&split->chain, use->node)) use_set(use, slice);
     if (use->node) continue;
-    Node *identity =
-        graph_node(split->batch.body, split->batch.scan->origin, OP_Identity, &slice, 1, &value->type, 1, NULL);
+    Node *identity = graph_node(split->batch.body, origin, OP_Identity, &slice, 1, &value->type, 1, NULL);
     use_set(use, identity->outputs[0]);
   }
 }
