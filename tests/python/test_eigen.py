@@ -48,10 +48,11 @@ def test_in_a_sweep_each_row_meets_each_other_once(size):
     body = next(node for node in model.graph.node if node.op_type == "Loop").attribute[0].g
     constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in body.initializer}
     diagonal = body.input[3].name
-    own, rival = (
+    gathered = [
         constants[node.input[1]] for node in body.node if node.op_type == "Gather" and node.input[0] == diagonal
-    )
+    ]
     rows, meetings = np.arange(size), np.zeros((size, size), int)
+    own, rival = gathered if size > 2 else (rows, *gathered)  # two rows stay where they are
     for _ in range(size if size % 2 else size - 1):
         meetings[rows[own], rows[rival]] += 1
         rows = rows[own]

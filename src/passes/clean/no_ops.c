@@ -627,7 +627,7 @@ static Value *input_of_size(const Node *node, Dim size, int64_t *axis) {
   return NULL;
 }
 
-/* A size known only at run time is that of the first array that has it: what was made of that is not kept for it. */
+/* A size known only at run time is that of the input that has it: what was made of that is not kept for it. */
 static void simplify_shape(Rewriter *rewriter, Node *node) {
   enum { FARTHEST = 32 };
   Value *value = node_input(node, 0);
@@ -642,7 +642,7 @@ static void simplify_shape(Rewriter *rewriter, Node *node) {
     if (!before) break;
     first = before;
   }
-  if (first == value) return;
+  if (first == value || first->producer) return; /* a node would have to tell of those that it stands for */
   use_set(&node->inputs[0], first);
   node_set_int(node, "start", start);
   node_set_int(node, "end", start + 1);
