@@ -37,6 +37,21 @@ static double last_place(DType dtype) {
   }
 }
 
+bool is_all_finite(const Tensor *tensor) {
+  static const uint64_t exponents[DTYPE_COUNT] = {[DTYPE_FLOAT16] = 0x7c00,
+                                                  [DTYPE_BFLOAT16] = 0x7f80,
+                                                  [DTYPE_FLOAT32] = 0x7f800000,
+                                                  [DTYPE_FLOAT64] = 0x7ff0000000000000};
+  uint64_t exponent = exponents[tensor->dtype], bits = 0;
+  size_t width = dtype_bytes(tensor->dtype, 1);
+  if (!exponent) return false;
+  for (size_t at = 0; at < tensor->size; at += width) {
+    copy_bytes(&bits, (const char *)tensor->data + at, width);
+    if ((bits & exponent) == exponent) return false;
+  }
+  return true;
+}
+
 bool is_uniform_number(const Value *value, double wanted) {
   double number;
   return uniform_number(value, &number) && number == wanted;

@@ -111,6 +111,7 @@ bool same_dims(Type a, Type b, uint32_t first, uint32_t count);
 /* The number that all elements of a constant are; false when they differ, or when it is a parameter by name. */
 bool uniform_number(const Value *value, double *number);
 bool is_uniform_number(const Value *value, double wanted);
+bool is_all_finite(const Tensor *tensor); /* of floats: 0 times each is 0 */
 bool match_has(const Match *match, const Node *node);
 bool near_number(DType dtype, double number, double wanted); /* equal up to the last places of the type */
 

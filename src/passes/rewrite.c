@@ -181,6 +181,11 @@ const Tensor *unread_constant_of(const Value *value) {
   return tensor && tensor_is_readable(tensor) && dtype_bits(tensor->dtype) ? tensor : NULL;
 }
 
+bool may_store_otherwise(const Value *weight) {
+  enum { SMALL = 1 << 12 /* bytes */ };
+  return value_has_one_use(weight) || unread_constant_of(weight)->size <= SMALL;
+}
+
 bool are_same_small(const Value *a, const Value *b) {
   enum { LARGEST = 1 << 10 }; /* bytes */
   const Tensor *one = unread_constant_of(a), *other = unread_constant_of(b);

@@ -54,6 +54,10 @@ const Tensor *constant_of(const Value *value);
 /* The same for those who do not look at the elements of a large one: its data may yet have to be made (moved.h). */
 const Tensor *unread_constant_of(const Value *value);
 
+/* May a weight be stored in another form, because nothing else uses it or because there may be two of so small a one?
+ */
+bool may_store_otherwise(const Value *weight);
+
 /* Are both small constants of the same content? */
 bool are_same_small(const Value *a, const Value *b);
 

@@ -394,6 +394,11 @@ int64_t node_int_or(const Node *node, const char *name, int64_t otherwise) {
   return attribute && attribute->kind == ATTRIBUTE_INT ? attribute->integer : otherwise;
 }
 
+int64_t node_int_at(const Node *node, const char *name, size_t index) {
+  const Attribute *list = node_attribute(node, name);
+  return list && list->kind == ATTRIBUTE_INTS && index < list->count ? list->integers[index] : 0;
+}
+
 static void each_body(Graph *graph, void (*visit)(Graph *graph, void *data), void *data) {
   FOR_EACH_NODE(node, graph) {
     for (size_t i = 0; i < node->attributes.count; i++) {

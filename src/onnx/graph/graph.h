@@ -214,6 +214,7 @@ void node_set_graph(Node *node, const char *name, Graph *graph);
 void node_set_tensor(Node *node, const char *name, const Tensor *tensor);
 const Attribute *node_attribute(const Node *node, const char *name); /* NULL when absent */
 int64_t node_int_or(const Node *node, const char *name, int64_t otherwise);
+int64_t node_int_at(const Node *node, const char *name, size_t index); /* of a list; 0 where it has no such item */
 
 /* Who wanted the rounding of a Narrow (composites.inc); 0: nobody. */
 enum { NARROW_ASKED = 1, NARROW_KEPT = 2 };

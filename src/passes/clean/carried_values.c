@@ -174,11 +174,6 @@ static bool look_at_condition(Node *loop) {
 
 /* ---- what is only passed on ---- */
 
-static int64_t direction_at(const Node *scan, const char *name, size_t index) {
-  const Attribute *list = node_attribute(scan, name);
-  return list && list->kind == ATTRIBUTE_INTS && index < list->count ? list->integers[index] : 0;
-}
-
 /* The array whose slices are put together as they were taken; or NULL. */
 static Value *taken_from(const Node *scan, const LoopShape *shape, size_t output) {
   const Value *slice = behind_identities(shape->body->outputs.items[output]->value);
@@ -186,8 +181,8 @@ static Value *taken_from(const Node *scan, const LoopShape *shape, size_t output
     Value *array = node_input(scan, i);
     if (shape->body->inputs.items[i] != slice || !array || !type_equal(array->type, scan->outputs[output]->type))
       continue;
-    bool same_way = direction_at(scan, "scan_input_directions", i - shape->carried) ==
-                    direction_at(scan, "scan_output_directions", output - shape->carried);
+    bool same_way = node_int_at(scan, "scan_input_directions", i - shape->carried) ==
+                    node_int_at(scan, "scan_output_directions", output - shape->carried);
     if (same_way) return array;
   }
   return NULL;

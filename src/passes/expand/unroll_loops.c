@@ -26,13 +26,8 @@ typedef struct Unrolling {
   Value **parts;  /* results of all steps, of one after the other */
 } Unrolling;
 
-static int64_t list_item(const Node *node, const char *name, uint32_t index) {
-  const Attribute *list = node_attribute(node, name);
-  return list && list->kind == ATTRIBUTE_INTS && index < list->count ? list->integers[index] : 0;
-}
-
 static int64_t axis_of(const Unrolling *u, const char *name, uint32_t index, uint32_t rank) {
-  int64_t axis = list_item(u->loop, name, index);
+  int64_t axis = node_int_at(u->loop, name, index);
   return axis < 0 ? axis + rank : axis;
 }
 
@@ -86,7 +81,7 @@ static Value *part_at(Unrolling *u, uint32_t sliced, int64_t place) {
 }
 
 static int64_t place_of(const Unrolling *u, const char *directions, uint32_t index, int64_t step) {
-  return list_item(u->loop, directions, index) ? u->steps - 1 - step : step;
+  return node_int_at(u->loop, directions, index) ? u->steps - 1 - step : step;
 }
 
 static int64_t stacking_axis(const Unrolling *u, uint32_t stacked) {

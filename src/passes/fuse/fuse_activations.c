@@ -75,27 +75,22 @@ static bool fuse_parametric_relu(Match *match) {
   return match_keeps_type(match) && EMIT_MATCH(match, OP_PRelu, match->values[X_SLOT], match->values[A]);
 }
 
-static bool is_all_finite(const Value *constant) {
-  const Tensor *tensor = constant_of(constant);
-  if (!tensor || !dtype_is_float(tensor->dtype)) return false;
-  size_t width = dtype_bytes(tensor->dtype, 1);
-  for (size_t at = 0; at < tensor->size; at += width) {
-    if (!isfinite(number_decode(tensor->dtype, (const char *)tensor->data + at))) return false;
-  }
-  return true;
+static bool is_finite_constant(const Value *value) {
+  const Tensor *tensor = constant_of(value);
+  return tensor && is_all_finite(tensor);
 }
 
 /* relu(x) + a relu(-x), which is NaN for an infinite a: the slope is -a */
 static bool fuse_parametric_relu_of_sum(Match *match) {
   Value *factor = match->values[A];
-  if (!match_keeps_type(match) || !is_all_finite(factor)) return false;
+  if (!match_keeps_type(match) || !is_finite_constant(factor)) return false;
   Value *slope = EMIT_BEFORE(match, OP_Neg, factor->type, factor)->outputs[0];
   return EMIT_MATCH(match, OP_PRelu, match->values[X_SLOT], slope);
 }
 
 /* The same with a difference, or relu(x) + a min(x, 0) */
 static bool fuse_parametric_relu_of_parts(Match *match) {
-  return is_all_finite(match->values[A]) && fuse_parametric_relu(match);
+  return is_finite_constant(match->values[A]) && fuse_parametric_relu(match);
 }
 
 static bool fuse_leaky_relu(Match *match) { return emit_leaky_relu(match, match_number(match, A)); }

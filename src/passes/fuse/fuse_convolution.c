@@ -18,10 +18,7 @@ enum { INNER, SOURCE, WEIGHT, OPERAND };
 
 enum { MOST_STEPS = 4 }; /* between a Cast and a Narrow */
 
-enum {
-  SMALL_WEIGHT = 1 << 12,   /* bytes: one that is used elsewhere may be there twice */
-  LARGEST_WEIGHT = 64 << 20 /* bytes of a scaled weight */
-};
+enum { LARGEST_WEIGHT = 64 << 20 /* bytes of a scaled weight */ };
 
 #define KERNEL EITHER(CONSTANT(WEIGHT), OP(Cast, CONSTANT(WEIGHT)))
 #define CONV OP_AT(INNER, Conv, ANY(SOURCE), KERNEL)
@@ -169,8 +166,7 @@ static Value *scaled_weight(Match *match, const Node *inner, const Affine *affin
   Value *value = match->values[WEIGHT];
   const Tensor *weight = unread_constant_of(value);
   if (!affine->scale) return value;
-  bool shared = value->uses && value->uses->next;
-  if (weight->rank < 2 || weight->size > (shared ? SMALL_WEIGHT : LARGEST_WEIGHT)) return NULL;
+  if (weight->rank < 2 || weight->size > LARGEST_WEIGHT || !may_store_otherwise(value)) return NULL;
   WeightLayout layout = weight_layout(inner, weight);
   Context *context = match->rewriter->context;
   bool by_row = layout.channels == weight->dims[0] && layout.channels == affine->channels &&

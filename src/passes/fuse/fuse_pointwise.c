@@ -11,10 +11,9 @@
 enum { INNER, WEIGHT, BIAS };
 
 enum {
-  FEWEST_AXES = 3,       /* batch, channels, time */
-  IMAGE_AXES = 4,        /* batch, channels, height, width */
-  MOST_AXES = 5,         /* and depth */
-  SMALL_WEIGHT = 1 << 12 /* bytes: one that is used elsewhere may be there twice */
+  FEWEST_AXES = 3, /* batch, channels, time */
+  IMAGE_AXES = 4,  /* batch, channels, height, width */
+  MOST_AXES = 5    /* and depth */
 };
 
 static bool is_image(Type type) {
@@ -38,8 +37,7 @@ static bool is_result_of(Type result, Type image, Dim channels) {
 
 static bool may_reshape(const Value *weight) {
   const Tensor *tensor = unread_constant_of(weight);
-  bool shared = weight->uses && weight->uses->next;
-  return tensor->rank == 2 && dtype_is_float(tensor->dtype) && !(shared && tensor->size > SMALL_WEIGHT);
+  return tensor->rank == 2 && dtype_is_float(tensor->dtype) && may_store_otherwise(weight);
 }
 
 /* One number for each channel, or none. */

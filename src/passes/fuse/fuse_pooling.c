@@ -5,8 +5,8 @@
  */
 #include <math.h>
 
-#include "base/bytes.h"
 #include "onnx/facts/schema.h"
+#include "onnx/graph/same.h"
 #include "passes/layout/permute_axes.h"
 #include "passes/pattern.h"
 #include "target/target.h"
@@ -182,12 +182,9 @@ static bool fuse_average(Match *match) {
   return true;
 }
 
-static bool same_attribute(const Node *a, const Node *b, const char *name) {
+static bool agree_on(const Node *a, const Node *b, const char *name) {
   const Attribute *one = node_attribute(a, name), *other = node_attribute(b, name);
-  if (!one || !other) return one == other;
-  if (one->kind != other->kind || one->count != other->count) return false;
-  if (one->kind == ATTRIBUTE_STRING) return same_bytes(one->string, other->string, one->count);
-  return one->kind == ATTRIBUTE_INTS && same_bytes(one->integers, other->integers, one->count * sizeof(int64_t));
+  return one && other ? same_attribute(one, other) : one == other;
 }
 
 /* Are the ones as large as what is pooled, or one for all along the outer axes? */
@@ -224,7 +221,7 @@ static bool fuse_counted_average(Match *match) {
   if (dtype != summed && !(dtype == DTYPE_FLOAT32 && dtype_is_half(summed))) return false;
   if (!counts_elements(node_input(counter, 0)->type, match->values[SOURCE]->type)) return false;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    if (!same_attribute(pool, counter, names[i])) return false;
+    if (!agree_on(pool, counter, names[i])) return false;
   }
   if (node_attribute(pool, "dilations") || node_int_or(pool, "ceil_mode", 0) || node_int_or(counter, "ceil_mode", 0))
     return false;

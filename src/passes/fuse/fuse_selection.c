@@ -1,6 +1,5 @@
 /* Selection: a Slice of one element whose axis is then dropped is a Gather, and it picks the position before an axis is
  * turned around. Rows of a table that are picked by a product with rows of zeros and a one are a Gather too. */
-#include "base/bytes.h"
 #include "onnx/facts/schema.h"
 #include "passes/analysis/bounds.h"
 #include "passes/analysis/positions.h"
@@ -66,22 +65,6 @@ static bool counts_up(const Tensor *tensor, int64_t count) {
   if (tensor->size != (size_t)count * width) return false;
   for (int64_t i = 0; i < count; i++) {
     if (number_decode_int(tensor->dtype, (const char *)tensor->data + (size_t)i * width) != i) return false;
-  }
-  return true;
-}
-
-/* A product with 0 is 0 for these alone. */
-static bool is_all_finite(const Tensor *tensor) {
-  static const uint64_t exponents[DTYPE_COUNT] = {[DTYPE_FLOAT16] = 0x7c00,
-                                                  [DTYPE_BFLOAT16] = 0x7f80,
-                                                  [DTYPE_FLOAT32] = 0x7f800000,
-                                                  [DTYPE_FLOAT64] = 0x7ff0000000000000};
-  uint64_t exponent = exponents[tensor->dtype], bits = 0;
-  size_t width = dtype_bytes(tensor->dtype, 1);
-  if (!exponent) return false;
-  for (size_t at = 0; at < tensor->size; at += width) {
-    copy_bytes(&bits, (const char *)tensor->data + at, width);
-    if ((bits & exponent) == exponent) return false;
   }
   return true;
 }
