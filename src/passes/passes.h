@@ -82,6 +82,7 @@ bool keep_products_exact(Model *model);
 bool merge_factors(Model *model);
 bool pick_before_order(Model *model);
 bool pick_parts(Model *model);
+bool look_up_choices(Model *model);
 bool branch_around_loops(Model *model);
 bool sink_into_branches(Model *model);
 bool keep_double_scales(Model *model);
