@@ -238,7 +238,26 @@ def test_what_must_be_so_for_another_step_is_so_in_every_step() -> None:
 
     model = check_export(fn, [0.2 * rows(3)])
     loop = next(node for node in model.graph.node if node.op_type == "Loop")
-    assert sum(node.op_type in ("Where", "If") for node in loop.attribute[0].g.node) == 1
+    body = [node.op_type for node in loop.attribute[0].g.node]
+    assert body.count("Gather") == 1 and not {"Where", "If"} & set(body)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.uint8, np.bool_])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2), (16,)])
+def test_choices_between_two_constants_are_looked_up(dtype: type, shape: tuple[int, ...]) -> None:
+    a, b = (np.nan, -np.inf) if np.issubdtype(dtype, np.floating) else (True, False) if dtype is np.bool_ else (7, 0)
+    row = np.array([1, 0, 1], dtype)
+
+    def fn(x):
+        def body(i, state):
+            x, chosen, rows = state
+            chosen = jnp.where(x > 0.5, jnp.array(a, dtype), jnp.array(b, dtype))
+            rows = jnp.where(jnp.all(x > 0.7), row, jnp.zeros(3, dtype))
+            return jnp.cos(x), chosen, rows
+
+        return lax.fori_loop(0, 5, body, (x, jnp.zeros(shape, dtype), jnp.zeros(3, dtype)))
+
+    check_export(fn, [np.linspace(0, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)])
 
 
 @pytest.mark.parametrize("values", [[1.0, -2.0, 0.5], [np.inf, 1.0, -0.0], [np.nan, np.inf, 3.0]])
