@@ -26,6 +26,13 @@ static bool commutes(const Node *node) {
   return !(node_is(node, OP_Max) || node_is(node, OP_Min)) || dtype_is_integer(node->inputs[0].value->type.dtype);
 }
 
+/* a > b is b < a: what a node is with its two inputs in the other order, OP_NONE for most. */
+static Op turned_around(const Node *node) {
+  if (node_is(node, OP_Greater)) return OP_Less;
+  if (node_is(node, OP_GreaterOrEqual)) return OP_LessOrEqual;
+  return OP_NONE;
+}
+
 static bool can_merge(const Node *node) {
   if (node->domain[0] && !node_has(node, COMPOSITE)) return false;
   if (node_has(node, RANDOM) || node->output_count == 0) return false;
@@ -37,12 +44,13 @@ static bool can_merge(const Node *node) {
 }
 
 static uint64_t node_hash(const Node *node) {
-  uint64_t hash = hash_mix((uint64_t)node->op, node->output_count);
+  Op turned = turned_around(node);
+  uint64_t hash = hash_mix((uint64_t)(turned ? turned : node->op), node->output_count);
   uint64_t unordered = 0;
   hash = hash_mix(hash, attributes_hash(node, tensor_hash));
   bool any_order = commutes(node);
   for (uint32_t i = 0; i < node->input_count; i++) {
-    uint64_t input = (uint64_t)(uintptr_t)node->inputs[i].value;
+    uint64_t input = (uint64_t)(uintptr_t)node->inputs[turned ? 1 - i : i].value;
     if (any_order) unordered += hash_mix(input, 1);
     else hash = hash_mix(hash, input);
   }
@@ -58,9 +66,16 @@ static bool same_inputs(const Node *a, const Node *b) {
   return true;
 }
 
+static bool is_turned_around(const Node *a, const Node *b) {
+  Op one = turned_around(a), other = turned_around(b);
+  if ((!one || one != b->op) && (!other || other != a->op)) return false;
+  return a->inputs[0].value == b->inputs[1].value && a->inputs[1].value == b->inputs[0].value;
+}
+
 static bool same_node(const Node *a, const Node *b) {
-  if (a->op != b->op || a->domain != b->domain || a->output_count != b->output_count) return false;
-  if (!same_inputs(a, b) || !same_attributes(a, b)) return false;
+  if (a->domain != b->domain || a->output_count != b->output_count) return false;
+  if (a->op == b->op ? !same_inputs(a, b) : !is_turned_around(a, b)) return false;
+  if (!same_attributes(a, b)) return false;
   for (uint32_t i = 0; i < a->output_count; i++) {
     if (!a->outputs[i] != !b->outputs[i]) return false;
     if (a->outputs[i] && !type_equal(a->outputs[i]->type, b->outputs[i]->type)) return false;
