@@ -159,6 +159,21 @@ static bool fuse_exp_of_log(Match *match) {
   return true;
 }
 
+/* Elements that were shifted by their largest are shifted once more. */
+static bool fuse_shifted_twice(Match *match) {
+  Type type = match->values[X_SLOT]->type;
+  bool axes[MAX_RANK] = {0};
+  int64_t axis = node_int_or(match->root, "axis", -1);
+  axis += axis < 0 ? type.rank : 0;
+  if (!match_keeps_type(match) || axis < 0 || axis >= (int64_t)type.rank) return false;
+  axes[axis] = true;
+  if (!same_axes(match->values[MAXIMUM], axes, type.rank) || !same_axes(match->values[LENGTH], axes, type.rank) ||
+      !is_reduced_shape(match->values[SHIFTED]->type, type, axes))
+    return false;
+  node_set_int(EMIT_MATCH(match, match->rule->op, match->values[X_SLOT]), "axis", node_int_or(match->root, "axis", -1));
+  return true;
+}
+
 /* jax.nn.softmax(x, where=mask): x is -inf elsewhere, and what that becomes is left out of the sum once more. */
 #define ANY_EXP EITHER(OP(Cast, EXP_OF(LARGEST_OF_X)), EXP_OF(LARGEST_OF_X))
 #define KEPT_EXP \
@@ -188,6 +203,8 @@ static const FusionRule rules[] = {
     {OP(Sub, ANY(DIFFERENCE), RESHAPED(TOTAL, OP(Log, TOTAL_OF(LARGEST_OF_X)))), OP_LogSoftmax, fuse_log_softmax},
     {OP(Add, LOG_OF(TOTAL_OF(FINITE_OR_0)), ANY(SHIFT)), OP_ReduceLogSumExp, fuse_log_sum_exp},
     {OP(Log, SHIFTED_TOTAL), OP_NONE, fuse_log_sum_exp_of_shifted},
+    {OP(Softmax, DIFFERENCE_OF(LARGEST_OF_X)), OP_Softmax, fuse_shifted_twice},
+    {OP(LogSoftmax, DIFFERENCE_OF(LARGEST_OF_X)), OP_LogSoftmax, fuse_shifted_twice},
 };
 
 bool fuse_softmax(Model *model) { return fuse_patterns(model, __func__, rules, sizeof rules / sizeof *rules); }
