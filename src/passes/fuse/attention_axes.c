@@ -200,13 +200,35 @@ bool broadcast_axes(const Axes *result, Type type, Axes *axes) {
 
 /* ---- arranging ---- */
 
-static bool can_reshape(Type from, Type to) {
-  size_t unknown = 0;
-  for (uint32_t i = 0; i < to.rank; i++) {
-    bool is_kept = i < from.rank && dim_equal(from.dims[i], to.dims[i]);
-    unknown += !dim_is_constant(to.dims[i]) && !is_kept;
+/* Where a Reshape gets a size from, beside what is known: at most one is left for the operator to find. */
+enum { SIZE_KNOWN = -1, SIZE_FOUND = -2 };
+
+/* The place of the same size in the other type: its own, or any; SIZE_FOUND: there is none. */
+static int size_source(Type from, Type to, uint32_t i) {
+  if (dim_is_constant(to.dims[i])) return SIZE_KNOWN;
+  if (i < from.rank && dim_equal(from.dims[i], to.dims[i])) return (int)i;
+  for (uint32_t k = 0; k < from.rank; k++) {
+    if (dim_equal(from.dims[k], to.dims[i])) return (int)k;
   }
-  return unknown <= 1;
+  return SIZE_FOUND;
+}
+
+/* How many sizes are at other places, so that a constant cannot tell all; -1: not even their Shape can. */
+static int sizes_elsewhere(Type from, Type to) {
+  int elsewhere = 0, unknown = 0;
+  for (uint32_t i = 0; i < to.rank; i++) {
+    int source = size_source(from, to, i);
+    unknown += source == SIZE_FOUND;
+    elsewhere += source >= 0 && source != (int)i;
+  }
+  if (unknown > 1) return -1;
+  return elsewhere + unknown > 1 ? elsewhere : 0;
+}
+
+static bool can_reshape(Type from, Type to) { return sizes_elsewhere(from, to) == 0; }
+
+static Value *reshape_by(Match *match, Value *value, Type type, Value *shape) {
+  return EMIT_BEFORE(match, OP_Reshape, type, value, shape)->outputs[0];
 }
 
 static Value *reshape_before(Match *match, Value *value, Type type) {
@@ -220,8 +242,43 @@ static Value *reshape_before(Match *match, Value *value, Type type) {
     bool is_kept = i < value->type.rank && dim_equal(value->type.dims[i], type.dims[i]);
     if (numbers[i] < 0 && is_kept) numbers[i] = 0, unknown--;
   }
-  Value *shape = rewrite_constant_ints(match->rewriter, match->root, numbers, type.rank, match->root->origin);
-  return EMIT_BEFORE(match, OP_Reshape, type, value, shape)->outputs[0];
+  return reshape_by(match, value, type,
+                    rewrite_constant_ints(match->rewriter, match->root, numbers, type.rank, match->root->origin));
+}
+
+static Value *sizes_of(Match *match, Value *value, int first, int end) {
+  Type type = type_make(match->rewriter->context, DTYPE_INT64, (Dim[]){dim_of(end - first)}, 1);
+  Node *node = EMIT_BEFORE(match, OP_Shape, type, value);
+  node_set_int(node, "start", first);
+  node_set_int(node, "end", end);
+  return node->outputs[0];
+}
+
+/* To sizes of which several are at other places: their shape is put together from that of the value. A size may turn
+ * out to be 0, which is not to be copied then. */
+static Value *reshape_at_run_time(Match *match, Value *value, Type type) {
+  Value *parts[MOST_AXES];
+  uint32_t count = 0;
+  bool is_all_known = true;
+  for (uint32_t i = 0, end; i < type.rank; i = end) {
+    int64_t numbers[MOST_AXES];
+    int source = size_source(value->type, type, i);
+    for (end = i; end < type.rank; end++) {
+      int next = size_source(value->type, type, end);
+      if (source < 0 ? next >= 0 : next != source + (int)(end - i)) break;
+      numbers[end - i] = next == SIZE_KNOWN ? type.dims[end].constant : -1;
+      is_all_known = is_all_known && next != SIZE_FOUND;
+    }
+    parts[count++] = source < 0
+                         ? rewrite_constant_ints(match->rewriter, match->root, numbers, end - i, match->root->origin)
+                         : sizes_of(match, value, source, source + (int)(end - i));
+  }
+  Type shape = type_make(match->rewriter->context, DTYPE_INT64, (Dim[]){dim_of(type.rank)}, 1);
+  Node *joined = match_node_before(match, OP_Concat, shape, parts, count, REWRITE_EMITTER(match->rewriter));
+  node_set_int(joined, "axis", 0);
+  Value *made = reshape_by(match, value, type, joined->outputs[0]);
+  if (is_all_known) node_set_int(made->producer, "allowzero", 1);
+  return made;
 }
 
 /* Axes of size 1 that are only in one of the two; false when there is more to it. */
@@ -267,16 +324,24 @@ Value *with_shape(Match *match, Value *value, Type type) {
   if (type_same_shape(value->type, type)) return value;
   bool more = type.rank > value->type.rank;
   if (type.rank == value->type.rank || !only_ones(more ? value->type : type, more ? type : value->type, ones, &count)) {
-    bool is_known = can_reshape(value->type, type) || !same_but_for_ones(match->rewriter->context, value->type, type);
-    if (is_known) return reshape_before(match, value, type);
-    return with_shape(match, squeezed(match, value), type);
+    if (can_reshape(value->type, type)) return reshape_before(match, value, type);
+    if (same_but_for_ones(match->rewriter->context, value->type, type))
+      return with_shape(match, squeezed(match, value), type);
+    return reshape_at_run_time(match, value, type);
   }
   Value *axes = rewrite_constant_ints(match->rewriter, match->root, ones, count, match->root->origin);
   return EMIT_BEFORE(match, more ? OP_Unsqueeze : OP_Squeeze, type, value, axes)->outputs[0];
 }
 
 static bool can_have_shape(Context *context, Type from, Type to) {
-  return type_same_shape(from, to) || can_reshape(from, to) || same_but_for_ones(context, from, to);
+  return type_same_shape(from, to) || sizes_elsewhere(from, to) >= 0 || same_but_for_ones(context, from, to);
+}
+
+/* Operators that give it that shape. */
+static size_t shape_cost(Context *context, Type from, Type to) {
+  if (type_same_shape(from, to)) return 0;
+  bool is_known = can_reshape(from, to) || same_but_for_ones(context, from, to);
+  return is_known ? 1 : 3;
 }
 
 /* The longest lists of atoms that stand together in both, in the order of the first. */
@@ -411,7 +476,7 @@ bool plan_arrangement(const Atoms *atoms, Value *source, const Axes *given, cons
   Axes parts[3], before, after, have = *given, want = *wanted;
   DType dtype = source->type.dtype;
   Context *context = atoms->context;
-  *plan = (Arrangement){.source = source};
+  *plan = (Arrangement){.context = context, .source = source};
   if (!axes_refine(atoms, &have) || !axes_refine(atoms, &want)) return false;
   AtomSet there = axes_set(&have);
   if (there & ~axes_set(&want)) return false;
@@ -430,9 +495,10 @@ bool plan_arrangement(const Atoms *atoms, Value *source, const Axes *given, cons
 /* In order, the first shape is passed over. */
 size_t arrangement_cost(const Arrangement *plan) {
   Type given = plan->source->type;
-  size_t cost = (size_t)!type_same_shape(plan->full, plan->last) + plan->is_spread;
-  if (!is_transposed(plan)) return cost + !type_same_shape(given, plan->apart);
-  return cost + 1 + !type_same_shape(given, plan->split) + !type_same_shape(plan->permuted, plan->apart);
+  Context *context = plan->context;
+  size_t cost = shape_cost(context, plan->full, plan->last) + plan->is_spread;
+  if (!is_transposed(plan)) return cost + shape_cost(context, given, plan->apart);
+  return cost + 1 + shape_cost(context, given, plan->split) + shape_cost(context, plan->permuted, plan->apart);
 }
 
 Value *arrange(Match *match, const Arrangement *plan) {

@@ -54,6 +54,7 @@ bool broadcast_axes(const Axes *result, Type type, Axes *axes);
 
 /* How a value gets other axes: the types after each step, most of which are nothing to do. */
 typedef struct Arrangement {
+  Context *context;
   Value *source;
   Type split, permuted, apart, full, last;
   int64_t order[MOST_AXES]; /* from split to permuted */
@@ -68,7 +69,7 @@ bool is_transposed(const Arrangement *plan);
 size_t arrangement_cost(const Arrangement *plan); /* operators */
 Value *arrange(Match *match, const Arrangement *plan);
 /* The same numbers with other axes: by Unsqueeze or Squeeze where sizes of 1 are all that differs. Else of the type at
- * most one size is neither known nor that of the value at the same place. */
+ * most one size is neither known nor one of the value. */
 Value *with_shape(Match *match, Value *value, Type type);
 
 #endif

@@ -12,16 +12,14 @@
 #include "onnx/facts/schema.h"
 #include "passes/analysis/bounds.h"
 #include "passes/analysis/masks.h"
-#include "passes/fuse/attention_parts.h"
+#include "passes/fuse/attention_masks.h"
 #include "target/target.h"
 #include "types/moved.h"
 #include "types/numbers.h"
 
 static const double weak = -9.9e3;        /* what is this low, as -1e4 in bfloat16, leaves no weight */
 static const double lowest_kept = -9.9e8; /* what is this low, as -1e9 in bfloat16, leaves nothing of a score */
-static const double swallows = -1e30;     /* what a score vanishes in that is added to it */
-static const double not_quite_lowest = -0.7 * FLT_MAX;
-static const double least_added = -0.9 * FLT_MAX;
+const double least_added = -0.9 * FLT_MAX;
 
 /* ---- constants ---- */
 
@@ -107,7 +105,7 @@ static bool same_condition(const Scores *scores, const Condition *a, const Condi
   return a->value == b->value && a->inverted == b->inverted && same_axes(scores, a->axes, b->axes);
 }
 
-static bool is_among(Scores *scores, const Condition *condition, const Term *term) {
+static bool is_among(const Scores *scores, const Condition *condition, const Term *term) {
   for (size_t i = 0; i < term->part_count; i++) {
     if (same_condition(scores, condition, &term->parts[i])) return true;
   }
@@ -208,7 +206,7 @@ static Zeroing read_zeroing(Scores *scores) {
 static bool is_masking(const Term *term) { return term->fill <= weak; }
 
 /* Is something left of what is added to the number? Halves go less low. */
-static bool is_weak(const Term *term) { return term->fill > (term->dtype == DTYPE_FLOAT16 ? -3e4 : lowest_kept); }
+bool is_weak(const Term *term) { return term->fill > (term->dtype == DTYPE_FLOAT16 ? -3e4 : lowest_kept); }
 
 bool follow_back_to_mask(Atoms *atoms, const Value *numbers, const Value *mask, Axes *axes) {
   for (const Value *value = numbers; value != mask; value = numbers_before(value)) {
@@ -231,7 +229,7 @@ static bool masks_by_adding(const Term *term, double low, Condition *mask, doubl
 }
 
 /* The same, put where Attention wants it. */
-static bool places_as_mask(const Scores *scores, const Term *term, Condition *mask, double *fill) {
+bool places_as_mask(const Scores *scores, const Term *term, Condition *mask, double *fill) {
   double number;
   return masks_by_adding(term, lowest_kept, mask, fill ? fill : &number) &&
          plan_arrangement(&scores->atoms, mask->value, &mask->axes, &scores->wanted, &mask->placed);
@@ -264,22 +262,37 @@ static bool band_of(const Scores *scores, const Condition *condition, Band *band
   return !turned || dim_is(band->beyond, 0);
 }
 
-/* The band that a mask keeps, as a whole or of all that must hold. */
-static bool band_of_term(const Scores *scores, const Term *term, Band *band) {
+/* The same, or a band of which all is kept, and perhaps more: what must hold is this or something else. */
+static bool band_within(Scores *scores, const Condition *condition, int depth, Band *band, bool *is_exact) {
+  if (band_of(scores, condition, band)) return true;
+  const Node *node = condition->value->producer;
+  if (!node || depth == 0 || !node_is(node, condition->inverted ? OP_And : OP_Or)) return false;
+  for (size_t i = 0; i < 2; i++) {
+    Condition part = {.value = node_input(node, i), .inverted = condition->inverted};
+    if (!broadcast_axes(&condition->axes, part.value->type, &part.axes)) return false;
+    undo_moves(&scores->atoms, &part);
+    *is_exact = false;
+    if (band_within(scores, &part, depth - 1, band, is_exact) && band_keeps_rows(*band, scores->rows, scores->columns))
+      return true;
+  }
+  return false;
+}
+
+/* The band that a mask keeps, as a whole or of all that must hold; or at least. */
+static bool band_of_term(Scores *scores, const Term *term, Band *band, bool *is_exact) {
+  enum { DEEP = 4 };
   Condition condition = term->condition;
   Band other;
-  if (!term->is_mask) return places_as_mask(scores, term, &condition, NULL) && band_of(scores, &condition, band);
+  if (!term->is_mask)
+    return places_as_mask(scores, term, &condition, NULL) && band_within(scores, &condition, DEEP, band, is_exact);
   if (!is_masking(term)) return false;
   if (band_of(scores, &condition, band)) return true;
   *band = (Band){INT64_MIN, INT64_MAX, dim_of(0)};
   for (size_t i = 0; i < term->part_count; i++) {
-    if (!band_of(scores, &term->parts[i], &other) || !band_intersect(band, other)) return false;
+    if (!band_within(scores, &term->parts[i], DEEP, &other, is_exact) || !band_intersect(band, other)) return false;
   }
   return term->part_count > 0;
 }
-
-/* What is known of the numbers that a bias adds. */
-typedef enum Range { RANGE_SMALL, RANGE_LOW /* lower than Attention takes for a number */, RANGE_ANY } Range;
 
 static bool bounds_of_constant(const Tensor *constant, Bounds *bounds) {
   size_t width = dtype_bytes(constant->dtype, 1);
@@ -293,7 +306,7 @@ static bool bounds_of_constant(const Tensor *constant, Bounds *bounds) {
   return constant->size > 0;
 }
 
-static Range range_of(const Term *term) {
+Range range_of(const Term *term) {
   Bounds bounds;
   const Tensor *constant = constant_of(term->condition.value);
   if (constant ? !bounds_of_constant(constant, &bounds) : !value_bounds(term->condition.value, &bounds))
@@ -314,14 +327,15 @@ static bool may_mask(const Term *term) {
 typedef struct Kept {
   bool is_known; /* of each mask it is known */
   bool is_all;   /* and there is nothing but masks */
+  bool is_exact; /* nothing but the band is kept */
   Band band;
 } Kept;
 
-static Kept kept_by_bands(const Scores *scores) {
-  Kept kept = {true, true, {INT64_MIN, INT64_MAX, dim_of(0)}};
+static Kept kept_by_bands(Scores *scores) {
+  Kept kept = {true, true, true, {INT64_MIN, INT64_MAX, dim_of(0)}};
   for (size_t i = 0; i < scores->term_count; i++) {
     Band band;
-    bool is_band = band_of_term(scores, &scores->terms[i], &band);
+    bool is_band = band_of_term(scores, &scores->terms[i], &band, &kept.is_exact);
     if (is_band && band_intersect(&kept.band, band)) continue;
     if (may_mask(&scores->terms[i])) kept.is_known = kept.is_all = false;
     else kept.is_all = false;
@@ -396,10 +410,10 @@ static bool place_term(Scores *scores, Term *term, const Axes *layout) {
 }
 
 /* Has some mask the rows, and some the columns? */
-static bool has_rows(const Scores *scores) {
+bool has_rows(const Scores *scores) {
   return scores->row.count == 0 || (masked_atoms(scores) & axis_set(&scores->row));
 }
-static bool has_columns(const Scores *scores) { return (masked_atoms(scores) & axis_set(&scores->key)) != 0; }
+bool has_columns(const Scores *scores) { return (masked_atoms(scores) & axis_set(&scores->key)) != 0; }
 
 static bool are_all_masks(const Scores *scores) {
   for (size_t i = 0; i < scores->term_count; i++) {
@@ -424,7 +438,7 @@ static Axes without_leading(const Scores *scores, Axes layout) {
 static bool read_term(Scores *scores, Term *term) {
   term->condition = (Condition){.value = term->value, .axes = term->axes, .inverted = term->inverted};
   bool is_read = !term->is_mask || collect(scores, term->condition, term, MOST_CONDITIONS);
-  if (!is_read) term->part_count = 0;
+  if (!is_read) term->parts[0] = term->condition, term->part_count = 1;
   undo_moves(&scores->atoms, &term->condition);
   bool is_refined = axes_refine(&scores->atoms, &term->condition.axes);
   for (size_t i = 0; i < term->part_count; i++)
@@ -461,6 +475,26 @@ static Value *mask_of_constant(Match *match, const Term *term, double *fill) {
   return *fill <= weak ? match_constant(match, mask) : NULL;
 }
 
+/* Are there several terms, and all of them masks that are added to halves? */
+static bool are_sums_of_halves(Scores *scores) {
+  for (size_t i = 0; i < scores->term_count; i++) {
+    Condition mask;
+    double fill;
+    const Term *term = &scores->terms[i];
+    if (!dtype_is_half(term->dtype) || scores->zeroed.value || scores->triangle.value) return false;
+    if (!masks_by_adding(term, weak, &mask, &fill) && !mask_of_constant(scores->match, term, &fill)) return false;
+    if (!(fill > lowest_kept)) return false;
+  }
+  return scores->term_count > 1;
+}
+
+/* Nothing is left of a score of halves that -1e4 is added to, but a second -1e4 is seen: numbers that are larger by the
+ * same factor do that in float32. */
+static void add_larger_numbers(Scores *scores) {
+  const double larger = 1e26;
+  for (size_t i = 0; i < scores->term_count; i++) scores->terms[i].factor *= larger;
+}
+
 /* With weights that are put out once more, a bias that masks is a mask: how low it goes is no matter. And so it is
  * where it is added to halves, of which nothing is left then. */
 static void read_biases_as_masks(Scores *scores) {
@@ -488,7 +522,7 @@ static void read_biases_as_masks(Scores *scores) {
 static bool is_within_triangle(const Scores *scores, const Kept *kept) {
   const Condition *triangle = &scores->triangle.condition;
   if (!scores->triangle.value) return true;
-  return kept->is_known && ends_in_scores(scores, triangle) && dim_is(kept->band.beyond, 0) &&
+  return kept->is_known && kept->is_exact && ends_in_scores(scores, triangle) && dim_is(kept->band.beyond, 0) &&
          kept->band.greatest <= scores->diagonal;
 }
 
@@ -528,33 +562,48 @@ static bool can_be_boolean(const Scores *scores) {
   return are_all_masks(scores) && has_rows(scores) && has_columns(scores) && scores->wanted.rank >= 2;
 }
 
-/* Weights of a row of -inf are NaN, and 0 times them too; so a product puts out nothing more where -inf masks. */
-static Zeroing zeroing_by_product(const Scores *scores, Zeroing zeroing) {
-  size_t infinite = 0, masks = 0;
+/* Is -inf in place of all scores whose weights this puts out? */
+static bool is_put_out_by_infinity(const Scores *scores, const Condition *condition) {
   for (size_t i = 0; i < scores->term_count; i++) {
     const Term *term = &scores->terms[i];
-    if (!term->is_mask && range_of(term) == RANGE_SMALL) continue;
-    masks++;
+    if (term->is_mask && isinf(term->fill) &&
+        (is_among(scores, condition, term) || is_covered_by_some(scores, condition, term)))
+      return true;
+  }
+  return false;
+}
+
+/* Weights of a row of -inf are NaN, and 0 times them too; so a product puts out nothing more where -inf masks, to which
+ * anything may be added. */
+static Zeroing zeroing_by_product(const Scores *scores, Zeroing zeroing) {
+  size_t infinite = 0, masks = 0;
+  bool is_always_infinite = true;
+  for (size_t i = 0; i < scores->term_count; i++) {
+    const Term *term = &scores->terms[i];
+    masks += term->is_mask;
     infinite += term->is_mask && isinf(term->fill);
   }
+  for (size_t i = 0; i < scores->zeroed.part_count; i++)
+    is_always_infinite = is_always_infinite && is_put_out_by_infinity(scores, &scores->zeroed.parts[i]);
   if (zeroing == ZEROES_OTHERS || infinite == 0) return zeroing;
-  return infinite == masks ? ZEROES_NOTHING : ZEROES_SOME_MASKED;
+  return infinite == masks && is_always_infinite ? ZEROES_NOTHING : ZEROES_SOME_MASKED;
 }
 
 static MaskUse choose_use(Scores *scores) {
-  read_biases_as_masks(scores);
+  if (are_sums_of_halves(scores)) add_larger_numbers(scores);
+  else read_biases_as_masks(scores);
   MaskUse use = use_of_only_term(scores);
   Kept kept = kept_by_bands(scores);
   Zeroing zeroing = read_zeroing(scores);
   if (scores->is_zeroed_by_product) zeroing = zeroing_by_product(scores, zeroing);
   bool has_kept_rows =
       use != MASK_ADDED || (kept.is_known && band_keeps_rows(kept.band, scores->rows, scores->columns));
-  if (use == MASK_CAUSAL) kept = (Kept){true, true, {INT64_MIN, 0, dim_of(0)}};
+  if (use == MASK_CAUSAL) kept = (Kept){true, true, true, {INT64_MIN, 0, dim_of(0)}};
   if (zeroing == ZEROES_OTHERS || !is_within_triangle(scores, &kept)) return MASK_UNFIT;
   if (zeroing == ZEROES_SOME_MASKED && !has_kept_rows) return MASK_UNFIT;
   if (use != MASK_ADDED) return use;
-  if (has_kept_rows && kept.is_all)
-    return band_is_causal(kept.band, scores->rows, scores->columns) ? MASK_CAUSAL : MASK_KEPT;
+  bool is_causal = kept.is_exact && band_is_causal(kept.band, scores->rows, scores->columns);
+  if (has_kept_rows && kept.is_all) return is_causal ? MASK_CAUSAL : MASK_KEPT;
   bool is_quirk = target_has(scores->match->rewriter->model->target, QUIRK_ATTENTION_OF_MASKED_ROW_IS_ZERO);
   scores->has_kept_rows = has_kept_rows;
   scores->is_masked_row_zero = zeroing == ZEROES_MASKED && !has_kept_rows;
@@ -576,218 +625,6 @@ MaskUse plan_masks(Scores *scores, const Axes *layout) {
     if (!place_term(scores, &scores->terms[i], &scores->wanted)) return MASK_UNFIT;
   }
   return use;
-}
-
-/* ---- a mask that is kept ---- */
-
-/* Of masks that fit the same scores: where sizes differ, one is 1. */
-static Type broadcast_type(Context *context, Type a, Type b, DType dtype) {
-  Type longer = a.rank >= b.rank ? a : b, shorter = a.rank >= b.rank ? b : a;
-  Dim dims[MOST_AXES];
-  for (uint32_t i = 0; i < longer.rank; i++) dims[i] = longer.dims[i];
-  for (uint32_t i = 0; i < shorter.rank; i++) {
-    Dim *dim = &dims[i + longer.rank - shorter.rank];
-    if (dim_is(*dim, 1)) *dim = shorter.dims[i];
-  }
-  return type_make(context, dtype, dims, longer.rank);
-}
-
-/* What must hold, and as which: inverted or not. */
-static Value *placed_condition(Match *match, const Condition *condition, bool as_it_is) {
-  Value *mask = arrange(match, &condition->placed);
-  return condition->inverted && !as_it_is ? EMIT_BEFORE(match, OP_Not, mask->type, mask)->outputs[0] : mask;
-}
-
-static Value *both(Match *match, Value *mask, Value *other) {
-  if (!mask) return other;
-  Type type = broadcast_type(match->rewriter->context, mask->type, other->type, DTYPE_BOOL);
-  return EMIT_BEFORE(match, OP_And, type, mask, other)->outputs[0];
-}
-
-/* Where a mask keeps scores; a single condition may stay inverted. */
-static Value *placed_mask(Match *match, const Term *term, bool *inverted) {
-  if (term->part_count == 0) {
-    bool as_it_is = inverted != NULL;
-    if (inverted) *inverted = term->inverted;
-    return placed_condition(match, &term->condition, as_it_is);
-  }
-  Value *mask = NULL;
-  if (inverted) *inverted = false;
-  for (size_t i = 0; i < term->part_count; i++)
-    mask = both(match, mask, placed_condition(match, &term->parts[i], false));
-  return mask;
-}
-
-static Value *kept_mask(Scores *scores) {
-  Match *match = scores->match;
-  Value *mask = NULL;
-  for (size_t i = 0; i < scores->term_count; i++) {
-    const Term *term = &scores->terms[i];
-    Condition added;
-    if (term->is_mask) mask = both(match, mask, placed_mask(match, term, NULL));
-    else if (places_as_mask(scores, term, &added, NULL))
-      mask = both(match, mask, placed_condition(match, &added, false));
-    else return arrange(match, &term->condition.placed); /* a constant, alone */
-  }
-  return mask;
-}
-
-/* ---- a mask that is added ---- */
-
-static Value *number_like(Match *match, double number) {
-  return rewrite_constant_number(match->rewriter, match->root, DTYPE_FLOAT32, number, match->root->origin);
-}
-
-static Value *zeros_of(Match *match, int64_t rows, int64_t columns) {
-  const Dim dims[] = {dim_of(rows), dim_of(columns)};
-  Type type = type_make(match->rewriter->context, DTYPE_FLOAT32, dims, 2);
-  return match_constant(match, match_tensor(match, DTYPE_FLOAT32, type));
-}
-
-static Value *sum(Match *match, Value *a, Value *b) {
-  if (!a || !b) return a ? a : b;
-  return EMIT_BEFORE(match, OP_Add, broadcast_type(match->rewriter->context, a->type, b->type, DTYPE_FLOAT32), a, b)
-      ->outputs[0];
-}
-
-/* A column of zeros, one for each query, or a row of them, one for each key, whose number is known only at run time. */
-static Value *zeros_at_run_time(const Scores *scores, Value *operand, bool is_row) {
-  Match *match = scores->match;
-  Context *context = match->rewriter->context;
-  uint32_t axis = operand->type.rank - 2;
-  const int64_t one[] = {1};
-  Type single = type_make(context, DTYPE_INT64, (Dim[]){dim_of(1)}, 1);
-  Value *count = EMIT_BEFORE(match, OP_Shape, single, operand)->outputs[0];
-  node_set_int(count->producer, "start", axis);
-  node_set_int(count->producer, "end", axis + 1);
-  Value *shape = count;
-  Type type =
-      type_make(context, DTYPE_FLOAT32, (Dim[]){is_row ? scores->columns : scores->rows, dim_of(1)}, is_row ? 1 : 2);
-  if (!is_row) {
-    Value *last = rewrite_constant_ints(match->rewriter, match->root, one, 1, match->root->origin);
-    Node *node = EMIT_BEFORE(match, OP_Concat, type_make(context, DTYPE_INT64, (Dim[]){dim_of(2)}, 1), count, last);
-    node_set_int(node, "axis", 0);
-    shape = node->outputs[0];
-  }
-  return EMIT_BEFORE(match, OP_Expand, type, number_like(match, 0), shape)->outputs[0];
-}
-
-/* A constant, unless it would be large. */
-static bool can_be_stored(Dim size) { return dim_is_constant(size) && size.constant <= 1 << 16; }
-
-/* Zeros for rows and columns that no mask has; NULL when all are there. */
-static Value *missing_zeros(const Scores *scores) {
-  Match *match = scores->match;
-  Value *rows = NULL, *columns = NULL;
-  if (!has_rows(scores))
-    rows = can_be_stored(scores->rows) ? zeros_of(match, scores->rows.constant, 1)
-                                       : zeros_at_run_time(scores, scores->query, false);
-  if (!has_columns(scores))
-    columns = can_be_stored(scores->columns) ? zeros_of(match, 1, scores->columns.constant)
-                                             : zeros_at_run_time(scores, scores->keys, true);
-  return sum(match, rows, columns);
-}
-
-static Value *at_least(Match *match, Value *value, double least) {
-  return EMIT_BEFORE(match, OP_Max, value->type, value, number_like(match, least))->outputs[0];
-}
-
-/* Rounded to halves where it was: that may be -inf. */
-static Value *in_float32(Match *match, Value *value) {
-  if (value->type.dtype == DTYPE_FLOAT32) return value;
-  Node *cast = EMIT_BEFORE(match, OP_Cast, type_with(value->type, DTYPE_FLOAT32), value);
-  node_set_int(cast, "to", onnx_dtype(DTYPE_FLOAT32));
-  return cast->outputs[0];
-}
-
-/* A bias that is nothing but a mask with the lowest number is made anew with another, and with zeros that it lacks. */
-static Value *added_bias(const Scores *scores, const Term *term, Value **zeros, bool *is_clamped) {
-  Match *match = scores->match;
-  Condition added;
-  double fill = not_quite_lowest;
-  bool is_low = range_of(term) == RANGE_LOW;
-  if (scores->term_count == 1 && (is_low || *zeros) && places_as_mask(scores, term, &added, is_low ? NULL : &fill)) {
-    Value *mask = arrange(match, &added.placed), *least = number_like(match, fill);
-    Value *zero = *zeros ? *zeros : number_like(match, 0);
-    Type type = broadcast_type(match->rewriter->context, mask->type, zero->type, DTYPE_FLOAT32);
-    bool inverted = added.inverted;
-    *is_clamped = is_low;
-    *zeros = NULL;
-    return EMIT_BEFORE(match, OP_Where, type, mask, inverted ? least : zero, inverted ? zero : least)->outputs[0];
-  }
-  Value *bias = in_float32(match, arrange(match, &term->condition.placed));
-  if (term->factor == 1) return bias;
-  if (term->factor == -1) return EMIT_BEFORE(match, OP_Neg, bias->type, bias)->outputs[0];
-  return EMIT_BEFORE(match, OP_Mul, bias->type, bias, number_like(match, term->factor))->outputs[0];
-}
-
-/* The number that is added where a mask puts a score out. */
-static double added_number(const Scores *scores, const Term *term) {
-  if (scores->is_masked_row_zero) return -INFINITY;
-  if (isinf(term->fill)) return term->fill;
-  if (term->fill < least_added) return not_quite_lowest;
-  return scores->term_count == 1 || is_weak(term) ? fmin(term->fill, swallows) : term->fill;
-}
-
-/* A row of nothing but -inf, or with a +inf, is NaN altogether. */
-static Value *with_nan_rows(Scores *scores, Value *mask, bool is_known, bool is_low) {
-  Match *match = scores->match;
-  Context *context = match->rewriter->context;
-  Type type = mask->type;
-  Dim dims[MOST_AXES];
-  int64_t last = (int64_t)type.rank - 1;
-  for (uint32_t i = 0; i < type.rank; i++) dims[i] = i == (uint32_t)last ? dim_of(1) : type.dims[i];
-  Value *axes = rewrite_constant_ints(match->rewriter, match->root, &last, 1, match->root->origin);
-  Node *node = EMIT_BEFORE(match, OP_ReduceMax, type_make(context, DTYPE_FLOAT32, dims, type.rank), mask, axes);
-  node_set_int(node, "keepdims", 1);
-  Value *most = node->outputs[0];
-  if (is_known && !is_low) return EMIT_BEFORE(match, OP_Sub, type, mask, most)->outputs[0];
-  Value *nothing = EMIT_BEFORE(match, OP_Sub, most->type, most, most)->outputs[0]; /* 0 or NaN */
-  return sum(match, at_least(match, mask, not_quite_lowest), nothing);
-}
-
-/* The sum of biases, with the fill where masks put scores out, in the order in which they are applied. */
-static Value *added_mask(Scores *scores) {
-  Match *match = scores->match;
-  Context *context = match->rewriter->context;
-  Value *zeros = missing_zeros(scores), *mask = NULL;
-  bool is_known = true, is_infinite = false, is_clamped = false;
-  size_t low = 0;
-  for (size_t i = scores->term_count; i-- > 0;) {
-    const Term *term = &scores->terms[i];
-    if (!term->is_mask) {
-      Range range = range_of(term);
-      is_known = is_known && range != RANGE_ANY;
-      low += range == RANGE_LOW;
-      mask = sum(match, mask, added_bias(scores, term, &zeros, &is_clamped));
-      continue;
-    }
-    bool inverted;
-    double number = added_number(scores, term);
-    is_infinite = is_infinite || isinf(number);
-    Value *kept = placed_mask(match, term, &inverted), *fill = number_like(match, number);
-    if (!mask) mask = zeros ? zeros : kept->type.rank < 2 ? zeros_of(match, 1, 1) : number_like(match, 0), zeros = NULL;
-    Type type = broadcast_type(context, kept->type, mask->type, DTYPE_FLOAT32);
-    mask = EMIT_BEFORE(match, OP_Where, type, kept, inverted ? fill : mask, inverted ? mask : fill)->outputs[0];
-  }
-  if (zeros) mask = sum(match, mask, zeros);
-  scores->added = mask;
-  if (scores->is_masked_row_zero) return mask;
-  is_infinite = is_infinite && !scores->has_kept_rows;
-  if (!is_known || is_infinite || low > 1) return with_nan_rows(scores, mask, is_known, low > 0);
-  return low && !is_clamped ? at_least(match, mask, not_quite_lowest) : mask;
-}
-
-/* Attention takes no mask of fewer than two axes. */
-static Value *with_rows(Match *match, Value *mask) {
-  const Dim dims[] = {dim_of(1), mask->type.rank ? mask->type.dims[0] : dim_of(1)};
-  if (mask->type.rank >= 2) return mask;
-  return with_shape(match, mask, type_make(match->rewriter->context, mask->type.dtype, dims, 2));
-}
-
-Value *attention_mask(Scores *scores, MaskUse use) {
-  if (use != MASK_KEPT && use != MASK_ADDED) return NULL;
-  return with_rows(scores->match, use == MASK_KEPT ? kept_mask(scores) : added_mask(scores));
 }
 
 /* A mask that turns out to be causal once it is simplified. */

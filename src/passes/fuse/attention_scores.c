@@ -36,12 +36,15 @@ bool read_factor(const Node *node, size_t *side, double *factor) {
   return true;
 }
 
+/* Of two matrices, with a bias, it is a Gemm already. */
+static bool is_product(const Node *node) { return node_is(node, OP_MatMul) || node_is(node, OP_Gemm); }
+
 /* Does it come from a product, through what is done to scores? */
 static bool comes_from_product(const Value *value, int depth) {
   const Node *node = value->producer;
   double number;
   if (!node || depth == 0) return false;
-  if (node_is(node, OP_MatMul)) return true;
+  if (is_product(node)) return true;
   if (keeps_numbers(node) || node_is(node, OP_Tanh)) return comes_from_product(node_input(node, 0), depth - 1);
   if (node_is(node, OP_Where))
     return comes_from_product(node_input(node, spread_number(node_input(node, 1), &number) ? 2 : 1), depth - 1);
@@ -131,13 +134,30 @@ static bool step_over_cap(Reading *reading, Chain *chain, Node *node, double *fa
   return extend(reading, chain, node, node_input(node, 0), NULL);
 }
 
+/* The first product, with what a Gemm adds to it. */
+static bool read_first(Reading *reading, double factor) {
+  Chain *chain = &reading->of_scores;
+  Scores *scores = &reading->scores;
+  Node *node = chain->source->producer;
+  reading->first = node ? match_take(reading->match, chain->source, node->op) : NULL;
+  if (!reading->first || !node_is(node, OP_Gemm)) return reading->first != NULL;
+  Value *bias = node_input(node, 2);
+  if (node_attribute(node, "alpha") || node_attribute(node, "beta")) return false;
+  if (!bias) return true;
+  if (scores->cap != 0 || reading->factor.value || chain->count == LONGEST_CHAIN) return false;
+  Term *term = new_term(scores, (Term){.value = bias, .factor = factor, .dtype = node->outputs[0]->type.dtype});
+  chain->terms[chain->count] = term;
+  chain->nodes[chain->count++] = node;
+  return term != NULL;
+}
+
 /* Back from the softmax to the product. */
 static bool walk_scores(Reading *reading) {
   Chain *chain = &reading->of_scores;
   Scores *scores = &reading->scores;
   double factor = 1, number;
   size_t side;
-  for (Node *node; (node = chain->source->producer) && !node_is(node, OP_MatMul);) {
+  for (Node *node; (node = chain->source->producer) && !is_product(node);) {
     bool is_passed = false;
     if (keeps_numbers(node)) {
       is_passed = extend(reading, chain, node, node_input(node, 0), NULL);
@@ -158,8 +178,7 @@ static bool walk_scores(Reading *reading) {
     if (!is_passed) return false;
   }
   scores->scale = factor;
-  reading->first = match_take(reading->match, chain->source, OP_MatMul);
-  return reading->first != NULL;
+  return read_first(reading, factor);
 }
 
 /* Weights that are put out once more, by 0 in place of them. */
@@ -371,13 +390,15 @@ static bool follow_all(Reading *reading) {
 
 /* ---- operands ---- */
 
+static bool is_turned(const Node *product, size_t side) { return node_int_or(product, side ? "transB" : "transA", 0); }
+
 /* Of axes as the result's; features where the other operand has them. */
 static bool read_operand(Reading *reading, size_t side, Operand *operand) {
   Value *value = node_input(reading->first, side);
   Axes lead = reading->score_axes;
   Axis own = lead.axis[lead.rank - 2 + side];
-  lead =
-      side == 0 ? product_axes(&lead, own, reading->query_features) : product_axes(&lead, reading->query_features, own);
+  lead = (side == 0) != is_turned(reading->first, side) ? product_axes(&lead, own, reading->query_features)
+                                                        : product_axes(&lead, reading->query_features, own);
   *operand = (Operand){.value = value, .scale = 1};
   return value->type.rank >= 2 && broadcast_axes(&lead, value->type, &operand->axes);
 }
@@ -487,14 +508,14 @@ static bool is_last(const Node *node) {
          use->node->output_count != 1;
 }
 
-/* A cheap look: weights, moved or put out, before a product. */
-static bool may_be_weights(const Value *value, bool may_multiply) {
+/* Weights, moved or put out. */
+static bool are_weights(const Value *value, bool may_multiply) {
   for (int i = 0; i < LONGEST_CHAIN; i++) {
     const Node *node = value->producer;
     if (!node) return false;
     if (node_is(node, OP_Softmax) || node_is(node, OP_Exp)) return true;
     if (node_is(node, OP_Mul) && may_multiply)
-      return may_be_weights(node_input(node, 0), false) || may_be_weights(node_input(node, 1), false);
+      return are_weights(node_input(node, 0), false) || are_weights(node_input(node, 1), false);
     if (node_is(node, OP_Where)) value = node_input(node, node_input(node, 1)->producer ? 1 : 2);
     else if (keeps_numbers(node) || node_is(node, OP_Trilu)) value = node_input(node, 0);
     else return false;
@@ -502,14 +523,15 @@ static bool may_be_weights(const Value *value, bool may_multiply) {
   return false;
 }
 
+bool may_be_weights(const Value *value) { return are_weights(value, true); }
+
 static bool may_be_attention(const Node *root) {
   if (!is_last(root)) return false;
   for (int i = 0; i < LONGEST_CHAIN && !node_is(root, OP_MatMul); i++) {
     root = keeps_numbers(root) ? node_input(root, 0)->producer : NULL;
     if (!root) return false;
   }
-  return node_is(root, OP_MatMul) &&
-         (may_be_weights(node_input(root, 0), true) || may_be_weights(node_input(root, 1), true));
+  return node_is(root, OP_MatMul) && (may_be_weights(node_input(root, 0)) || may_be_weights(node_input(root, 1)));
 }
 
 /* Queries, keys and values, and what their axes stand for. */
@@ -518,7 +540,8 @@ static bool read_operands(Reading *reading, Operand operands[3]) {
   size_t side = reading->query_side;
   Type keys = node_input(reading->first, 1 - side)->type;
   if (keys.dtype == DTYPE_NONE || keys.rank < 2) return false;
-  reading->query_features = axis_begin(atoms, keys.dims[keys.rank - (side == 0 ? 2 : 1)]);
+  bool stands_last = (side == 1) != is_turned(reading->first, 1 - side);
+  reading->query_features = axis_begin(atoms, keys.dims[keys.rank - (stands_last ? 1 : 2)]);
   Value *values = node_input(reading->second, 1 - reading->weights_side);
   operands[2] = (Operand){.value = values, .scale = 1, .keeps_scale = true};
   if (!read_operand(reading, side, &operands[0]) || !read_operand(reading, 1 - side, &operands[1]) ||

@@ -27,19 +27,24 @@ static bool is_bias(Type bias, Type product) {
   return rank == 1 || dim_is(bias.dims[0], 1);
 }
 
-/* Scores of two computed matrices that are masked by a sum and weighed: Attention is read from a MatMul on. */
-static bool may_be_scores(const Match *match) {
+/* The result of attention, to which a bias is added: Attention is read back from a MatMul. */
+static bool may_be_weighed(const Match *match) {
   enum { LOOKED_AT = 4 };
   if (unread_constant_of(match->values[LEFT]) || unread_constant_of(match->values[RIGHT])) return false;
-  const Node *next = value_only_user(match->root->outputs[0]);
-  for (int i = 0; i < LOOKED_AT && next && node_has(next, ELEMENTWISE); i++) next = value_only_user(next->outputs[0]);
-  return next && node_is(next, OP_Softmax) && schema_version(OP_Attention, match_opset(match));
+  if (!schema_version(OP_Attention, match_opset(match))) return false;
+  for (int side = LEFT; side <= RIGHT; side++) {
+    const Node *node = match->values[side]->producer;
+    for (int i = 0; i < LOOKED_AT && node && (node_moves_all(node) || node_is(node, OP_Cast)); i++)
+      node = node_input(node, 0)->producer;
+    if (node && (node_is(node, OP_Softmax) || node_is(node, OP_Exp))) return true;
+  }
+  return false;
 }
 
 static bool fuse_gemm(Match *match) {
   Value *left = match->values[LEFT], *right = match->values[RIGHT], *bias = match->values[BIAS];
   Type type = match_type(match);
-  if (may_be_scores(match)) return false;
+  if (may_be_weighed(match)) return false;
   if (!is_matrix(left) || !is_matrix(right) || type.rank != 2 || !is_bias(bias->type, type)) return false;
   if (!type_equal(type, match->values[PRODUCT]->type)) return false;
   bool single = type.dtype == DTYPE_FLOAT32;
