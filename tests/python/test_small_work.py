@@ -471,3 +471,13 @@ def test_hashes_of_one_key_are_one_hash() -> None:
         return jax.random.bits(key, (3,), jnp.uint32), jax.random.key_data(jax.random.fold_in(key, 7))
 
     assert hashes(check_export(fn, [KEY])) == 1
+
+
+@pytest.mark.parametrize("size", [2, 3, 6])
+@pytest.mark.parametrize("batch", [(), (4,)])
+def test_rounds_of_few_rows_take_few_nodes(size: int, batch: tuple[int, ...]) -> None:
+    """Rotations are products; a round is the last as soon as nothing is left to turn."""
+    matrices = rows(*batch, size, size)
+    values = check_export(lambda a: jnp.linalg.eigh(a + jnp.swapaxes(a, -1, -2))[0], [matrices])
+    assert "MatMul" in inside(values) and len(inside(values)) < 30
+    assert len(inside(check_export(lambda a: jnp.linalg.svd(a, compute_uv=False), [matrices]))) < 50

@@ -35,14 +35,14 @@ static Value *split_phases(Lowering *l, Parts *elements) {
   return size;
 }
 
-/* One round for all pairs; gives the turned ones. */
-static Value *turn(Lowering *l, const Seats *seats, Value **diagonal, Parts *rest, Parts *vectors) {
+/* One round for all pairs. Elements of up to half the tolerance count as zero. */
+static void turn(Lowering *l, const Seats *seats, Value **diagonal, Parts *rest, Parts *vectors, double tolerance) {
   DType dtype = (*diagonal)->type.dtype;
   Parts phases = pair_elements(l, seats, *rest);
   Value *element = split_phases(l, &phases);
   Value *own = rows_at(l, *diagonal, seats->from), *other = rows_at(l, *diagonal, seats->rival);
   Value *twice = EMIT_MATH(l, OP_Add, element, element);
-  Angle angle = half_angle(l, seats, twice, EMIT_MATH(l, OP_Sub, own, other), spacing_of(dtype) / 2);
+  Angle angle = half_angle(l, seats, twice, EMIT_MATH(l, OP_Sub, own, other), tolerance);
   *diagonal = EMIT_MATH(l, OP_Add, own, EMIT_MATH(l, OP_Mul, angle.tangent, element));
   Parts cosine = {angle.cosine, NULL}, sine = {angle.sine, NULL};
   if (phases.im) {
@@ -53,7 +53,6 @@ static Value *turn(Lowering *l, const Seats *seats, Value **diagonal, Parts *res
   Value *mask = rivals_mask(l, seats, dtype, false);
   *rest = (Parts){EMIT_MATH(l, OP_Mul, both.re, mask), both.im ? EMIT_MATH(l, OP_Mul, both.im, mask) : NULL};
   *vectors = rotated_rows(l, seats, *vectors, cosine, sine);
-  return angle.turned;
 }
 
 /* In the order of the seats that the rows end in. */
@@ -64,22 +63,20 @@ static Pairs diagonalized(Lowering *l, Parts matrix) {
   bool complex = matrix.im != NULL;
   Value *identity = identity_matrix(l, type.dtype, size, size);
   Value *off = EMIT_MATH(l, OP_Sub, number_like(l, identity, 1), identity);
-  Value *start[] = {constant_integer(l, DTYPE_INT64, 0),
-                    main_diagonal(l, matrix.re),
-                    EMIT_MATH(l, OP_Mul, matrix.re, off),
-                    expand_to(l, identity, type.dims, type.rank),
-                    complex ? EMIT_MATH(l, OP_Mul, matrix.im, off) : NULL,
+  Value *start[] = {main_diagonal(l, matrix.re), EMIT_MATH(l, OP_Mul, matrix.re, off),
+                    expand_to(l, identity, type.dims, type.rank), complex ? EMIT_MATH(l, OP_Mul, matrix.im, off) : NULL,
                     complex ? filled(l, type, tensor_scalar(l, type.dtype, 0)) : NULL};
   Dim most = dim_multiply(l->context, dim_of(MOST_SWEEPS), seats.rounds);
-  Loop *loop = loop_begin(l, "jacobi", most, false, start, complex ? 6 : 4);
-  Value *diagonal = loop->carried[1];
-  Parts rest = {loop->carried[2], complex ? loop->carried[4] : NULL};
-  Parts vectors = {loop->carried[3], complex ? loop->carried[5] : NULL};
-  Value *quiet = quiet_rounds(l, loop->carried[0], turn(l, &seats, &diagonal, &rest, &vectors));
-  loop->go_on = is_unfinished(l, &seats, quiet);
-  Value *next[] = {quiet, diagonal, rest.re, vectors.re, rest.im, vectors.im};
-  Value **results = emit_loop_end(loop, HERE, next, complex ? 6 : 4);
-  return (Pairs){results[1], {results[3], complex ? results[5] : NULL}};
+  Loop *loop = loop_begin(l, "jacobi", most, false, start, complex ? 5 : 3);
+  Value *diagonal = loop->carried[0];
+  Parts rest = {loop->carried[1], complex ? loop->carried[3] : NULL};
+  Parts vectors = {loop->carried[2], complex ? loop->carried[4] : NULL};
+  double tolerance = spacing_of(type.dtype) / 2;
+  turn(l, &seats, &diagonal, &rest, &vectors, tolerance);
+  loop->go_on = has_larger(l, rest, tolerance / 2);
+  Value *next[] = {diagonal, rest.re, vectors.re, rest.im, vectors.im};
+  Value **results = emit_loop_end(loop, HERE, next, complex ? 5 : 3);
+  return (Pairs){results[0], {results[2], complex ? results[4] : NULL}};
 }
 
 static void lower_eigh(Lowering *l) {

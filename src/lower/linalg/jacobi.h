@@ -38,17 +38,21 @@ Value *is_first(Lowering *l, const Seats *seats);
 typedef struct Angle {
   Value *tangent;
   Value *cosine, *sine;
-  Value *turned; /* bool: is it not zero? */
 } Angle;
 
 /* Half the angle whose tangent is opposite / adjacent, at most a quarter of a turn, in columns. An opposite side up to
- * the tolerance counts as zero. A right angle is positive for the first of two rivals and negative for the second, or
- * positive for all when no seats are given. */
+ * the tolerance counts as zero. Two rivals have the same opposite side and adjacent sides of opposite signs, also if
+ * those are zero; when no seats are given, a right angle is positive. */
 Angle half_angle(Lowering *l, const Seats *seats, Value *opposite, Value *adjacent, double tolerance);
+/* The same for rivals with the same adjacent side, and opposite sides of opposite signs. */
+Angle half_angle_of_same(Lowering *l, const Seats *seats, Value *opposite, Value *adjacent, double tolerance);
 
 /* One round: each row times the cosine, plus its rival's times the sine, and on to the next seat. Real numbers have no
  * imaginary parts. */
 Parts rotated_rows(Lowering *l, const Seats *seats, Parts matrix, Parts cosine, Parts sine);
+
+/* Is an element further from zero than that? */
+Value *has_larger(Lowering *l, Parts matrix, double limit);
 
 /* The number of rounds in a row without a turn, after this one; and whether that is less than a sweep. */
 Value *quiet_rounds(Lowering *l, Value *before, Value *turned);

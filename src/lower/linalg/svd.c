@@ -33,19 +33,19 @@ static Singular without_phases(Lowering *l, Parts diagonal, Parts left, Parts ri
   return (Singular){EMIT_MATH(l, OP_Abs, diagonal.re), left, right};
 }
 
-/* One round for all pairs; gives the turned ones. With a, b / c, d for the elements of a pair, half the sum and half
- * the difference of the two angles have the tangents (c + b) / (a - d) and (c - b) / (a + d). */
-static Value *turn(Lowering *l, const Seats *seats, Value **core, Value **left, Value **right) {
+/* One round for all pairs. With a, b / c, d for the elements of a pair, half the sum and half the difference of the two
+ * angles have the tangents (c + b) / (a - d) and (c - b) / (a + d). */
+static void turn(Lowering *l, const Seats *seats, Value **core, Value **left, Value **right) {
   DType dtype = (*core)->type.dtype;
   Value *own = seats->from, *rival = seats->rival;
   Value *a = entries_at(l, *core, own, own), *b = entries_at(l, *core, own, rival);
   Value *c = entries_at(l, *core, rival, own), *d = entries_at(l, *core, rival, rival);
   Value *together = EMIT_MATH(l, OP_Add, c, b);
   bool even = dim_is_constant(seats->count) && seats->count.constant % 2 == 0;
-  if (!even) together = EMIT_WHERE(l, has_rival(l, seats), together, number_like(l, together, 0));
+  if (!even) together = EMIT_MATH(l, OP_Mul, together, cast_to(l, has_rival(l, seats), dtype));
   double tolerance = spacing_of(dtype) / 2;
   Angle sum = half_angle(l, seats, together, EMIT_MATH(l, OP_Sub, a, d), tolerance);
-  Angle difference = half_angle(l, seats, EMIT_MATH(l, OP_Sub, c, b), EMIT_MATH(l, OP_Add, a, d), tolerance);
+  Angle difference = half_angle_of_same(l, seats, EMIT_MATH(l, OP_Sub, c, b), EMIT_MATH(l, OP_Add, a, d), tolerance);
   Value *cosines = EMIT_MATH(l, OP_Mul, sum.cosine, difference.cosine);
   Value *sines = EMIT_MATH(l, OP_Mul, sum.sine, difference.sine);
   Value *first = EMIT_MATH(l, OP_Mul, sum.sine, difference.cosine);
@@ -57,7 +57,14 @@ static Value *turn(Lowering *l, const Seats *seats, Value **core, Value **left, 
   *core = EMIT_MATH(l, OP_Mul, both, rivals_mask(l, seats, dtype, true));
   *left = rotated(l, seats, *left, left_cosine, left_sine);
   *right = rotated(l, seats, *right, right_cosine, right_sine);
-  return EMIT_MATH(l, OP_Or, sum.turned, difference.turned);
+}
+
+/* Is an element off the diagonal so large that its pair is turned? */
+static Value *is_not_diagonal(Lowering *l, Value *matrix) {
+  Type type = matrix->type;
+  Value *identity = identity_matrix(l, type.dtype, size_along(matrix, ROWS), size_along(matrix, ROWS));
+  Value *off = EMIT_MATH(l, OP_Mul, matrix, EMIT_MATH(l, OP_Sub, number_like(l, identity, 1), identity));
+  return has_larger(l, (Parts){off, NULL}, spacing_of(type.dtype) / 2);
 }
 
 /* The diagonal that is left of a square matrix, and the rotations that led to it, with the signs or phases of the
@@ -71,22 +78,26 @@ static Singular diagonalized(Lowering *l, Parts matrix) {
   Value *zeros = complex ? filled(l, type, tensor_scalar(l, type.dtype, 0)) : NULL;
   Parts core = matrix, left = {identity, zeros}, right = left;
   if (!dim_is(size, 1)) {
-    Value *start[] = {constant_integer(l, DTYPE_INT64, 0), matrix.re, identity, identity, matrix.im, zeros, zeros};
-    size_t carried = complex ? 7 : 4;
+    Value *start[] = {matrix.re, identity, identity, matrix.im, zeros, zeros, constant_integer(l, DTYPE_INT64, 0)};
+    size_t carried = complex ? 7 : 3;
     Dim most = dim_multiply(l->context, dim_of(MOST_SWEEPS), seats.rounds);
     Loop *loop = loop_begin(l, "kogbetliantz", most, false, start, carried);
-    core = (Parts){loop->carried[1], complex ? loop->carried[4] : NULL};
-    left = (Parts){loop->carried[2], complex ? loop->carried[5] : NULL};
-    right = (Parts){loop->carried[3], complex ? loop->carried[6] : NULL};
-    Value *turned =
-        complex ? complex_turn(l, &seats, &core, &left, &right) : turn(l, &seats, &core.re, &left.re, &right.re);
-    Value *quiet = quiet_rounds(l, loop->carried[0], turned);
-    loop->go_on = is_unfinished(l, &seats, quiet);
-    Value *next[] = {quiet, core.re, left.re, right.re, core.im, left.im, right.im};
+    core = (Parts){loop->carried[0], complex ? loop->carried[3] : NULL};
+    left = (Parts){loop->carried[1], complex ? loop->carried[4] : NULL};
+    right = (Parts){loop->carried[2], complex ? loop->carried[5] : NULL};
+    Value *quiet = NULL;
+    if (complex) {
+      quiet = quiet_rounds(l, loop->carried[6], complex_turn(l, &seats, &core, &left, &right));
+      loop->go_on = is_unfinished(l, &seats, quiet);
+    } else {
+      turn(l, &seats, &core.re, &left.re, &right.re);
+      loop->go_on = is_not_diagonal(l, core.re);
+    }
+    Value *next[] = {core.re, left.re, right.re, core.im, left.im, right.im, quiet};
     Value **results = emit_loop_end(loop, HERE, next, carried);
-    core = (Parts){results[1], complex ? results[4] : NULL};
-    left = (Parts){results[2], complex ? results[5] : NULL};
-    right = (Parts){results[3], complex ? results[6] : NULL};
+    core = (Parts){results[0], complex ? results[3] : NULL};
+    left = (Parts){results[1], complex ? results[4] : NULL};
+    right = (Parts){results[2], complex ? results[5] : NULL};
   }
   Parts diagonal = {main_diagonal(l, core.re), complex ? main_diagonal(l, core.im) : NULL};
   return without_phases(l, diagonal, left, right);
