@@ -55,6 +55,7 @@ const Pass all_passes[] = {
     {"fuse_rotary", "recognises RotaryEmbedding", PHASE_FUSE, fuse_rotary},
     {"fuse_recurrent", "recognises LSTM, GRU and RNN in loops", PHASE_FUSE, fuse_recurrent, .needs = {OP_Scan, OP_LSTM, OP_GRU, OP_RNN}},
     {"fuse_resize", "recognises image resizing", PHASE_LAYOUT, fuse_resize, .needs = {OP_MatMul, OP_Gather, OP_Expand, OP_Tile, OP_Mul, OP_Concat}},
+    {"fuse_blocks", "recognises DepthToSpace, SpaceToDepth and means of blocks", PHASE_LAYOUT, fuse_blocks, .needs = {OP_Transpose, OP_ReduceMean}},
     {"fuse_pointwise", "recognises convolutions with a window of one in products over channels", PHASE_LAYOUT, fuse_pointwise, .needs = {OP_MatMul}},
     {"pick_before_order", "picks one position before axes are moved instead of after", PHASE_LAYOUT, pick_before_order, .needs = {OP_Gather}},
     {"cancel_transposes", "chooses the axis orders that need the fewest Transposes",

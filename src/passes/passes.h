@@ -96,6 +96,7 @@ bool write_unsigned_as_signed(Model *model);
 bool fuse_reductions(Model *model);
 bool fuse_activations(Model *model);
 bool fuse_softmax(Model *model);
+bool fuse_blocks(Model *model);
 bool fuse_borders(Model *model);
 bool fuse_bytes(Model *model);
 bool fuse_convolution(Model *model);

@@ -152,6 +152,10 @@ def _softplus(x: Array) -> Array:
     return jnp.maximum(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x)))
 
 
+def _by_size(x: Array, power: Array) -> Array:
+    return jnp.where(x >= 0, 1 / (1 + power), power / (1 + power))
+
+
 # What is Swish where the opset has it.
 _SWISHES = ("silu", "quick gelu")
 # Nodes where it is not one.
@@ -194,6 +198,10 @@ _FAMILIES: dict[str, tuple[str, dict[str, Callable[[Array], Array]]]] = {
         "Sigmoid",
         {
             "jax.nn": jax.nn.sigmoid,
+            "careful": lambda x: jnp.where(x >= 0, 1 / (1 + jnp.exp(-x)), jnp.exp(x) / (1 + jnp.exp(x))),
+            "careful, by size": lambda x: _by_size(x, jnp.exp(-jnp.abs(x))),
+            "careful, of choices": lambda x: jnp.where(x < 0, jnp.exp(-jnp.abs(x)), 1) / (1 + jnp.exp(-jnp.abs(x))),
+            "of its logarithm": lambda x: jnp.exp(jax.nn.log_sigmoid(x)),
             "tanh": lambda x: 0.5 * (jnp.tanh(0.5 * x) + 1),
             "logistic": jax.lax.logistic,
             "quotient": lambda x: 1 / (1 + jnp.exp(-x)),
@@ -401,6 +409,12 @@ _FAMILIES: dict[str, tuple[str, dict[str, Callable[[Array], Array]]]] = {
     "tanh": ("Tanh", {"jax.nn": jax.nn.tanh, "lax": jax.lax.tanh, "sigmoid": lambda x: 2 * jax.nn.sigmoid(2 * x) - 1}),
     "softsign": (
         "Softsign",
-        {"jax.nn": jax.nn.soft_sign, "hand": lambda x: x / (1 + jnp.abs(x)), "other": lambda x: x / (jnp.abs(x) + 1)},
+        {
+            "jax.nn": jax.nn.soft_sign,
+            "hand": lambda x: x / (1 + jnp.abs(x)),
+            "other": lambda x: x / (jnp.abs(x) + 1),
+            "share": lambda x: x * (1 / (1 + jnp.abs(x))),
+            "reciprocal": lambda x: jnp.reciprocal(jnp.abs(x) + 1) * x,
+        },
     ),
 }

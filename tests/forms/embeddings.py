@@ -35,7 +35,7 @@ def make(choices: Choices) -> Form:
     if given:
         args, outside = [*args, np.asarray(table)], [*outside, np.asarray(table)]
         specs.append(jax.ShapeDtypeStruct(table.shape, table.dtype))
-    absent = ("OneHot", "GatherND", "ScatterND", "Einsum")
+    absent = ("OneHot", "GatherND", "ScatterND", "Einsum", "Reshape")
     expected = {"Gather": 1, "MatMul|Gemm": int(bool(tied)), **more}
     apart = "0 times what the table may hold is NaN" if given and way in _PRODUCTS else None
     symbolic = any(isinstance(n, str) for n in shape)

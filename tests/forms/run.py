@@ -42,6 +42,7 @@ FAMILIES = {
     "embeddings": (8, 0.99),
     "losses": (8, 0.99),
     "resizing": (8, 0.95),
+    "blocks": (8, 0.99),
     "quantised": (12, 0.99),
 }
 RENEW = 200  # programs after which what JAX has compiled is dropped

@@ -236,6 +236,8 @@ static bool fuse_celu_scaled(Match *match) {
   OP(Where, OP(Equal, OP_AT(C, Sub, NUMBER(0), X), ANY(C)), OP(Add, RELU, LOG_OF_1_AND(ANY(C))), OP(Add, X, NUMBER(0)))
 #define SOFTPLUS OP(Where, OP(Equal, X, X), SOFTPLUS_INNER, OP(Add, X, NUMBER(0)))
 
+#define SIZE_AND_1 OP(Add, OP(Abs, X), NUMBER(1))
+
 /* relu(x) - b + log(1 + exp(-|x|)), the loss of a logit: the Softplus in it stands apart. */
 static bool fuse_softplus_and_rest(Match *match) {
   if (!match_keeps_type(match) || !type_equal(match->values[X_SLOT]->type, match_type(match))) return false;
@@ -288,6 +290,18 @@ static bool fuse_sigmoid(Match *match) {
   if (!has_sigmoid(match) || is_read_near_0(match->root->outputs[0])) return false;
   match_replace(match, emit_sigmoid(match));
   return true;
+}
+
+/* Written so that no exponential overflows: exp(-x) above 0, and exp(x) below, or exp(-|x|) on both sides. */
+#define EXP_OF_SIZE OP_AT(B, Exp, OP(Neg, OP(Abs, X)))
+#define ONE_AND_EXP_OF_SIZE OP_AT(C, Add, NUMBER(1), EXP_OF_SIZE)
+#define INVERSE_OF_SUM EITHER(OP(Reciprocal, ONE_AND_EXP_OF_SIZE), OP(Div, NUMBER(1), ONE_AND_EXP_OF_SIZE))
+#define SHARE_OF_EXP OP(Div, OP_AT(B, Exp, X), OP(Add, NUMBER(1), ANY(B)))
+#define SHARE_OF_SUM OP(Div, ANY(B), ANY(C))
+#define ONE_OR_EXP EITHER(OP(Where, POSITIVE, NUMBER(1), EXP_OF_SIZE), OP(Where, NEGATIVE, EXP_OF_SIZE, NUMBER(1)))
+
+static bool fuse_careful_sigmoid(Match *match) {
+  return !is_read_near_0(match->root->outputs[0]) && fuse_one_operand(match);
 }
 
 /* The logarithm of a sigmoid, which others may read: -log(1 + exp(-x)) is infinite where JAX's is. */
@@ -479,7 +493,8 @@ static const FusionRule rules[] = {
     {OP(Add, OP(Sub, RELU, ANY(B)), LOG_OF_1_AND_EXP), OP_Softplus, fuse_softplus_and_rest},
     {OP(Where, OP(Equal, X, X), OP(Softplus, X), OP(Add, X, NUMBER(0))), OP_Softplus, fuse_one_operand},
     {OP(Mul, X, OP(Tanh, OP(Softplus, X))), OP_Mish, fuse_one_operand},
-    {OP(Div, X, OP(Add, OP(Abs, X), NUMBER(1))), OP_Softsign, fuse_one_operand},
+    {OP(Div, X, SIZE_AND_1), OP_Softsign, fuse_one_operand},
+    {OP(Mul, X, EITHER(OP(Reciprocal, SIZE_AND_1), OP(Div, NUMBER(1), SIZE_AND_1))), OP_Softsign, fuse_one_operand},
     {OP(Div, OP_AT(B, Clip, OP(Add, X, UNIFORM(A))), UNIFORM(C)), OP_HardSigmoid, fuse_hard_sigmoid},
     {OP(Mul, X, OP_AT(A, HardSigmoid, X)), OP_HardSwish, fuse_hard_swish},
     {OP(Clip, OP(Add, OP_AT(C, Div, X, UNIFORM(A)), UNIFORM(B))), OP_HardSigmoid, fuse_hard_sigmoid_of_clip},
@@ -493,6 +508,12 @@ static const FusionRule rules[] = {
     {OP(Div, ANY(B), ONE_AND_EXP), OP_Sigmoid, fuse_quotient_by_sigmoid},
     {OP(Div, NUMBER(1), ONE_AND_EXP), OP_Sigmoid, fuse_sigmoid},
     {OP(Reciprocal, ONE_AND_EXP), OP_Sigmoid, fuse_sigmoid},
+    {OP(Where, POSITIVE, OP(Sigmoid, X), SHARE_OF_EXP), OP_Sigmoid, fuse_careful_sigmoid},
+    {OP(Where, NEGATIVE, SHARE_OF_EXP, OP(Sigmoid, X)), OP_Sigmoid, fuse_careful_sigmoid},
+    {OP(Where, POSITIVE, INVERSE_OF_SUM, SHARE_OF_SUM), OP_Sigmoid, fuse_careful_sigmoid},
+    {OP(Where, NEGATIVE, OP(Div, EXP_OF_SIZE, ONE_AND_EXP_OF_SIZE), INVERSE_OF_SUM), OP_Sigmoid, fuse_careful_sigmoid},
+    {OP(Div, ONE_OR_EXP, OP(Add, NUMBER(1), ANY(B))), OP_Sigmoid, fuse_careful_sigmoid},
+    {OP(Exp, OP(Neg, OP(Softplus, OP(Neg, X)))), OP_Sigmoid, fuse_careful_sigmoid},
     {OP(Sub, OP(Mul, NUMBER(2), OP(Sigmoid, OP(Mul, NUMBER(2), X))), NUMBER(1)), OP_Tanh, fuse_one_operand},
     {OP(Log, X), OP_NONE, fuse_log_of_sigmoid},
     {NORMAL, OP_NONE, fuse_normal},

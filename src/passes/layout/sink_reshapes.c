@@ -28,7 +28,8 @@ static bool leads_to_reshape(const Node *node, int *budget) {
     if (--*budget < 0) return false;
     if (!user || user->graph != node->graph) continue;
     if (is_reshape(user) && user->inputs[0].value == node->outputs[0]) return true;
-    if (lets_through(user) && leads_to_reshape(user, budget)) return true;
+    bool is_place = node_is(user, OP_Gather) && user->input_count > 1 && user->inputs[1].value == node->outputs[0];
+    if ((is_place || lets_through(user)) && leads_to_reshape(user, budget)) return true;
   }
   return false;
 }
@@ -251,6 +252,37 @@ static bool move_below_gather(Rewriter *rewriter, Node *node, Node *reshape) {
   return true;
 }
 
+/* Rows that are looked up by places in another shape, and reshaped again: by the places as they were. */
+static void look_up_before(Rewriter *rewriter, Node *node, Node *reshape) {
+  Value *data = node_input(node, 0), *places = node_input(reshape, 0);
+  Type rows = data->type, result = node->outputs[0]->type;
+  const Node *user = value_only_user(node->outputs[0]);
+  Dim dims[MAX_RANK];
+  int64_t axis = node_int_or(node, "axis", 0), sizes[MAX_RANK];
+  size_t unknown = 0;
+  uint32_t rank = 0;
+  if (!user || user->graph != node->graph || !is_reshape(user) || rows.dtype == DTYPE_NONE) return;
+  if (axis < 0) axis += rows.rank;
+  if (axis < 0 || axis >= rows.rank || rows.rank + places->type.rank > MAX_RANK || result.rank > MAX_RANK) return;
+  for (uint32_t i = 0; i < rows.rank; i++) {
+    if (i != axis) dims[rank++] = rows.dims[i];
+    for (uint32_t k = 0; i == axis && k < places->type.rank; k++) dims[rank++] = places->type.dims[k];
+  }
+  for (uint32_t i = 0; i < result.rank; i++) {
+    bool is_known = dim_is_constant(result.dims[i]) && result.dims[i].constant > 0;
+    sizes[i] = is_known ? result.dims[i].constant : -1;
+    unknown += !is_known;
+  }
+  if (unknown > 1) return;
+  Node *first = copy_reading(rewriter, node, 1, places, type_make(rewriter->context, rows.dtype, dims, rank), node);
+  Value *inputs[] = {first->outputs[0], rewrite_constant_ints(rewriter, node, sizes, result.rank, node->origin)};
+  const Origin *origin = REWRITE_ORIGIN(rewriter, reshape);
+  Node *second = graph_node(node->graph, origin, OP_Reshape, inputs, 2, &result, 1, node);
+  rewrite_replace(rewriter, node, second->outputs[0]);
+  rewrite_hand_over(rewriter, first, reshape);
+  rewrite_drop_unused(rewriter, reshape, second);
+}
+
 /* ---- reductions ---- */
 
 /* Reads past axes of size 1 that were put in: the other axes are reduced by their numbers before that, and kept. */
@@ -338,6 +370,9 @@ static void sink(Rewriter *rewriter, Node *node) {
     return;
   }
   if (node_has(node, ELEMENTWISE)) drop_leading_ones(rewriter, node);
+  Node *places = node_is(node, OP_Gather) && node_input(node, 1) ? node_input(node, 1)->producer : NULL;
+  if (is_movable_reshape(places, node) && node_input(places, 0)->type.dtype != DTYPE_NONE)
+    look_up_before(rewriter, node, places);
 }
 
 bool sink_reshapes(Model *model) {
