@@ -12,6 +12,9 @@ Value *cast_to(Lowering *l, Value *value, DType dtype) {
   if (known) return known;
   Value *cast = EMIT(l, OP_Cast, type_with(value->type, dtype), value);
   node_set_int(cast->producer, "to", onnx_dtype(dtype));
+  /* What a float of 8 bits cannot hold is NaN or infinite in JAX; the standard keeps it to the largest one otherwise.
+   */
+  if (dtype_is_float(dtype) && dtype_bits(dtype) == 8) node_set_int(cast->producer, "saturate", 0);
   return cast;
 }
 

@@ -47,6 +47,51 @@ double double_from_float16(uint16_t bits) {
   return bits & 0x8000 ? -value : value;
 }
 
+/* ---- floats of 8 bits ---- */
+
+typedef struct SmallFloat {
+  int fraction_bits, bias;
+  uint8_t largest;    /* bits of the largest finite number */
+  bool infinite;      /* the next bits are those of infinity, else there is none */
+  bool unsigned_zero; /* the bits of a negative zero are the only NaN */
+} SmallFloat;
+
+static SmallFloat small_float(DType dtype) {
+  switch (dtype) {
+    case DTYPE_FLOAT8_E4M3FN: return (SmallFloat){3, 7, 0x7E, false, false};
+    case DTYPE_FLOAT8_E4M3FNUZ: return (SmallFloat){3, 8, 0x7F, false, true};
+    case DTYPE_FLOAT8_E5M2: return (SmallFloat){2, 15, 0x7B, true, false};
+    default: return (SmallFloat){2, 16, 0x7F, false, true};
+  }
+}
+
+static double decode_small_float(DType dtype, uint8_t bits) {
+  SmallFloat type = small_float(dtype);
+  int size = bits & 0x7F, unit = 1 << type.fraction_bits, exponent = size >> type.fraction_bits;
+  double sign = bits & 0x80 ? -1 : 1;
+  if (type.unsigned_zero && bits == 0x80) return NAN;
+  if (size > type.largest) return type.infinite && size == type.largest + 1 ? sign * INFINITY : NAN;
+  int significand = size % unit + (exponent ? unit : 0);
+  return sign * ldexp(significand, (exponent ? exponent : 1) - type.bias - type.fraction_bits);
+}
+
+/* The bits of neighbours are neighbours, also across a power of two: so a significand that is rounded up to the next
+ * one carries into the exponent. */
+static uint8_t encode_small_float(DType dtype, double value) {
+  SmallFloat type = small_float(dtype);
+  uint8_t sign = signbit(value) ? 0x80 : 0, nan = type.unsigned_zero ? 0x80 : 0x7F;
+  int exponent, unit = 1 << type.fraction_bits;
+  if (isnan(value)) return nan;
+  frexp(value, &exponent);
+  int place = isinf(value) || exponent - 1 > 2 * type.bias ? 2 * type.bias : exponent - 1;
+  place = place < 1 - type.bias ? 1 - type.bias : place;
+  double units = nearbyint(fmin(ldexp(fabs(value), type.fraction_bits - place), 4.0 * unit));
+  int size = (place + type.bias - 1) * unit + (int)units;
+  if (size > type.largest)
+    return type.infinite ? sign | (uint8_t)(type.largest + 1) : type.unsigned_zero ? nan : sign | nan;
+  return type.unsigned_zero && !size ? 0 : sign | (uint8_t)size;
+}
+
 static int64_t wrap_to_int(double value) {
   if (!(value >= -9223372036854775808.0)) return INT64_MIN;
   if (value >= 18446744073709551616.0) return -1;
@@ -69,6 +114,7 @@ uint64_t number_encode(DType dtype, double value) {
       else if (dtype == DTYPE_FLOAT32) bits = float_bits((float)value);
       else if (dtype == DTYPE_BFLOAT16) bits = bfloat16_from_float((float)value);
       else if (dtype == DTYPE_FLOAT16) bits = float16_from_double(value);
+      else bits = encode_small_float(dtype, value);
       return bits;
     default: return 0;
   }
@@ -108,6 +154,10 @@ double number_decode(DType dtype, const void *data) {
       memcpy(&value, &bits, sizeof value);
       return (double)value;
     }
+    case DTYPE_FLOAT8_E4M3FN:
+    case DTYPE_FLOAT8_E4M3FNUZ:
+    case DTYPE_FLOAT8_E5M2:
+    case DTYPE_FLOAT8_E5M2FNUZ: return decode_small_float(dtype, *(const uint8_t *)data);
     case DTYPE_UINT64: return (double)(uint64_t)number_decode_int(dtype, data);
     default: return (double)number_decode_int(dtype, data);
   }

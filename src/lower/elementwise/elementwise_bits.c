@@ -7,17 +7,22 @@
 
 #include "lower/elementwise/arithmetic.h"
 #include "onnx/facts/schema.h"
+#include "types/moved.h"
+#include "types/numbers.h"
 
 typedef struct FloatLayout {
   int fraction_bits, bias;
+  int nan; /* the bits that come after the largest number are those of NaN, where there is no infinity; else 0 */
 } FloatLayout;
 
 static FloatLayout layout_of(Lowering *l, DType dtype) {
   switch (dtype) {
-    case DTYPE_FLOAT16: return (FloatLayout){10, 15};
-    case DTYPE_BFLOAT16: return (FloatLayout){7, 127};
-    case DTYPE_FLOAT32: return (FloatLayout){23, 127};
-    case DTYPE_FLOAT64: return (FloatLayout){52, 1023};
+    case DTYPE_FLOAT8_E4M3FN: return (FloatLayout){3, 7, 0x7F};
+    case DTYPE_FLOAT8_E5M2: return (FloatLayout){2, 15, 0};
+    case DTYPE_FLOAT16: return (FloatLayout){10, 15, 0};
+    case DTYPE_BFLOAT16: return (FloatLayout){7, 127, 0};
+    case DTYPE_FLOAT32: return (FloatLayout){23, 127, 0};
+    case DTYPE_FLOAT64: return (FloatLayout){52, 1023, 0};
     default: unsupported(l, "access to the bits of %s is not supported", dtype_name(dtype));
   }
 }
@@ -30,6 +35,7 @@ static bool has_bitcast(Lowering *l, DType dtype) { return schema_runs(OP_BitCas
 
 static DType integer_of_width(unsigned width, bool is_signed) {
   switch (width) {
+    case 4:
     case 8: return is_signed ? DTYPE_INT8 : DTYPE_UINT8;
     case 16: return is_signed ? DTYPE_INT16 : DTYPE_UINT16;
     case 32: return is_signed ? DTYPE_INT32 : DTYPE_UINT32;
@@ -46,7 +52,8 @@ static Value *bitcast_node(Lowering *l, Value *x, DType to) {
 /* The bits of |x|, x in float64, for layouts narrower than float64: exponent and significand are exact, and as
  * 1 <= significand < 2, or the exponent is the least, exponent + significand grows as the bits do. */
 static Value *narrow_magnitude_bits(Lowering *l, Value *x, FloatLayout layout) {
-  double past = ldexp(1, layout.bias + 1); /* has the bits of infinity */
+  /* Has the bits of infinity; without it, all numbers have a power of two above them. */
+  double past = ldexp(1, layout.bias + (layout.nan ? 2 : 1));
   Value *size = EMIT_MATH(l, OP_Min, EMIT_MATH(l, OP_Abs, x), number_like(l, x, past));
   /* The nearest number below a power of two is 1e-7 away from it: a shift by 1e-9 only undoes rounding. */
   Value *log = EMIT_MATH(l, OP_Mul, EMIT_MATH(l, OP_Log, size), number_like(l, x, 1.4426950408889634));
@@ -56,7 +63,8 @@ static Value *narrow_magnitude_bits(Lowering *l, Value *x, FloatLayout layout) {
   Value *significand = EMIT_MATH(l, OP_Mul, size, power);
   Value *sum = EMIT_MATH(l, OP_Add, EMIT_MATH(l, OP_Add, place, number_like(l, x, layout.bias - 1)), significand);
   Value *bits = EMIT_MATH(l, OP_Mul, sum, number_like(l, x, (double)(INT64_C(1) << layout.fraction_bits)));
-  Value *nan = number_like(l, x, (double)(infinity_bits(layout) | INT64_C(1) << (layout.fraction_bits - 1)));
+  int64_t quiet = layout.nan ? layout.nan : infinity_bits(layout) | INT64_C(1) << (layout.fraction_bits - 1);
+  Value *nan = number_like(l, x, (double)quiet);
   return cast_to(l, EMIT_WHERE(l, EMIT_MATH(l, OP_IsNaN, x), nan, bits), DTYPE_INT64);
 }
 
@@ -121,6 +129,36 @@ static Value *float_from_bits(Lowering *l, Value *bits, DType to) {
   return cast_to(l, EMIT_WHERE(l, negative, EMIT_MATH(l, OP_Neg, x), x), to);
 }
 
+enum { HALF_BYTE = 0xF, HALF_SIGN = 8 };
+
+/* The bits of 4 as a byte, and bytes as the 4 bits that they hold. */
+static Value *byte_of_half(Lowering *l, Value *x) {
+  if (x->type.dtype == DTYPE_UINT4) return cast_to(l, x, DTYPE_UINT8);
+  Value *byte = cast_to(l, cast_to(l, x, DTYPE_INT8), DTYPE_UINT8);
+  return EMIT_MATH(l, OP_BitwiseAnd, byte, integer_like(l, byte, HALF_BYTE));
+}
+
+static Value *half_of_byte(Lowering *l, Value *byte, DType to) {
+  if (to == DTYPE_UINT4) return cast_to(l, byte, to);
+  Value *turned = EMIT_MATH(l, OP_BitwiseXor, byte, integer_like(l, byte, HALF_SIGN));
+  turned = cast_to(l, turned, DTYPE_INT8);
+  return cast_to(l, EMIT_MATH(l, OP_Sub, turned, integer_like(l, turned, HALF_SIGN)), to);
+}
+
+/* The float of 8 bits for each byte, looked up; in float32, which holds them all. */
+static Value *small_float_of_byte(Lowering *l, Value *byte, DType to) {
+  enum { BYTES = 256 };
+  static const int64_t dims[] = {BYTES};
+  float numbers[BYTES];
+  for (unsigned i = 0; i < BYTES; i++) {
+    uint8_t bits = (uint8_t)i;
+    numbers[i] = (float)number_decode(to, &bits);
+  }
+  Value *table = constant(l, tensor_new(l, DTYPE_FLOAT32, dims, 1, numbers, sizeof numbers));
+  Value *index = cast_to(l, byte, DTYPE_INT32);
+  return cast_to(l, EMIT(l, OP_Gather, type_with(byte->type, DTYPE_FLOAT32), table, index), to);
+}
+
 /* An element becomes count narrower ones along a new last axis, the lowest bits first. */
 static Value *split_bits(Lowering *l, Value *x, unsigned width, unsigned count) {
   int64_t axis = x->type.rank;
@@ -129,6 +167,7 @@ static Value *split_bits(Lowering *l, Value *x, unsigned width, unsigned count) 
   for (unsigned i = 0; i < count; i++) {
     Value *piece = EMIT_MATH(l, OP_BitShift, wide, integer_like(l, wide, (int64_t)width * i));
     node_set_string(piece->producer, "direction", "RIGHT");
+    if (width < 8) piece = EMIT_MATH(l, OP_BitwiseAnd, piece, integer_like(l, wide, HALF_BYTE));
     pieces[i] = unsqueeze_at(l, cast_to(l, piece, integer_of_width(width, false)), &axis, 1);
   }
   Type type = output_type(l, 0);
@@ -174,6 +213,19 @@ static Value *one_and_fraction(Lowering *l, Value *fraction, FloatLayout layout,
   return cast_to(l, EMIT_MATH(l, OP_Add, x, number_like(l, x, 1)), to);
 }
 
+/* A weight whose bytes are read as those of another type is that weight. */
+static bool bind_same_bytes(Lowering *l, const Value *x, DType to) {
+  const Tensor *tensor = x->tensor;
+  if (!tensor || !tensor_is_readable(tensor) || dtype_bits(tensor->dtype) != dtype_bits(to)) return false;
+  tensor_ready(tensor);
+  Tensor *other = arena_copy(&l->context->arena, tensor, sizeof *tensor);
+  other->dtype = to;
+  bind(l, 0, constant(l, other));
+  return true;
+}
+
+static bool is_small_float(DType dtype) { return dtype_is_float(dtype) && dtype_bits(dtype) == 8; }
+
 static void lower_bitcast_convert_type(Lowering *l) {
   Value *x = input(l, 0);
   DType from = x->type.dtype, to = output_type(l, 0).dtype;
@@ -183,17 +235,27 @@ static void lower_bitcast_convert_type(Lowering *l) {
     bind(l, 0, x);
     return;
   }
-  bool bytes = width >= 8 && new_width >= 8 && width <= 64 && new_width <= 64;
+  bool bytes = width >= 4 && new_width >= 4 && width <= 64 && new_width <= 64;
   if (!bytes || from == DTYPE_BOOL || to == DTYPE_BOOL) {
     unsupported(l, "%s cannot be reinterpreted as %s", dtype_name(from), dtype_name(to));
   }
-  if (width == new_width && dtype_is_float(to) && dtype_is_unsigned(from) && !has_bitcast(l, from)) {
+  if ((width == 4 || is_small_float(from) || is_small_float(to)) && bind_same_bytes(l, x, to)) return;
+  if (width == 4) {
+    x = byte_of_half(l, x);
+    from = x->type.dtype;
+  }
+  if (width == new_width && dtype_is_float(to) && !is_small_float(to) && dtype_is_unsigned(from) &&
+      !has_bitcast(l, from)) {
     FloatLayout layout = layout_of(l, to);
     const Var *fraction = fraction_behind_one(l, layout, width);
     if (fraction) {
       bind(l, 0, one_and_fraction(l, l->values[fraction->id], layout, to));
       return;
     }
+  }
+  if (width == 4 && new_width == 4) {
+    bind(l, 0, half_of_byte(l, x, to));
+    return;
   }
   if (width == new_width && (!floats || has_bitcast(l, from))) {
     bind(l, 0, floats ? bitcast_node(l, x, to) : cast_to(l, x, to));
@@ -206,7 +268,9 @@ static void lower_bitcast_convert_type(Lowering *l) {
     bits = join_bits(l, bits, width, new_width / width);
   }
   bool to_float = dtype_is_float(to);
-  bind(l, 0, to_float ? float_from_bits(l, cast_to(l, bits, DTYPE_INT64), to) : cast_to(l, bits, to));
+  if (new_width == 4) bind(l, 0, half_of_byte(l, bits, to));
+  else if (is_small_float(to)) bind(l, 0, small_float_of_byte(l, bits, to));
+  else bind(l, 0, to_float ? float_from_bits(l, cast_to(l, bits, DTYPE_INT64), to) : cast_to(l, bits, to));
 }
 
 /* Read as a number with a sign, the bits of floats count in the floats' order: the neighbour is one away. */

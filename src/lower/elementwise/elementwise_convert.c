@@ -1,4 +1,6 @@
 /* Changing the element type: JAX's conversions where ONNX leaves the result open. */
+#include <math.h>
+
 #include "lower/elementwise/arithmetic.h"
 #include "onnx/facts/schema.h"
 
@@ -73,6 +75,33 @@ static Value *asked_narrow(Lowering *l, Value *value, DType half) {
   return narrow;
 }
 
+/* Is it kept to numbers below the limit? */
+static bool is_clipped_below(const Value *x, double limit) {
+  const Node *node = x->producer;
+  double number;
+  if (!node || (!node_is(node, OP_Clip) && !node_is(node, OP_Min) && !node_is(node, OP_Max))) return false;
+  bool low = node_is(node, OP_Max), high = node_is(node, OP_Min);
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Value *bound = node_input(node, i);
+    if (!bound || !bound->tensor || !literal_double(bound->tensor, &number)) continue;
+    low = low || (number <= 0 && number > -limit);
+    high = high || (number >= 0 && number < limit);
+  }
+  return low && high;
+}
+
+/* The first numbers past the range of a float of 8 bits are made infinite where the runtime misses them. */
+static Value *float_to_small_float(Lowering *l, Value *x, DType to) {
+  double past = to == DTYPE_FLOAT8_E4M3FN ? 480 : to == DTYPE_FLOAT8_E5M2 ? 61440 : 0;
+  if (dtype_bits(x->type.dtype) < 16 || !past || !target_quirk(l, QUIRK_CAST_TO_FLOAT8_MISSES_THE_END) ||
+      is_clipped_below(x, past))
+    return cast_to(l, x, to);
+  Value *wide = dtype_is_half(x->type.dtype) ? cast_to(l, x, DTYPE_FLOAT32) : x;
+  Value *is_past = EMIT_MATH(l, OP_GreaterOrEqual, EMIT_MATH(l, OP_Abs, wide), number_like(l, wide, past));
+  Value *infinite = EMIT_MATH(l, OP_Mul, wide, number_like(l, wide, INFINITY));
+  return cast_to(l, EMIT_WHERE(l, is_past, infinite, wide), to);
+}
+
 static void lower_convert_element_type(Lowering *l) {
   Value *x = input(l, 0);
   DType from = x->type.dtype, to = output_type(l, 0).dtype;
@@ -90,6 +119,8 @@ static void lower_convert_element_type(Lowering *l) {
   if (dtype_is_float(from) && dtype_is_integer(to)) bind(l, 0, float_to_integer(l, x, to));
   else if (is_sum_of_halves(x, to)) bind_narrow(l, x);
   else if (from == DTYPE_FLOAT32 && dtype_is_half(to)) bind(l, 0, asked_narrow(l, x, to));
+  else if (dtype_is_float(from) && dtype_is_float(to) && dtype_bits(to) == 8)
+    bind(l, 0, float_to_small_float(l, x, to));
   else bind(l, 0, cast_to(l, x, to));
 }
 

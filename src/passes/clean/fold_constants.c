@@ -7,11 +7,16 @@
  * Weights that the program rounds to integers, as training with quantisation does, are read several times on the way:
  * none of the steps may be stored. What they end in may: the integers, which are smaller, and numbers over a whole
  * axis, their scales. So such a step is computed when the end of its chain is, and kept in memory alone.
+ *
+ * Integers of 4 bits that the program takes out of wider ones, by shifts and masks, are stored as what they are: they
+ * take no more room than before.
  */
 #include "onnx/evaluate/evaluate.h"
 #include "passes/analysis/quantized.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
+#include "types/moved.h"
+#include "types/numbers.h"
 
 enum {
   SMALL_RESULT = 1 << 12,       /* bytes that any fold may add to the model */
@@ -54,13 +59,13 @@ static bool is_widened_half(const Node *node) {
          node->outputs[0]->type.dtype == DTYPE_FLOAT32;
 }
 
-/* Integers of few bits that weigh a product keep them: they are stored so, and have operators of their own. */
+/* Numbers of few bits that weigh a product keep them: they are stored so, and have operators of their own. */
 static bool is_stored_weight(const Node *node) {
   enum { FEWEST = 64 }; /* elements */
   const Value *value = node_input(node, 0);
   int64_t count;
-  if (!node_is(node, OP_Cast) || !is_small_integer(value->type.dtype) || value->type.rank < 2) return false;
-  bool widens = dtype_bits(node->outputs[0]->type.dtype) > 8;
+  if (!node_is(node, OP_Cast) || !is_small_number(value->type.dtype) || value->type.rank < 2) return false;
+  bool widens = dtype_bits(node->outputs[0]->type.dtype) > dtype_bits(value->type.dtype);
   return widens && type_count(value->type, &count) && count >= FEWEST && leads_to_product(node->outputs[0]);
 }
 
@@ -248,6 +253,48 @@ static const Tensor *fold_chain(Folding *folding, const Node *node) {
   return known_tensor(folding, node->outputs[0]);
 }
 
+/* ---- integers of 4 bits, packed by the program ---- */
+
+enum { WITH_HALF_BYTES = 21 }; /* opset */
+
+static int64_t integer_at(const Tensor *tensor, size_t index) {
+  return number_decode_int(tensor->dtype, (const char *)tensor->data + dtype_bytes(tensor->dtype, index));
+}
+
+/* The integers in 4 bits, with a sign if one has it; NULL: they are larger. */
+static const Tensor *in_half_bytes(Context *context, const Tensor *tensor, size_t count) {
+  int64_t least = 0, most = 0;
+  tensor_ready(tensor);
+  for (size_t i = 0; i < count; i++) {
+    int64_t number = integer_at(tensor, i);
+    least = number < least ? number : least;
+    most = number > most ? number : most;
+    if (least < -8 || most > (least < 0 ? 7 : 15)) return NULL;
+  }
+  Tensor *result = arena_copy(&context->arena, tensor, sizeof *tensor);
+  result->dtype = least < 0 ? DTYPE_INT4 : DTYPE_UINT4;
+  result->size = dtype_bytes(result->dtype, count);
+  uint8_t *bytes = arena_alloc(&context->arena, result->size);
+  for (size_t i = 0; i < count; i++) bytes[i / 2] |= (uint8_t)((integer_at(tensor, i) & 0xF) << i % 2 * 4);
+  result->data = bytes;
+  return result;
+}
+
+/* NULL where the integers, packed, are larger than what they were taken from, or than 4 bits hold. */
+static const Tensor *fold_half_bytes(Folding *folding, const Node *node) {
+  enum { FEWEST = 64 }; /* elements */
+  Type type = node->outputs[0]->type;
+  int64_t count;
+  const Step *step = step_at(folding, node->outputs[0]);
+  if (!step || !dtype_is_integer(type.dtype) || dtype_bits(type.dtype) < 8 || node_is(node, OP_Cast)) return NULL;
+  if (folding->rewriter.model->opset < WITH_HALF_BYTES || !type_count(type, &count) || count < FEWEST) return NULL;
+  size_t size = dtype_bytes(DTYPE_UINT4, (size_t)count);
+  if (size > LARGEST_RESULT || size > replaced_by(folding, node)) return NULL;
+  const Tensor *result = known_tensor(folding, node->outputs[0]);
+  if (!result || result->size != dtype_bytes(type.dtype, (size_t)count)) return NULL;
+  return in_half_bytes(folding->rewriter.context, result, (size_t)count);
+}
+
 static const char *how_folded(const Node *node, const Tensor *result) {
   if (node_is(node, OP_Transpose)) return "transposed";
   if (node_has(node, RENAMES)) return "reshaped";
@@ -317,12 +364,16 @@ static void fold(Rewriter *rewriter, Node *node) {
   if (node_is(node, OP_Shape)) result = fold_shape(rewriter, node);
   else if (has_constant_inputs(node)) result = fold_node(rewriter, node);
   if (!result) result = fold_chain(folding, node);
+  if (!result) result = fold_half_bytes(folding, node);
   if (!result) result = fold_empty(rewriter, node);
   if (!result) return;
-  Type type = node->outputs[0]->type;
-  if (type.dtype != DTYPE_NONE && !type_equal(type, tensor_type(rewriter->context, result))) return;
+  Type type = node->outputs[0]->type, made = tensor_type(rewriter->context, result);
+  bool packed = dtype_bits(made.dtype) < 8 && dtype_is_integer(type.dtype);
+  if (type.dtype != DTYPE_NONE && !type_equal(type, packed ? type_with(made, type.dtype) : made)) return;
   result = named_after_input(rewriter, node, result);
-  rewrite_replace(rewriter, node, rewrite_constant(rewriter, node, result, folded_origin(rewriter, node)));
+  Value *value = rewrite_constant(rewriter, node, result, folded_origin(rewriter, node));
+  if (packed) value = rewrite_in_type(rewriter, node, node->origin, value, type.dtype);
+  rewrite_replace(rewriter, node, value);
 }
 
 bool fold_constants(Model *model) {

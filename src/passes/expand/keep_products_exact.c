@@ -11,6 +11,7 @@
  * and 2.5. Rounded it takes 0.03 and 0.45, and without quantisation 0.07 and 0.67.
  */
 #include "onnx/facts/schema.h"
+#include "passes/analysis/quantized.h"
 #include "passes/rewrite.h"
 #include "target/target.h"
 
@@ -61,7 +62,8 @@ static Node *rounding_factor(const Node *product) {
   if (!node || !node_is(node, OP_DequantizeLinear) || (left->producer && node_is(left->producer, OP_DequantizeLinear)))
     return NULL;
   const Value *weight = node_input(node, 0), *zero = node_input(node, 2);
-  if (!unread_constant_of(weight) || !unread_constant_of(node_input(node, 1)) || (zero && !unread_constant_of(zero)))
+  /* What is computed of constants is a constant to the runtime. */
+  if (!is_known_at_export(weight) || !is_known_at_export(node_input(node, 1)) || (zero && !is_known_at_export(zero)))
     return NULL;
   if (!is_sound(node)) return NULL;
   bool by_row = axis_of(node) == 0 && !node_int_or(node, "block_size", 0);

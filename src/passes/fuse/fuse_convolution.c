@@ -238,7 +238,8 @@ static bool affine_of(Match *match, const Node *node, const Value *operand, Affi
 static bool fold_into(Match *match, Op op, const Affine *affine, Emitter emitter) {
   const Node *inner = match->values[INNER]->producer;
   bool failed = false;
-  if (!dtype_is_float(match->values[WEIGHT]->type.dtype)) return false; /* it has its scales beside it */
+  DType stored = match->values[WEIGHT]->type.dtype;
+  if (!dtype_is_float(stored) || dtype_bits(stored) < 16) return false; /* it has its scales beside it */
   Value *weight = scaled_weight(match, inner, affine);
   Value *bias = shifted_bias(match, inner, affine, &failed);
   if (!weight || failed) return false;

@@ -1,5 +1,5 @@
-/* Integers of 8 and 4 bits that are made floats: DequantizeLinear, whose scale is one number, one for each step along
- * an axis, or one for each block along an axis.
+/* Integers of 8 and 4 bits, and floats of 8, that are made wider floats: DequantizeLinear, whose scale is one number,
+ * one for each step along an axis, or one for each block along an axis.
  *
  * (w - z) * s is computed alike: the difference of two such integers is exact in every float, and the product is
  * rounded once. What only moves a constant weight moves its integers, and its scales with them. A scale that a product
@@ -15,7 +15,7 @@
 #include "types/numbers.h"
 
 enum { WEIGHT, SCALE, POINT, WIDE, FACTOR };
-enum { WITH_HALVES = 19, WITH_BLOCKS = 21 }; /* opsets */
+enum { WITH_HALVES = 19, WITH_BLOCKS = 21 }; /* opsets; floats of 8 bits come with the halves */
 
 /* How a scale goes along a weight. */
 typedef struct Grain {
@@ -192,36 +192,12 @@ static Value *spread_scale(Match *match, Value *scale, const Grain *grain, Type 
   return EMIT_BEFORE(match, OP_Reshape, type, scale, shape)->outputs[0];
 }
 
-/* The axis along which a constant with an axis of size 1 is spread, and no other; -1: it is not so. */
-static int64_t spread_axis(Type few, Type all) {
-  int64_t axis = -1;
-  if (few.rank != all.rank) return -1;
-  for (uint32_t i = 0; i < all.rank; i++) {
-    if (dim_equal(few.dims[i], all.dims[i])) continue;
-    if (axis >= 0 || !dim_is(few.dims[i], 1)) return -1;
-    axis = i;
-  }
-  return axis;
-}
-
-/* Scales that are repeated before they are multiplied with, once for each block; NULL: they are not. */
-static Value *once_for_each_block(Match *match, const Value *scale, Type whole, Grain *grain) {
-  const Node *merge = scale->producer;
-  const Node *expand = merge && node_is(merge, OP_Reshape) ? node_input(merge, 0)->producer : NULL;
-  Value *few = expand && node_is(expand, OP_Expand) ? node_input(expand, 0) : NULL;
-  int64_t count, sizes[MAX_RANK];
-  if (!few || !unread_constant_of(few) || match_opset(match) < WITH_BLOCKS || whole.rank >= MAX_RANK) return NULL;
-  Type all = expand->outputs[0]->type;
-  int64_t axis = spread_axis(few->type, all);
-  if (axis < 0 || !type_same_shape(scale->type, whole) || !type_count(whole, &count) || !type_count(all, &count))
-    return NULL;
-  if (!joins_blocks(all, whole, axis) || all.dims[axis].constant < 2) return NULL;
-  *grain = (Grain){.count = whole.rank, .axis = axis - 1, .block = all.dims[axis].constant, .repeated = true};
-  for (uint32_t i = 0; i < whole.rank; i++) grain->along[i] = true;
-  Type type = scale_type(match, grain, whole, few->type.dtype);
-  for (uint32_t i = 0; i < type.rank; i++) sizes[i] = type.dims[i].constant;
-  Value *shape = rewrite_constant_ints(match->rewriter, match->root, sizes, type.rank, NULL);
-  return EMIT_BEFORE(match, OP_Reshape, type, few, shape)->outputs[0];
+/* What is computed of constants, as one, for the time of the match: scales that are repeated for each row of a block,
+ * zero points that are unpacked. */
+static Value *as_constant(Match *match, Value *value) {
+  if (unread_constant_of(value)) return value;
+  const Tensor *tensor = known_tensor_of(match->rewriter->context, value, match_opset(match));
+  return tensor ? rewrite_constant(match->rewriter, match->root, tensor, value->origin) : NULL;
 }
 
 /* ---- (w - z) * s ---- */
@@ -244,36 +220,54 @@ static bool has_scale_type(const Match *match, const Value *scale) {
   return dtype == DTYPE_FLOAT32 || (dtype == DTYPE_FLOAT16 && match_opset(match) >= WITH_HALVES);
 }
 
+/* Is it a type of weights that DequantizeLinear reads? */
+static bool is_stored(const Match *match, DType dtype) {
+  return is_small_integer(dtype) || (is_small_number(dtype) && match_opset(match) >= WITH_HALVES);
+}
+
+/* Do all integers of one type have their place in the other? */
+static bool holds_all(DType to, DType from) {
+  unsigned more = dtype_is_unsigned(from) && !dtype_is_unsigned(to); /* a sign takes a bit */
+  return dtype_is_unsigned(from) >= dtype_is_unsigned(to) && dtype_bits(to) >= dtype_bits(from) + more;
+}
+
 /* Do the casts of the match keep the integers and their differences as they are? Every float and every wider integer
  * with a sign holds those of 9 bits. */
 static bool casts_are_exact(const Match *match) {
   for (size_t i = 0; i < match->node_count; i++) {
-    DType to = match->nodes[i]->outputs[0]->type.dtype;
-    if (!dtype_is_float(to) && (dtype_is_unsigned(to) || dtype_bits(to) < 16)) return false;
+    const Node *node = match->nodes[i];
+    DType to = node->outputs[0]->type.dtype, from = node_input(node, 0)->type.dtype;
+    if (dtype_is_float(to) || (!dtype_is_unsigned(to) && dtype_bits(to) >= 16)) continue;
+    if (!node_is(node, OP_Cast) || !is_small_integer(from) || !holds_all(to, from)) return false;
   }
   return true;
 }
 
-static bool fuse_scaled(Match *match) {
-  Value *weight = match->values[WEIGHT], *scale = match->values[SCALE], *zero = match->values[POINT];
-  Grain grain = {0};
+/* The scale, and the zero point if there is one, of the shape that the grain gives them. */
+static bool fuse_with_grain(Match *match, Value *scale, Value *zero) {
+  Value *weight = match->values[WEIGHT];
   Type whole = weight->type;
-  if (!is_small_integer(whole.dtype) || type_is_unranked(whole) || !has_scale_type(match, scale)) return false;
-  if (!type_equal(match_type(match), type_with(whole, scale->type.dtype))) return false;
-  if (!casts_are_exact(match) || !leads_to_product(match->root->outputs[0])) return false;
-  Value *blocks = zero && zero->type.rank ? NULL : once_for_each_block(match, scale, whole, &grain);
-  if (blocks) {
-    if (zero && !(zero = spread_constant(match, zero, &grain, whole, whole.dtype))) return false;
-    return emit_dequantized(match, weight, blocks, zero, &grain, true);
-  }
+  Grain grain = {0};
   if (!add_axes(scale->type, whole, grain.along) || (zero && !add_axes(zero->type, whole, grain.along))) return false;
   if (!settle_grain(&grain, whole, match_opset(match)) &&
       !settle_repeated(&grain, constant_of(scale), zero ? constant_of(zero) : NULL, whole, match_opset(match)))
     return false;
   scale = spread_scale(match, scale, &grain, whole);
-  if (scale && zero) zero = spread_constant(match, zero, &grain, whole, whole.dtype);
-  if (!scale || (match->values[POINT] && !zero)) return false;
+  if (!scale) return false;
+  if (zero && !(zero = spread_constant(match, zero, &grain, whole, whole.dtype))) return false;
   return emit_dequantized(match, weight, scale, zero, &grain, true);
+}
+
+static bool fuse_scaled(Match *match) {
+  Value *scale = match->values[SCALE], *zero = match->values[POINT];
+  Type whole = match->values[WEIGHT]->type;
+  if (!is_stored(match, whole.dtype) || type_is_unranked(whole) || !has_scale_type(match, scale)) return false;
+  if (zero && !is_small_integer(whole.dtype)) return false;
+  if (!type_equal(match_type(match), type_with(whole, scale->type.dtype))) return false;
+  if (!casts_are_exact(match) || !leads_to_product(match->root->outputs[0])) return false;
+  Value *known = as_constant(match, scale);
+  if (zero && !(zero = as_constant(match, zero))) return false;
+  return fuse_with_grain(match, known ? known : scale, zero);
 }
 
 /* ---- weights that were rounded in floats ---- */
@@ -319,7 +313,7 @@ static bool fuse_scaled_product(Match *match) {
   Value *weight = match->values[WEIGHT], *scale = match->values[SCALE], *factor = match->values[FACTOR];
   Type type = match_type(match), matrix = weight->type;
   Grain grain = {.axis = -1};
-  if (!is_small_integer(matrix.dtype) || matrix.rank != 2 || !has_scale_type(match, scale)) return false;
+  if (!is_stored(match, matrix.dtype) || matrix.rank != 2 || !has_scale_type(match, scale)) return false;
   if (!casts_are_exact(match)) return false;
   if (factor->type.dtype != scale->type.dtype || type.dtype != scale->type.dtype) return false;
   if (factor->type.rank < 1 || !type_equal(type, match->values[WIDE]->type)) return false;
@@ -356,7 +350,7 @@ static bool fuse_scaled_convolution(Match *match) {
   const Node *conv = match->values[WIDE]->producer;
   Type type = match_type(match), filters = weight->type;
   Grain grain = {.axis = -1};
-  if (!is_small_integer(filters.dtype) || filters.rank < 3 || conv->input_count != 2) return false;
+  if (!is_stored(match, filters.dtype) || filters.rank < 3 || conv->input_count != 2) return false;
   if (!has_scale_type(match, scale) || !casts_are_exact(match)) return false;
   if (factor->type.dtype != scale->type.dtype || !type_equal(type, match->values[WIDE]->type)) return false;
   if (type.rank != filters.rank || !dim_equal(type.dims[1], filters.dims[0])) return false;
@@ -390,7 +384,7 @@ static bool is_own_constant(const Value *value) {
 static bool move_before_cast(Match *match) {
   Value *weight = match->values[WEIGHT];
   Type type = match_type(match);
-  if (!is_small_integer(weight->type.dtype) || !is_own_constant(weight)) return false;
+  if (!is_small_number(weight->type.dtype) || !is_own_constant(weight)) return false;
   Value *moved = moved_like(match, match->root, weight, type_with(type, weight->type.dtype));
   Node *cast = EMIT_MATCH(match, OP_Cast, moved);
   node_set_int(cast, "to", onnx_dtype(type.dtype));
@@ -475,8 +469,8 @@ static const FusionRule rules[] = {
     {OP(Reshape, OP(Cast, CONSTANT(WEIGHT))), OP_NONE, move_before_cast},
     {OP(Unsqueeze, OP(Cast, CONSTANT(WEIGHT))), OP_NONE, move_before_cast},
     {OP(Squeeze, OP(Cast, CONSTANT(WEIGHT))), OP_NONE, move_before_cast},
-    {OP(Mul, CASTED(OP(Sub, CASTED(ANY(WEIGHT)), CONSTANT(POINT))), ANY(SCALE)), OP_DequantizeLinear, fuse_scaled},
-    {OP(Mul, OP(Sub, CASTED(ANY(WEIGHT)), CONSTANT(POINT)), ANY(SCALE)), OP_DequantizeLinear, fuse_scaled},
+    {OP(Mul, CASTED(OP(Sub, CASTED(ANY(WEIGHT)), ANY(POINT))), ANY(SCALE)), OP_DequantizeLinear, fuse_scaled},
+    {OP(Mul, OP(Sub, CASTED(ANY(WEIGHT)), ANY(POINT)), ANY(SCALE)), OP_DequantizeLinear, fuse_scaled},
     {OP(Mul, CASTED(ANY(WEIGHT)), ANY(SCALE)), OP_DequantizeLinear, fuse_scaled},
     {OP(Mul, CONSTANT(WEIGHT), CONSTANT(SCALE)), OP_NONE, fuse_whole},
     {OP(Mul, OP_AT(WIDE, MatMul, ANY(FACTOR), CASTED(CONSTANT(WEIGHT))), CONSTANT(SCALE)), OP_DequantizeLinear,
