@@ -68,6 +68,7 @@ void functions_take_constants(Model *model);
 /* One file each. */
 bool hoist_from_loops(Model *model);
 bool release_carried(Model *model);
+bool carry_conditions(Model *model);
 bool decide_branches(Model *model);
 bool end_loops_early(Model *model);
 bool remove_dead_code(Model *model);
@@ -88,7 +89,8 @@ bool sink_into_branches(Model *model);
 bool keep_double_scales(Model *model);
 bool spell_inverse_factors(Model *model);
 bool unroll_loops(Model *model);
-bool widen_steps(Model *model); /* of unroll_loops.c */
+bool widen_steps(Model *model);               /* of unroll_loops.c */
+bool write_out_branching_steps(Model *model); /* likewise */
 bool compute_both_branches(Model *model);
 bool spell_root_mean_squares(Model *model);
 bool part_chained_products(Model *model);

@@ -200,6 +200,49 @@ bool unroll_loops(Model *model) {
   return rewrite_end(&rewriter);
 }
 
+/* ---- steps whose branches are known ---- */
+
+/* Is there a constant by which steps choose a branch? */
+static bool table_decides(const Unrolling *u) {
+  for (uint32_t i = 0; i < u->sliced; i++) {
+    const Value *slice = u->body->inputs.items[u->carried + i];
+    if (slice->type.dtype != DTYPE_BOOL || !unread_constant_of(node_input(u->loop, u->carried + i))) continue;
+    for (const Use *use = slice->uses; use; use = use->next) {
+      if (use->node && node_is(use->node, OP_If)) return true;
+    }
+  }
+  return false;
+}
+
+static int64_t nodes_within(const Graph *graph) {
+  int64_t count = (int64_t)graph->node_count;
+  FOR_EACH_NODE(node, graph) {
+    for (size_t i = 0; i < node->attributes.count && count <= MOST_NODES; i++) {
+      if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) count += nodes_within(node->attributes.items[i].graph);
+    }
+  }
+  return count;
+}
+
+/* A few steps inside another loop, of which a table says which branch each takes: written out, each is the one that it
+ * takes, and what none of them reads is not computed. An implicit solver factorises its matrix in the first stage
+ * alone. */
+static void write_out_decided(Rewriter *rewriter, Node *node) {
+  enum { MOST_STEPS = 8, MOST_COPIED = 1024 };
+  Unrolling u = {.rewriter = rewriter, .loop = node};
+  if (!node_is(node, OP_Scan) || !stands_in_loop(node->graph) || !can_unroll(&u) || u.stacked) return;
+  if (u.steps > MOST_STEPS || !table_decides(&u) || nodes_within(u.body) * u.steps > MOST_COPIED) return;
+  write_out(&u);
+}
+
+bool write_out_branching_steps(Model *model) {
+  Rewriter rewriter;
+  if (!model->made[OP_If] || !target_is_onnx_runtime(model->target)) return false;
+  rewrite_begin(&rewriter, model, __func__);
+  rewrite_each_node(&rewriter, write_out_decided);
+  return rewrite_end(&rewriter);
+}
+
 /* ---- short steps ---- */
 
 /* What ONNX Runtime 1.31 takes on few numbers, in us:

@@ -12,9 +12,12 @@
  * A loop that counts up to a constant from a number that is computed takes as many steps as are left. A solver whose
  * first stage is taken over from the step before begins its stages with the first or the second. Such a loop goes along
  * the rest of a table: the counter itself, and what the steps compute of it alone, such as their coefficients, for
- * every number that it can have. Other counters that end the loop no earlier decide nothing.
+ * every number that it can have. Other counters that end the loop no earlier decide nothing. Where it begins with one
+ * of two numbers, the step of the first is taken in a branch before the loop, and the others are known: a table that
+ * begins with the second, and steps that can be written out.
  */
 #include "base/bytes.h"
+#include "onnx/graph/copy.h"
 #include "passes/analysis/bounds.h"
 #include "passes/analysis/foretold.h"
 #include "passes/loop_body.h"
@@ -27,6 +30,7 @@ enum {
   MOST_STEPS = 1 << 16, /* as a constant: half a megabyte */
   MOST_ROWS = 1 << 10,  /* of a table */
   MOST_TESTS = 8,       /* that end a loop */
+  MOST_COPIED = 512,    /* nodes of a step that is taken in a branch, with those of its own bodies */
 };
 
 /* The numbers start, start + step, … of a carried value. */
@@ -278,6 +282,7 @@ typedef struct Rest {
   Rewriter *rewriter;
   Node *loop;
   LoopShape shape;
+  const Node *test;   /* that ends it */
   size_t counter;     /* which carried value */
   int64_t least, end; /* that it begins with at the least, and has at the end */
   int64_t rows;       /* of the tables: one for every number that it can have */
@@ -343,6 +348,7 @@ static bool find_rest(Rest *rest) {
   if (!read_tests(body->outputs.items[0]->value, tests, &count)) return false;
   while (at < count && !read_rest(rest, tests[at])) at++;
   if (at == count) return false;
+  rest->test = tests[at];
   for (size_t i = 0; i < count; i++) {
     if (!decides_nothing(rest, tests[i])) return false;
   }
@@ -391,11 +397,119 @@ static void scan_tables(const Rest *rest, Node *scan, const Foretold *foretold) 
   }
 }
 
+/* ---- from one of two numbers ---- */
+
+/* A condition by which the counter begins with the least number, or by which it begins with the next. */
+typedef struct FirstStep {
+  Value *condition;
+  bool taken_when;
+} FirstStep;
+
+static bool read_first_step(const Rest *rest, FirstStep *first) {
+  const Node *choice = before_loop(rest->loop, &rest->shape, rest->counter)->producer;
+  int64_t whens[2] = {0, 1};
+  if (!choice || (!node_is(choice, OP_Where) && !node_is(choice, OP_Cast))) return false;
+  first->condition = node_input(choice, 0);
+  if (first->condition->type.dtype != DTYPE_BOOL || first->condition->type.rank) return false;
+  if (node_is(choice, OP_Where)) {
+    if (!small_integer(node_input(choice, 1), &whens[1]) || !small_integer(node_input(choice, 2), &whens[0]))
+      return false;
+  }
+  first->taken_when = whens[1] < whens[0];
+  return whens[first->taken_when] == rest->least && whens[!first->taken_when] == rest->least + 1;
+}
+
+static size_t nodes_within(const Graph *graph) {
+  size_t count = graph->node_count;
+  FOR_EACH_NODE(node, graph) {
+    for (size_t i = 0; i < node->attributes.count && count <= MOST_COPIED; i++) {
+      if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) count += nodes_within(node->attributes.items[i].graph);
+    }
+  }
+  return count;
+}
+
+static void give(Graph *branch, const Origin *origin, Value *value) {
+  graph_output(branch, graph_node(branch, origin, OP_Identity, &value, 1, &value->type, 1, NULL)->outputs[0]);
+}
+
+/* The step of the least number, and what there is without it, of all carried values but the counter. */
+static void write_branches(const Rest *rest, Graph *taken, Graph *left, const Origin *origin) {
+  const LoopShape *shape = &rest->shape;
+  Context *context = rest->rewriter->context;
+  Map copies = {0};
+  for (size_t i = 0; i < shape->carried; i++) {
+    Value *inside = shape->body->inputs.items[shape->first_body_input + i], *before = before_loop(rest->loop, shape, i);
+    if (i == rest->counter) {
+      const Tensor *least = number_tensor(rest->rewriter, inside->type.dtype, rest->least);
+      before = rewrite_constant(rest->rewriter, rest->loop, least, rest->loop->origin);
+    }
+    *map_slot_pointer(context, &copies, inside) = before;
+  }
+  copy_nodes(shape->body, taken, NULL, &copies);
+  for (size_t i = 0; i < shape->carried; i++) {
+    if (i == rest->counter) continue;
+    give(taken, origin, copy_of(&copies, shape->body->outputs.items[shape->lead + i]->value));
+    give(left, origin, before_loop(rest->loop, shape, i));
+  }
+}
+
+/* The test alone decides; it tells of the others. */
+static void end_by_test(const Rest *rest, Node *condition) {
+  Node *test = rest->test->outputs[0]->producer;
+  if (condition == test) return;
+  if (!condition->outputs[0]->uses) rewrite_hand_over(rest->rewriter, test, condition);
+  if (!node_is(condition, OP_And) && !node_is(condition, OP_Identity)) return;
+  for (uint32_t i = 0; i < condition->input_count; i++) end_by_test(rest, node_input(condition, i)->producer);
+}
+
+/* The loop goes on from the next number, with what the branch leaves. */
+static void begin_after(const Rest *rest, Node *choice) {
+  const LoopShape *shape = &rest->shape;
+  Node *loop = rest->loop, *start = before_loop(loop, shape, rest->counter)->producer;
+  DType dtype = before_loop(loop, shape, rest->counter)->type.dtype;
+  const Tensor *next = number_tensor(rest->rewriter, dtype, rest->least + 1);
+  for (size_t i = 0, result = 0; i < shape->carried; i++) {
+    bool counts = i == rest->counter;
+    Node *maker = before_loop(loop, shape, i)->producer;
+    Value *before = counts ? rewrite_constant(rest->rewriter, loop, next, start->origin) : choice->outputs[result++];
+    if (maker) rewrite_hand_over(rest->rewriter, choice, maker);
+    use_set(&loop->inputs[shape->first_input + i], before);
+  }
+  rewrite_drop_unused(rest->rewriter, start, choice);
+  Node *condition = shape->body->outputs.items[0]->value->producer;
+  use_set(shape->body->outputs.items[0], rest->test->outputs[0]);
+  end_by_test(rest, condition);
+}
+
+static bool take_first_step(const Rest *rest) {
+  const LoopShape *shape = &rest->shape;
+  Rewriter *rewriter = rest->rewriter;
+  Context *context = rewriter->context;
+  FirstStep first;
+  if (!read_first_step(rest, &first) || nodes_within(shape->body) > MOST_COPIED) return false;
+  Graph *taken = graph_new(rewriter->model, str_intern(context, "first_step"));
+  Graph *left = graph_new(rewriter->model, str_intern(context, "no_step"));
+  Type *types = arena_new_array(&context->arena, shape->carried, Type);
+  size_t count = 0;
+  for (size_t i = 0; i < shape->carried; i++) {
+    if (i != rest->counter) types[count++] = rest->loop->outputs[i]->type;
+  }
+  const Origin *origin = REWRITE_ORIGIN(rewriter, rest->loop);
+  write_branches(rest, taken, left, origin);
+  Node *choice = graph_node(rest->loop->graph, origin, OP_If, &first.condition, 1, types, count, rest->loop);
+  node_set_graph(choice, "then_branch", first.taken_when ? taken : left);
+  node_set_graph(choice, "else_branch", first.taken_when ? left : taken);
+  begin_after(rest, choice);
+  rewriter->changed = true;
+  return true;
+}
+
 static void count_rest(Rewriter *rewriter, Node *loop) {
   Rest rest = {.rewriter = rewriter, .loop = loop, .before = loop};
   LoopShape *shape = &rest.shape;
   Foretold foretold;
-  if (!loop_shape(loop, shape) || !is_regular(loop, shape) || !find_rest(&rest)) return;
+  if (!loop_shape(loop, shape) || !is_regular(loop, shape) || !find_rest(&rest) || take_first_step(&rest)) return;
   DType dtype = before_loop(loop, shape, rest.counter)->type.dtype;
   const Tensor *least = number_tensor(rewriter, dtype, rest.least), *end = number_tensor(rewriter, dtype, rest.end);
   if (!foretell_counter(loop, shape, rest.counter, least, rest.rows, &foretold)) return;
