@@ -50,6 +50,8 @@ def make(choices: Choices) -> Form:
         )
         if not loop.startswith("Python"):
             plan = dataclasses.replace(plan, columns=choices.take("columns", False, False, False, True))
+        if library == "scan" and batch is not None and loop == "scan" and (directions, length) != _TURNED:
+            plan = dataclasses.replace(plan, lengths=choices.take("lengths", *["none"] * 6, *_LENGTHS))
         fn = _directed(ways, plan)
         stacks = ("one", "one", "one", "two", "two in one loop")
         stack = choices.take("layers", *stacks) if library == "scan" and wanted == "steps" else "one"
@@ -76,6 +78,10 @@ def make(choices: Choices) -> Form:
         for _ in range(2 if cell == "lstm" else 1):
             args.append(choices.normal([4 if isinstance(one, str) else one for one in sizes] + [WIDTH], dtype, 0.4))
             specs = specs and [*specs, jax.ShapeDtypeStruct((*sizes, WIDTH), TYPES[dtype])]
+    if plan.lengths != "none":
+        given = [4 if isinstance(one, str) else one for one in sizes]
+        args.append(choices.numbers.integers(0, 8, given).astype("int32"))
+        specs = specs and [*specs, jax.ShapeDtypeStruct(tuple(sizes), jnp.int32)]
     form = Form(fn, args, {OPERATORS[cell]: layers}, specs, absent=("Scan", "Loop"), dtype=dtype)
     form.tolerance = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}[dtype]
     return form
@@ -96,6 +102,20 @@ class _Plan:
     loop: str = "scan"
     carried: str = "tuple"
     columns: bool = False  # states are carried as columns, with weights on their left
+    lengths: str = "none"  # how the steps after the end of each sequence are told
+
+
+_TURNED = ("turned around", "symbol")  # which JAX writes with a look-up of each position
+
+# Which steps count, from the numbers of the steps and the lengths of the sequences.
+_LENGTHS: dict[str, Callable[[Array, Array], Array]] = {
+    "less": lambda t, lengths: t < lengths,
+    "not at least": lambda t, lengths: ~(t >= lengths),
+    "greater": lambda t, lengths: lengths > t,
+    "up to the last": lambda t, lengths: t <= lengths - 1,
+    "in the step": lambda t, lengths: t < lengths,
+    "zeroed": lambda t, lengths: t < lengths,
+}
 
 
 def _hidden(state: Any) -> Array:
@@ -167,13 +187,16 @@ def _directed(cells: list[tuple[Any, Cell]], plan: _Plan) -> Callable[[Array], A
 
     def run(x: Array, cell: tuple[Any, Cell], reverse: bool, states: tuple[Array, ...], turned: bool = False) -> Any:
         start, step = cell
+        *states, lengths = states if plan.lengths != "none" else (*states, None)
         x = swap(x)
         x = x[::-1] if turned else x
         zeros = start(x)
         if plan.first is not None:
             zeros = jax.tree.map(lambda zero: jnp.broadcast_to(plan.first, zero.shape), zeros)
         if states:
-            zeros = jax.tree.unflatten(jax.tree.structure(zeros), states * (len(jax.tree.leaves(zeros)) // len(states)))
+            zeros = jax.tree.unflatten(
+                jax.tree.structure(zeros), list(states) * (len(jax.tree.leaves(zeros)) // len(states))
+            )
         prepare = getattr(step, "prepare", lambda x: x)
         pack, unpack = _columns() if plan.columns else _carried_as(plan.carried)
 
@@ -182,7 +205,23 @@ def _directed(cells: list[tuple[Any, Cell]], plan: _Plan) -> Callable[[Array], A
             out = _hidden(state)
             return pack(state), out if plan.readout is None else out @ plan.readout
 
-        state, steps = _over_steps(plan, body, pack(zeros), prepare(x), reverse)
+        def body_of_valid(state: Any, now: tuple[Array, Array]) -> tuple[Any, Array]:
+            old, (now, valid) = unpack(state), now
+            if plan.lengths == "in the step":
+                valid = _LENGTHS[plan.lengths](valid, lengths)
+            valid = valid[..., None]
+            state = jax.tree.map(lambda one, other: jnp.where(valid, one, other), step(old, now), old)
+            out = _hidden(state)
+            out = jnp.where(valid, out, 0) if plan.lengths == "zeroed" else out
+            return pack(state), out if plan.readout is None else out @ plan.readout
+
+        everything = prepare(x)
+        if lengths is not None:
+            counted = jnp.arange(x.shape[0])[::-1] if turned else jnp.arange(x.shape[0])
+            if plan.lengths != "in the step":
+                counted = _LENGTHS[plan.lengths](counted.reshape(-1, *[1] * lengths.ndim), lengths)
+            body, everything = body_of_valid, (everything, counted)
+        state, steps = _over_steps(plan, body, pack(zeros), everything, reverse)
         state = _hidden(unpack(state))
         if plan.wanted == "state":
             return state

@@ -379,3 +379,51 @@ def test_steps_without_an_operator_keep_their_lines():
     first = steps.__code__.co_firstlineno
     products = [node for node in model.graph.node if node.op_type == "MatMul"]
     assert [metadata(node)[KEYS[0]].rsplit(":", 1)[1] for node in products] == [str(first + step) for step in (2, 3, 4)]
+
+
+# ---- sequences of different lengths ----
+
+LENGTHS = [np.array(two, np.int32) for two in ([3, 5], [0, 2], [-4, 9])]
+
+
+def of_lengths(x, h, c, lengths, reverse, late, after):
+    """States are held where steps do not count, of which `after` is handed out."""
+    count = jnp.arange(STEPS)[::-1] if late else jnp.arange(STEPS)
+
+    def step(state, now):
+        x, t = now
+        counts = (t < lengths)[:, None]
+        new = lstm_cell(state, x)[0]
+        held = jax.tree.map(lambda one, other: jnp.where(counts, one, other), new, state)
+        return held, {"held": held[0], "zero": jnp.where(counts, new[0], 0), "one": jnp.where(counts, held[0], 1)}[
+            after
+        ]
+
+    return scanned(step, (h, c), (x, count), reverse=reverse)
+
+
+@pytest.mark.parametrize("after", ["held", "zero", "one"])
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_lengths(reverse, late, after):
+    def fn(x, h, c, lengths):
+        return of_lengths(x, h, c, lengths, reverse, late, after)
+
+    more = [[X, H0, C0, lengths] for lengths in LENGTHS[1:]]
+    if not late:  # what is after the end of a sequence is not looked at
+        more.append([np.where(np.arange(STEPS)[:, None, None] < 3, X, np.nan), H0, C0, np.array([3, 2], np.int32)])
+    model = check_export(fn, [X, H0, C0, LENGTHS[0]], more_args=more)
+    assert "LSTM" in op_types(model) and "Scan" not in op_types(model)
+
+
+def test_lengths_of_one_state_alone_stay_a_loop():
+    def fn(x, lengths):
+        def step(state, now):
+            x, t = now
+            (hidden, memory), _ = lstm_cell(state, x)
+            hidden = jnp.where((t < lengths)[:, None], hidden, state[0])
+            return (hidden, memory), hidden
+
+        return scanned(step, (zeros(x), zeros(x)), (x, jnp.arange(STEPS)))
+
+    assert "Scan" in op_types(check_export(fn, [X, LENGTHS[0]]))

@@ -198,16 +198,17 @@ static void replace_result(Cell *cell, Value *old, Value *value) {
   value_replace(old, value);
 }
 
-static void replace_results(Cell *cell, Node *node) {
+/* `ends` are the states after the last step. */
+static void replace_results(Cell *cell, Value *const ends[2]) {
   for (uint32_t i = 0; i < cell->scan->output_count; i++) {
     Value *old = cell->scan->outputs[i];
     if (!is_used(old) || cell->of_rest[i]) continue;
     if (i >= cell->state_count) {
-      replace_result(cell, old, cell_lift(cell, body_output(cell, i), node->outputs[0]));
+      replace_result(cell, old, cell_lift(cell, body_output(cell, i)));
     } else {
       bool hidden = i == cell->hidden_index;
       const View *state = hidden ? &cell->hidden : &cell->memory;
-      replace_result(cell, old, cell_from_operator(cell, node->outputs[hidden ? 1 : 2], state, false));
+      replace_result(cell, old, cell_from_operator(cell, ends[hidden ? 0 : 1], state, false));
     }
   }
 }
@@ -244,7 +245,7 @@ static void set_activations(const Cell *cell, Node *node) {
 /* What each step makes of its slice is made of all of them. */
 static void lift_inputs(Cell *cell) {
   View *inputs = &cell->inputs;
-  inputs->value = cell_lift(cell, inputs->value, NULL);
+  inputs->value = cell_lift(cell, inputs->value);
   for (uint32_t i = inputs->value->type.rank - 1; i > 0; i--) inputs->axes[i] = inputs->axes[i - 1];
   bool is_one = dim_is(cell->frame.sizes[ALONG_STEPS], 1);
   inputs->axes[0] = (ViewAxis){.along = is_one ? ALONG_NOTHING : ALONG_STEPS};
@@ -275,10 +276,11 @@ static void emit_cell(Cell *cell) {
                      pack_matrices(cell, false),
                      pack_matrices(cell, true),
                      pack_biases(cell),
-                     NULL,
+                     cell->held.value ? cell_lengths(cell) : NULL,
                      start_of(cell, &cell->hidden, cell->hidden_index),
                      lstm ? start_of(cell, &cell->memory, cell->memory_index) : NULL,
                      lstm ? pack_peepholes(cell) : NULL};
+  if (cell->from_late) inputs[0] = cell_turned(cell, inputs[0]);
   size_t count = 8;
   while (!inputs[count - 1]) count--;
   const Dim steps[] = {inputs[0]->type.dims[0], dim_of(1), cell_batch(cell), dim_of(cell->width)};
@@ -286,14 +288,17 @@ static void emit_cell(Cell *cell) {
   Node *node = graph_node(cell->scan->graph, REWRITE_ORIGIN(cell->rewriter, cell->scan), cell->op, inputs, count, types,
                           lstm ? 3 : 2, cell->scan);
   node_set_int(node, "hidden_size", cell->width);
-  if (cell->reverse) node_set_string(node, "direction", "reverse");
+  if (cell->reverse != cell->from_late) node_set_string(node, "direction", "reverse");
   if (gru && !cell->reset_state.value) node_set_int(node, "linear_before_reset", 1);
   set_activations(cell, node);
   if (!cell->has_rest) {
     FOR_EACH_NODE(inner, cell->body) rewrite_hand_over(cell->rewriter, node, inner);
     hand_over_products(cell, node);
   }
-  replace_results(cell, node);
+  Value *ends[] = {node->outputs[1], lstm ? node->outputs[2] : NULL};
+  cell->outputs = cell->states = node->outputs[0];
+  if (inputs[4]) cell_hold_states(cell, node, inputs[4], ends);
+  replace_results(cell, ends);
   if (cell->has_rest) leave_rest(cell, node);
   node_leave_out_unused(node);
   cell->rewriter->changed = true;

@@ -120,12 +120,19 @@ static Value *reshaped(Cell *cell, Value *value, const Dim *dims, uint32_t rank)
   return cell_node(cell, REWRITE_EMITTER(cell->rewriter), OP_Reshape, (Value *[]){value, shape}, 2, type)->outputs[0];
 }
 
-Value *cell_for_operator(Cell *cell, Value *value, const View *view, uint32_t lead) {
+Value *cell_arranged(Cell *cell, Value *value, const View *view, uint32_t lead) {
   Layout from = layout_of(view, lead == ALONG_STEPS), to = operator_layout(cell, lead, ALONG_ALL);
-  value = arranged(cell, cell_in_type(cell, value, cell->dtype), &from, &to);
+  return arranged(cell, value, &from, &to);
+}
+
+Value *cell_with_one_batch(Cell *cell, Value *value) {
   if (cell->frame.batches < 2) return value;
   Type type = value->type;
   return reshaped(cell, value, (Dim[]){type.dims[0], cell_batch(cell), type.dims[type.rank - 1]}, 3);
+}
+
+Value *cell_for_operator(Cell *cell, Value *value, const View *view, uint32_t lead) {
+  return cell_with_one_batch(cell, cell_arranged(cell, cell_in_type(cell, value, cell->dtype), view, lead));
 }
 
 bool cell_can_part_batch(const Cell *cell) {

@@ -125,7 +125,17 @@ static View next_of(const Cell *cell, const View *state, uint32_t index) {
   return view_settled(&cell->frame, next);
 }
 
-/* The state beside the hidden one that hands on what is seen. */
+/* Is the memory held where the hidden state is? */
+static bool is_held_alike(Cell *cell) {
+  View condition;
+  bool holds_if;
+  bool is_held = read_held(cell, &cell->memory, cell->next_memory, &cell->next_memory, &condition, &holds_if);
+  if (!is_held || !cell->held.value) return !is_held && !cell->held.value;
+  return view_same(&condition, &cell->held) && holds_if == cell->holds_if;
+}
+
+/* The state beside the hidden one that hands on what is seen. Where the hidden one is not held, that may be what is
+ * made or what is handed on. */
 static bool find_memory(Cell *cell, const View *next) {
   for (uint32_t i = 0; i < cell->state_count; i++) {
     if (i == cell->hidden_index || !type_equal(cell->body->inputs.items[i]->type, cell->hidden.value->type)) continue;
@@ -133,7 +143,8 @@ static bool find_memory(Cell *cell, const View *next) {
     cell->memory.value = cell->body->inputs.items[i];
     cell->memory_index = i;
     cell->next_memory = next_of(cell, &cell->memory, i);
-    if (view_same(&cell->next_memory, next)) return true;
+    bool is_handed_on = view_same(&cell->next_memory, next);
+    if (is_held_alike(cell) && (is_handed_on || view_same(&cell->next_memory, next))) return true;
   }
   return false;
 }
@@ -315,7 +326,7 @@ static bool check_parts(Cell *cell) {
     if (!check_sources(cell, &cell->gates[i], i, is_reset ? &cell->reset_state : &cell->hidden)) return false;
   }
   if (gru && (!check_sources(cell, &cell->candidate_state, 2, &cell->hidden) || !check_candidate(cell))) return false;
-  return check_inputs(cell);
+  return check_inputs(cell) && (!cell->held.value || cell_has_lengths(cell));
 }
 
 /* ---- looking for one ---- */
@@ -341,7 +352,13 @@ static bool see_state(Cell *cell, uint32_t features) {
   }
   if (!view_all(frame, state, features, &cell->hidden)) return false;
   cell->width = cell->hidden.length;
-  cell->next_hidden = next_of(cell, &cell->hidden, cell->hidden_index);
+  cell->handed_on = cell->next_hidden = next_of(cell, &cell->hidden, cell->hidden_index);
+  cell->held = (View){0};
+  cell->from_late = false;
+  View made, condition;
+  if (!read_held(cell, &cell->hidden, cell->handed_on, &made, &condition, &cell->holds_if)) return true;
+  cell->next_hidden = made;
+  cell->held = condition;
   return true;
 }
 
@@ -361,12 +378,18 @@ bool find_cell(Cell *cell) {
   return false;
 }
 
-bool is_next_hidden(const Cell *cell, Value *value, View *view) {
+static bool is_seen(const Cell *cell, Value *value, const View *wanted, View *view) {
   if (!is_viewable(value)) return false;
   for (uint32_t axis = value->type.rank; axis-- > 0;) {
     if (!view_all(&cell->frame, value, axis, view)) continue;
     View settled = view_settled(&cell->frame, *view);
-    if (view_same(&settled, &cell->next_hidden)) return true;
+    if (view_same(&settled, wanted)) return true;
   }
   return false;
+}
+
+bool is_next_hidden(const Cell *cell, Value *value, View *view) { return is_seen(cell, value, &cell->handed_on, view); }
+
+bool is_new_hidden(const Cell *cell, Value *value, View *view) {
+  return is_seen(cell, value, &cell->next_hidden, view);
 }

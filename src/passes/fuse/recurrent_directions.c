@@ -180,7 +180,7 @@ static bool are_alike(const Pair *pair) {
   if (!goes(one, "forward") || !goes(other, "reverse") || !same_activations(one, other)) return false;
   if (node_int_or(one, "hidden_size", 0) != node_int_or(other, "hidden_size", 0)) return false;
   if (node_int_or(one, "linear_before_reset", 0) != node_int_or(other, "linear_before_reset", 0)) return false;
-  if (node_input(one, X) != node_input(other, X) || node_input(one, LENGTHS) || node_input(other, LENGTHS))
+  if (node_input(one, X) != node_input(other, X) || node_input(one, LENGTHS) != node_input(other, LENGTHS))
     return false;
   for (size_t i = FIRST_STATE; i < PEEPHOLES; i++) {
     if (!both_or_neither(pair, i)) return false;
@@ -237,7 +237,7 @@ static Value *start_of(const Pair *pair, size_t index, Node *before) {
 }
 
 static Node *emit_both(const Pair *pair, Node *before) {
-  Value *inputs[MOST_INPUTS] = {node_input(pair->forward, X)};
+  Value *inputs[MOST_INPUTS] = {[X] = node_input(pair->forward, X), [LENGTHS] = node_input(pair->forward, LENGTHS)};
   Type types[MOST_RESULTS], state;
   size_t count = MOST_INPUTS, results = pair->forward->op == OP_LSTM ? 3 : 2;
   for (size_t i = WEIGHTS; i < MOST_INPUTS; i++) {

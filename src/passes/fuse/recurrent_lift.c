@@ -1,5 +1,6 @@
 /* What a step computes from its slices, and from the state it hands on, computed for all steps at once. */
 #include "passes/fuse/recurrent_cell.h"
+#include "passes/pattern.h"
 
 enum { DEEPEST_LIFTED = 8 /* operators */ };
 
@@ -63,12 +64,44 @@ static bool lifts_rows(const Lift *lift, const Node *node, int depth) {
          is_liftable(lift, rows, depth);
 }
 
+/* ---- what is read only of the steps that count ---- */
+
+/* What the node chooses where the state is not held, if the cell has computed it; `view` is how the step sees it. */
+static Value *chosen_valid(const Cell *cell, const Node *node, View *view) {
+  if (!cell->held.value || !node || node->graph != cell->body || !node_is(node, OP_Where)) return NULL;
+  for (uint32_t at = 1; at <= 2; at++) {
+    Value *computed = node_input(node, at);
+    bool holds_if;
+    if (!type_equal(computed->type, node->outputs[0]->type)) continue;
+    if (!is_new_hidden(cell, computed, view) && !is_next_hidden(cell, computed, view)) continue;
+    View condition;
+    view->value = node->outputs[0];
+    if (view_operand(view, node, 0, &condition) && is_held_by(cell, condition, &holds_if) && holds_if == (at == 2))
+      return computed;
+  }
+  return NULL;
+}
+
+static Value *other_than(const Node *choice, const Value *computed) {
+  return node_input(choice, node_input(choice, 1) == computed ? 2 : 1);
+}
+
+static bool lifts_valid(const Lift *lift, const Node *node, int depth) {
+  View view;
+  const Value *computed = lift->has_states ? chosen_valid(lift->cell, node, &view) : NULL;
+  if (!computed) return false;
+  Value *other = other_than(node, computed);
+  if (other->graph != lift->cell->body) return other->type.rank <= node->outputs[0]->type.rank;
+  return type_same_shape(other->type, node->outputs[0]->type) && is_liftable(lift, other, depth);
+}
+
 /* Can the value be computed for all steps at once, from the states and inputs of all? */
 static bool is_liftable(const Lift *lift, Value *value, int depth) {
   View view;
   if ((lift->has_states && is_next_hidden(lift->cell, value, &view)) || all_slices(lift->cell, value)) return true;
   const Node *node = value->producer;
   if (!node || node->graph != lift->cell->body || depth == 0) return false;
+  if (lifts_valid(lift, node, depth - 1)) return true;
   if (node_is(node, OP_Gather)) return lifts_rows(lift, node, depth - 1);
   if (node_is(node, OP_MatMul) || node_is(node, OP_Gemm)) return lifts_product(lift, node, depth - 1);
   return node_has(node, ELEMENTWISE) && lifts_elementwise(lift, node, depth - 1);
@@ -102,17 +135,34 @@ static Value *lifted_gemm(Cell *cell, const Node *node, Value *left) {
   return bias ? cell_node(cell, emitter, OP_Add, (Value *[]){product, bias}, 2, type)->outputs[0] : product;
 }
 
-Value *cell_lift(Cell *cell, Value *value, Value *states) {
+/* What the operator has computed for all steps, seen as the step sees it. */
+static Value *from_operator(Cell *cell, Value *all, const View *view) {
+  return cell_in_type(cell, cell_from_operator(cell, all, view, true), view->value->type.dtype);
+}
+
+static Value *lift_valid(Cell *cell, const Node *choice, const Value *computed, const View *view) {
+  Value *other = other_than(choice, computed), *result = choice->outputs[0];
+  double number;
+  Value *outputs = from_operator(cell, cell->outputs, view);
+  if (uniform_number(other, &number) && number == 0) return outputs;
+  if (other->graph == cell->body) other = cell_lift(cell, other);
+  Value *inputs[] = {cell_from_operator(cell, cell->valid, view, true), outputs, other};
+  Type type = of_all(cell, result->type, cell->frame.sizes[ALONG_STEPS]);
+  return cell_node(cell, REWRITE_EMITTER(cell->rewriter), OP_Where, inputs, 3, type)->outputs[0];
+}
+
+Value *cell_lift(Cell *cell, Value *value) {
   View view;
-  if (states && is_next_hidden(cell, value, &view))
-    return cell_in_type(cell, cell_from_operator(cell, states, &view, true), value->type.dtype);
+  if (cell->states && is_next_hidden(cell, value, &view)) return from_operator(cell, cell->states, &view);
+  const Value *computed = cell->states ? chosen_valid(cell, value->producer, &view) : NULL;
+  if (computed) return lift_valid(cell, value->producer, computed, &view);
   Value *slices = all_slices(cell, value);
   if (slices) return slices;
   const Node *node = value->producer;
   Value **inputs = arena_new_array(&cell->rewriter->context->arena, node->input_count, Value *);
   for (uint32_t i = 0; i < node->input_count; i++) {
     Value *input = node->inputs[i].value;
-    inputs[i] = input && input->graph == cell->body ? cell_lift(cell, input, states) : input;
+    inputs[i] = input && input->graph == cell->body ? cell_lift(cell, input) : input;
   }
   if (node_is(node, OP_Gemm)) return lifted_gemm(cell, node, inputs[0]);
   Type type = of_all(cell, value->type, cell->frame.sizes[ALONG_STEPS]);

@@ -57,11 +57,11 @@ bool can_leave_rest(Cell *cell) {
 }
 
 /* The state handed on, for the rest alone: what the cell itself reads goes. */
-static void read_slices(Rest *rest, Value *leaf, Node *recurrent) {
+static void read_slices(Rest *rest, Value *leaf) {
   Cell *cell = rest->cell;
   View view;
   if (!is_next_hidden(cell, leaf, &view)) return;
-  Value *all = cell_from_operator(cell, recurrent->outputs[0], &view, true);
+  Value *all = cell_from_operator(cell, cell->states, &view, true);
   Value *slice = scan_add_input(cell->scan, cell_in_type(cell, all, leaf->type.dtype), leaf->type);
   for (Use *use = leaf->uses, *next; use; use = next) {
     next = use->next;
@@ -78,7 +78,7 @@ static void read_slices(Rest *rest, Value *leaf, Node *recurrent) {
 void leave_rest(Cell *cell, Node *recurrent) {
   Rest rest = {.cell = cell};
   read_rest(&rest);
-  for (size_t i = 0; i < rest.leaves.count; i++) read_slices(&rest, rest.leaves.items[i], recurrent);
+  for (size_t i = 0; i < rest.leaves.count; i++) read_slices(&rest, rest.leaves.items[i]);
   drop_unused_results(cell->scan);
   for (uint32_t i = cell->state_count; i-- > 0;) {
     if (!cell->of_rest[i]) scan_drop_carried(cell->scan, i);

@@ -3,6 +3,9 @@
 #include "passes/fuse/recurrent.h"
 #include "target/target.h"
 
+/* Then the last step of a sequence is not that of all. */
+static bool has_lengths(const Node *recurrent) { return node_input(recurrent, 4) != NULL; }
+
 /* ---- the last step ---- */
 
 /* The steps that a recurrent operator gives, before the axis of directions went; NULL when the value is none. */
@@ -11,7 +14,7 @@ static Value *steps_of(const Value *value) {
   if (!squeeze || !node_is(squeeze, OP_Squeeze)) return NULL;
   Value *steps = node_input(squeeze, 0);
   const Node *node = steps->producer;
-  if (!node || !node_has(node, RECURRENT)) return NULL;
+  if (!node || !node_has(node, RECURRENT) || has_lengths(node)) return NULL;
   if (steps->output_index != 0 || steps->type.rank != 4) return NULL;
   return dim_equal(value->type.dims[0], steps->type.dims[0]) ? steps : NULL;
 }
@@ -60,7 +63,7 @@ static bool reads_reversed(Node *recurrent) {
   const Node *slice = turned_use(recurrent)->value->producer;
   const Attribute *direction = node_attribute(recurrent, "direction");
   if (!direction && target_has(recurrent->graph->model->target, QUIRK_RECURRENT_IS_WRONG_BACKWARDS)) return false;
-  if (direction && strcmp(direction->string, "bidirectional") == 0) return false;
+  if (has_lengths(recurrent) || (direction && strcmp(direction->string, "bidirectional") == 0)) return false;
   return reverses_axis(slice, &axis) && axis == 0 && slice->graph == recurrent->graph;
 }
 
