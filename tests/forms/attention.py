@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from attention_layers import decoding_layer, function_of_jax, joined_cache, library_layer, step_with_cache
 from attention_masks import Given, Rule, make_rules, placed
+from attention_wrapped import wrapped
 from forms import Choices, Form
 
 Array = Any
@@ -118,15 +119,23 @@ def _by_hand(choices: Choices) -> Form:
     inputs, split = _projected(choices, plan)
     rules = make_rules(choices, plan)
     attend, count = _attend(choices, plan, rules)
+    attend = wrapped(choices, plan, attend)
     rules.apart = rules.apart or _too_near(choices, plan, rules) or _BESIDES.get(choices.made["besides"])
     finish = "as it is"
     if "h" in plan.order:
         finish = choices.take("result", "as it is", "merged", "merged and projected", "an image")
     weight = choices.normal((plan.sizes["h"] * plan.sizes["e"], 5), plan.dtype, 0.3)
+    row = (
+        choices.normal((plan.sizes["e"],), plan.dtype)
+        if choices.take("then", *["nothing"] * 7, "a row") != "nothing"
+        else None
+    )
 
     def fn(*args: Array) -> Array:
         q, k, v = split(*args[: len(inputs)])
         mixed = attend(q, k, v, *args[len(inputs) :])
+        if row is not None:
+            mixed = mixed + jnp.asarray(row)
         if finish == "as it is":
             return mixed
         if plan.order == "htd":
@@ -150,10 +159,13 @@ def _by_hand(choices: Choices) -> Form:
 
 def _too_near(choices: Choices, plan: Plan, rules: Rule) -> str | None:
     """What takes the place of scores must be far below them, and leave nothing of what is added to it."""
+    scaled = choices.made["scale on"] == "scores" and choices.made["scale goes"] == "last"
+    again = choices.made.get("weights", "as they are") != "as they are"
+    if rules.adds > -2e4 and scaled and again:
+        return "so small a number is divided as the scores are, and what weight it leaves is put out"
     if not rules.takes_place_by:
         return None
     wide = choices.made["products in"] == "float32"
-    scaled = choices.made["scale on"] == "scores" and choices.made["scale goes"] == "last"
     number = rules.takes_place_by / FEATURES**0.5 if scaled else rules.takes_place_by
     if rules.bias_comes_after and number > (-3e4 if plan.dtype == "float16" and not wide else -9e8):
         return "what is added to so small a number is seen in a row of nothing else"
@@ -265,7 +277,7 @@ def _softmax(
 ) -> Callable[[Array, int, Array | None], tuple[Array, Array | None]]:
     """Weights of scores along an axis and, where they are still to be divided by it, their sum."""
     ways = ["library", "library", "hand", "hand, shift held", "hand, no axis kept", "logsumexp", "divided after"]
-    ways += ["log_softmax", "hand, reciprocal"]
+    ways += ["log_softmax", "hand, reciprocal", "library, shifted before"]
     if rules.softmax_where:
         ways = ["library where"]
     by = choices.take("softmax by", *ways)
@@ -278,7 +290,9 @@ def _softmax(
         if wide:
             scores = scores.astype(jnp.float32)
         total = None
-        if by == "library":
+        if by == "library, shifted before":
+            scores = scores - scores.max(axis, keepdims=True)
+        if by in ("library", "library, shifted before"):
             weights = jax.nn.softmax(scores, axis=axis)
         elif by == "library where":
             weights = jax.nn.softmax(scores, axis=axis, where=mask)
@@ -357,7 +371,8 @@ _BESIDES = {
 
 def _prepared(choices: Choices, plan: Plan) -> Callable[[Array, Array], tuple[Array, Array]]:
     """Queries and keys as they are, of one length, or turned by their positions."""
-    way = choices.take("queries and keys", *["as they are"] * 6, "normalised", "of length one", "turned")
+    ways = [*["as they are"] * 6, "normalised", "of length one", "turned", "of more features"]
+    way = choices.take("queries and keys", *ways)
     weights = [jnp.asarray(choices.normal((FEATURES,), plan.dtype, 0.3) + 1) for _ in range(2)]
 
     def normalised(array: Array, weight: Array) -> Array:
@@ -383,6 +398,8 @@ def _prepared(choices: Choices, plan: Plan) -> Callable[[Array, Array], tuple[Ar
             )
         if way == "turned":
             return turned(q, plan.own), turned(k, plan.keys)
+        if way == "of more features":
+            return jnp.concatenate([q, jnp.sin(q[..., :3])], -1), jnp.concatenate([jnp.cos(k[..., :3]), k], -1)
         return q, k
 
     return prepare
@@ -404,6 +421,8 @@ def _product(choices: Choices, plan: Plan, weights: Callable[..., Any]) -> tuple
         ways = ["einsum", "einsum", "matmul", "dot_general", "vmap", "turned", "batch_matmul", "query by query", *loops]
         if plan.queries == "td":
             ways.append("tensordot")
+        if plan.sizes["t"] < 2048:
+            ways.append("sums")
         way = choices.take("products by", *ways)
     if way == "loop":
         return _by_loop(choices, plan, weights), plan.sizes["h"]
@@ -419,6 +438,7 @@ def _product(choices: Choices, plan: Plan, weights: Callable[..., Any]) -> tuple
         "batch_matmul": _by_matmul,
         "tensordot": _by_tensordot,
         "query by query": _query_by_query,
+        "sums": _by_sums,
     }
     return ways[way](choices, plan, weights), 1
 
@@ -489,6 +509,22 @@ def _by_tensordot(choices: Choices, plan: Plan, weights: Callable[..., Any]) -> 
     def product(q: Array, k: Array, v: Array, *given: Array) -> Array:
         shares, total = weights(jnp.tensordot(q, k, axes=((1,), (1,))), "tk", *given)
         return _divided(jnp.tensordot(shares, v, axes=1), "te", total, "tk")
+
+    return product
+
+
+def _by_sums(choices: Choices, plan: Plan, weights: Callable[..., Any]) -> Callable[..., Array]:
+    """Products of numbers, added up."""
+    first = _heads_first(plan)
+    names = plan.lead + ("htk" if "h" in plan.order else "tk")
+    result = names.replace("k", "e")
+
+    def product(q: Array, k: Array, v: Array, *given: Array) -> Array:
+        q, k, v = map(first, (q, k, v))
+        scores = jnp.sum(q[..., :, None, :] * k[..., None, :, :], axis=-1)
+        shares, total = weights(scores, names, *given)
+        mixed = jnp.sum(shares[..., None] * v[..., None, :, :], axis=-2)
+        return first(_divided(mixed, result, total, names))
 
     return product
 

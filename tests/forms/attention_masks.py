@@ -42,6 +42,7 @@ class Rule:
     can_put_out_again: bool = False
     fills_with_infinity: bool = False
     takes_place_by: float = 0.0  # the number that takes the place of scores; 0 for none
+    adds: float = -math.inf  # the number that is added to scores
     bias_comes_after: bool = False
     apart: str | None = None
 
@@ -152,6 +153,8 @@ def make_rules(choices: Choices, plan: Any) -> Rule:
         return scores, mask
 
     rule = Rule(apply, where, bool(masks) and not where, math.isinf(fill))
+    if masks and adds:
+        rule.adds = fill
     if masks and not adds and not where:
         rule.takes_place_by = fill
         rule.bias_comes_after = bias is not None and not bias_first
