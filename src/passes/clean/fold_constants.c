@@ -357,6 +357,52 @@ static const Tensor *fold_empty(Rewriter *rewriter, const Node *node) {
   return result;
 }
 
+/* Does it spread a constant over sizes that are known at run time only? */
+static bool is_spread_constant(const Value *value) {
+  enum { DEEPEST = 4 };
+  for (int depth = 0; depth < DEEPEST && value->producer; depth++) {
+    const Node *node = value->producer;
+    if (!node_is(node, OP_Expand) && !node_has(node, RENAMES)) return false;
+    value = node_input(node, 0);
+    if (node_is(node, OP_Expand) && value->type.rank == 0 && unread_constant_of(value)) return true;
+  }
+  return false;
+}
+
+/* The one input that is a spread constant, where all others are numbers; -1: there is none. */
+static int spread_input(const Node *node) {
+  int found = -1;
+  if (!node_has(node, ELEMENTWISE)) return -1;
+  for (uint32_t i = 0; i < node->input_count; i++) {
+    const Value *value = node_input(node, i);
+    if (!value) return -1;
+    if (unread_constant_of(value) && value->type.rank == 0) continue;
+    if (found >= 0 || !is_spread_constant(value)) return -1;
+    found = (int)i;
+  }
+  return found;
+}
+
+/* What is computed of a constant that is spread is computed before it is. */
+static void compute_before_spread(Rewriter *rewriter, Node *node) {
+  int at = spread_input(node);
+  if (at < 0 || node->input_count > 3) return;
+  Node *spread = node_input(node, (size_t)at)->producer;
+  Type to = node->outputs[0]->type;
+  if (to.dtype == DTYPE_NONE || !type_same_shape(to, spread->outputs[0]->type) || spread->input_count > 2) return;
+  Value *source = node_input(spread, 0), *inputs[3];
+  Type type = type_with(source->type, to.dtype);
+  const Origin *origin = REWRITE_ORIGIN(rewriter, node);
+  for (uint32_t i = 0; i < node->input_count; i++) inputs[i] = (int)i == at ? source : node_input(node, i);
+  Node *first = graph_node(node->graph, origin, node->op, inputs, node->input_count, &type, 1, node);
+  node_copy_attributes(first, node);
+  Value *moved[] = {first->outputs[0], node_input(spread, 1)};
+  Node *last = graph_node(node->graph, origin, spread->op, moved, spread->input_count, &to, 1, node);
+  node_copy_attributes(last, spread);
+  rewrite_hand_over(rewriter, last, spread);
+  rewrite_replace(rewriter, node, last->outputs[0]);
+}
+
 static void fold(Rewriter *rewriter, Node *node) {
   if (node->output_count != 1 || !node->outputs[0] || (node->domain[0] && !node_is(node, OP_Narrow))) return;
   const Tensor *result = NULL;
@@ -366,7 +412,10 @@ static void fold(Rewriter *rewriter, Node *node) {
   if (!result) result = fold_chain(folding, node);
   if (!result) result = fold_half_bytes(folding, node);
   if (!result) result = fold_empty(rewriter, node);
-  if (!result) return;
+  if (!result) {
+    compute_before_spread(rewriter, node);
+    return;
+  }
   Type type = node->outputs[0]->type, made = tensor_type(rewriter->context, result);
   bool packed = dtype_bits(made.dtype) < 8 && dtype_is_integer(type.dtype);
   if (type.dtype != DTYPE_NONE && !type_equal(type, packed ? type_with(made, type.dtype) : made)) return;

@@ -2,7 +2,7 @@
  * Attention does that itself. */
 #include "passes/fuse/attention_parts.h"
 
-/* What is repeated: batch, heads, positions, features, or positions before heads. */
+/* What is repeated: batch, heads, positions, features, or positions before heads. Halves may be cast on the way. */
 typedef struct Repeated {
   Value *source;
   bool transposed; /* heads stand after positions in it, and a Transpose puts them first */
@@ -46,17 +46,23 @@ static bool repeats_heads(Type from, Type one, Type many, Type to, uint32_t head
          same_dims(from, to, heads + 1, 3 - heads);
 }
 
+static Value *before_cast(Match *match, Value *value) {
+  const Node *node = value->producer;
+  return node && is_cast_of_half(node) && match_take(match, value, node->op) ? node_input(node, 0) : value;
+}
+
 static bool read_repeated(Match *match, Value *value, Repeated *repeated) {
+  value = before_cast(match, value);
   Node *node = value->producer;
   *repeated = (Repeated){.transposed = node && puts_heads_first(node)};
   if (repeated->transposed) {
     if (!match_take(match, value, OP_Transpose)) return false;
-    value = node_input(node, 0);
+    value = before_cast(match, node_input(node, 0));
   }
   uint32_t heads = repeated->transposed ? 2 : 1;
   Node *merge = match_take(match, value, OP_Reshape);
   if (!merge) merge = match_take(match, value, OP_Squeeze);
-  Node *expand = merge ? match_take(match, node_input(merge, 0), OP_Expand) : NULL;
+  Node *expand = merge ? match_take(match, before_cast(match, node_input(merge, 0)), OP_Expand) : NULL;
   if (!expand) return false;
   Value *apart = node_input(expand, 0);
   Type one = apart->type, many = expand->outputs[0]->type;
@@ -68,12 +74,13 @@ static bool read_repeated(Match *match, Value *value, Repeated *repeated) {
   return part && repeats_heads(repeated->source->type, one, many, value->type, heads);
 }
 
-static Value *as_given(Match *match, const Repeated *repeated) {
-  if (!repeated->transposed) return repeated->source;
-  Type type = repeated->source->type;
+static Value *as_given(Match *match, const Repeated *repeated, DType dtype) {
+  Value *source = match_in_type(match, repeated->source, dtype);
+  if (!repeated->transposed) return source;
+  Type type = source->type;
   const Dim dims[] = {type.dims[0], type.dims[2], type.dims[1], type.dims[3]};
   Type turned = type_make(match->rewriter->context, type.dtype, dims, 4);
-  Node *node = EMIT_BEFORE(match, OP_Transpose, turned, repeated->source);
+  Node *node = EMIT_BEFORE(match, OP_Transpose, turned, source);
   set_heads_first(node);
   return node->outputs[0];
 }
@@ -86,7 +93,9 @@ bool fuse_repeated_heads(Match *match) {
     return false;
   if (!dim_equal(keys.source->type.dims[keys.transposed ? 2 : 1], values.source->type.dims[values.transposed ? 2 : 1]))
     return false;
-  Value *inputs[] = {node_input(old, 0), as_given(match, &keys), as_given(match, &values), node_input(old, 3)};
+  DType dtype = node_input(old, 0)->type.dtype;
+  Value *inputs[] = {node_input(old, 0), as_given(match, &keys, dtype), as_given(match, &values, dtype),
+                     node_input(old, 3)};
   match_emit_like(match, inputs, inputs[3] ? 4 : 3);
   return true;
 }
@@ -95,8 +104,8 @@ bool fuse_repeated_heads(Match *match) {
 
 /* [batch, position, heads * features], each head several times, from the same with each once; NULL: it is no such. */
 static Value *repeated_rows(Match *match, Value *value, int64_t heads, int64_t *groups) {
-  Node *merge = match_take(match, value, OP_Reshape);
-  Node *expand = merge ? match_take(match, node_input(merge, 0), OP_Expand) : NULL;
+  Node *merge = match_take(match, before_cast(match, value), OP_Reshape);
+  Node *expand = merge ? match_take(match, before_cast(match, node_input(merge, 0)), OP_Expand) : NULL;
   Value *apart = expand ? node_input(expand, 0) : NULL;
   Node *part = apart ? match_take(match, apart, OP_Reshape) : NULL;
   if (!part && apart) part = match_take(match, apart, OP_Unsqueeze);
@@ -128,7 +137,9 @@ bool fuse_repeated_rows(Match *match) {
   Value *keys = repeated_rows(match, node_input(old, 1), heads, &groups);
   Value *values = keys ? repeated_rows(match, node_input(old, 2), heads, &others) : NULL;
   if (!values || groups != others) return false;
-  Value *inputs[] = {node_input(old, 0), in_rows(match, keys), in_rows(match, values), node_input(old, 3)};
+  DType dtype = node_input(old, 0)->type.dtype;
+  Value *inputs[] = {node_input(old, 0), match_in_type(match, in_rows(match, keys), dtype),
+                     match_in_type(match, in_rows(match, values), dtype), node_input(old, 3)};
   node_set_int(match_emit_like(match, inputs, inputs[3] ? 4 : 3), "kv_num_heads", groups);
   return true;
 }

@@ -279,14 +279,16 @@ static bool band_within(Scores *scores, const Condition *condition, int depth, B
 }
 
 /* The band that a mask keeps, as a whole or of all that must hold; or at least. */
-static bool band_of_term(Scores *scores, const Term *term, Band *band, bool *is_exact) {
+static bool band_of_term(Scores *scores, const Term *given, Band *band, bool *is_exact) {
   enum { DEEP = 4 };
-  Condition condition = term->condition;
+  Term added = {.is_mask = true};
+  const Term *term = given->is_mask ? given : &added;
   Band other;
-  if (!term->is_mask)
-    return places_as_mask(scores, term, &condition, NULL) && band_within(scores, &condition, DEEP, band, is_exact);
-  if (!is_masking(term)) return false;
-  if (band_of(scores, &condition, band)) return true;
+  if (given->is_mask && !is_masking(given)) return false;
+  if (!given->is_mask && (!places_as_mask(scores, given, &added.condition, NULL) ||
+                          !collect(scores, added.condition, &added, MOST_CONDITIONS)))
+    return false;
+  if (band_of(scores, &term->condition, band)) return true;
   *band = (Band){INT64_MIN, INT64_MAX, dim_of(0)};
   for (size_t i = 0; i < term->part_count; i++) {
     if (!band_within(scores, &term->parts[i], DEEP, &other, is_exact) || !band_intersect(band, other)) return false;

@@ -90,10 +90,9 @@ Value *attention_mask(Scores *scores, MaskUse use);
 Value *times_sum_of_weights(Scores *scores, Value *result);
 /* softmax(Q Kᵀ) V, however the axes are arranged. attention_scores.c */
 bool fuse_attention_scores(Match *match);
-/* A cheap look: does it come from a softmax, or an Exp, moved or put out? */
-bool may_be_weights(const Value *value);
 /* sum(x * y) before a softmax or of its result, as a MatMul. attention_sums.c */
 bool fuse_summed_product(Match *match);
+bool fuse_vector_product(Match *match);
 bool fuse_causal_mask(Match *match);
 /* Fewer heads of keys and values than of queries. attention_groups.c */
 bool fuse_repeated_heads(Match *match);

@@ -508,14 +508,14 @@ static bool is_last(const Node *node) {
          use->node->output_count != 1;
 }
 
-/* Weights, moved or put out. */
-static bool are_weights(const Value *value, bool may_multiply) {
+/* A cheap look: weights, moved or put out, before a product. */
+static bool may_be_weights(const Value *value, bool may_multiply) {
   for (int i = 0; i < LONGEST_CHAIN; i++) {
     const Node *node = value->producer;
     if (!node) return false;
     if (node_is(node, OP_Softmax) || node_is(node, OP_Exp)) return true;
     if (node_is(node, OP_Mul) && may_multiply)
-      return are_weights(node_input(node, 0), false) || are_weights(node_input(node, 1), false);
+      return may_be_weights(node_input(node, 0), false) || may_be_weights(node_input(node, 1), false);
     if (node_is(node, OP_Where)) value = node_input(node, node_input(node, 1)->producer ? 1 : 2);
     else if (keeps_numbers(node) || node_is(node, OP_Trilu)) value = node_input(node, 0);
     else return false;
@@ -523,15 +523,14 @@ static bool are_weights(const Value *value, bool may_multiply) {
   return false;
 }
 
-bool may_be_weights(const Value *value) { return are_weights(value, true); }
-
 static bool may_be_attention(const Node *root) {
   if (!is_last(root)) return false;
   for (int i = 0; i < LONGEST_CHAIN && !node_is(root, OP_MatMul); i++) {
     root = keeps_numbers(root) ? node_input(root, 0)->producer : NULL;
     if (!root) return false;
   }
-  return node_is(root, OP_MatMul) && (may_be_weights(node_input(root, 0)) || may_be_weights(node_input(root, 1)));
+  return node_is(root, OP_MatMul) &&
+         (may_be_weights(node_input(root, 0), true) || may_be_weights(node_input(root, 1), true));
 }
 
 /* Queries, keys and values, and what their axes stand for. */

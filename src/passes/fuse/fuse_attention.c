@@ -200,6 +200,7 @@ static const FusionRule rules[] = {
     {OP(Squeeze, HEADS), OP_Attention, fuse_rows},
     {OP(RotaryEmbedding, OP_AT(OUTER, Transpose, OP_AT(APART, Reshape, ANY(SOURCE)))), OP_NONE, fuse_rotated_rows},
     {OP(ReduceSum, ANY(SOURCE)), OP_NONE, fuse_summed_product},
+    {OP(MatMul, ANY(SOURCE)), OP_NONE, fuse_vector_product},
     {OP(Div, ANY(SOURCE)), OP_NONE, fuse_late_quotient},
     {OP(MatMul, ANY(SOURCE)), OP_NONE, fuse_attention_scores},
     {OP(Cast, ANY(SOURCE)), OP_NONE, fuse_attention_scores},
