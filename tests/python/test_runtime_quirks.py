@@ -154,6 +154,16 @@ def clip_of_int64_by_halves():
 
 
 @shows
+def clip_takes_in_relu():
+    def clipped(dtype):
+        limits = {"low": np.array(0, dtype), "high": np.array(5, dtype)}
+        nodes = [node("Relu", "x", to="r"), node("Clip", "r", "low", "high")]
+        return run(nodes, {"x": np.arange(-3, 9).astype(dtype)}, dtype, limits)
+
+    return refuses(lambda: clipped(np.int32)) and refuses(lambda: clipped(np.float64))
+
+
+@shows
 def cubic_resize_takes_last_axes_alone():
     resize = node("Resize", "x", "", "", "sizes", mode="cubic", exclude_outside=1)
     constants = {"sizes": np.array([1, 6, 6, 2])}

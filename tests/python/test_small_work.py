@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import onnxruntime
 import pytest
 from export_check import check_export
 from jax import lax
@@ -481,3 +482,92 @@ def test_rounds_of_few_rows_take_few_nodes(size: int, batch: tuple[int, ...]) ->
     values = check_export(lambda a: jnp.linalg.eigh(a + jnp.swapaxes(a, -1, -2))[0], [matrices])
     assert "MatMul" in inside(values) and len(inside(values)) < 30
     assert len(inside(check_export(lambda a: jnp.linalg.svd(a, compute_uv=False), [matrices]))) < 50
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("step", ["average", "blend", "grow", "discount", "vector", "before"])
+def test_linear_recurrences_are_one_operator(step: str, reverse: bool) -> None:
+    steps = {
+        "average": lambda x, u: (x + 0.1 * (u - x),) * 2,
+        "blend": lambda x, u: (0.9 * x + 0.1 * u,) * 2,
+        "grow": lambda x, u: ((1.5 * x - u) / 2 + 0.3 * x + 1,) * 2,
+        "discount": lambda x, u: (u + 0.99 * x,) * 2,
+        "vector": lambda x, u: (x - 0.3 * (x + u),) * 2,
+        "before": lambda x, u: (-0.5 * x + u, jnp.sin(x) + u),
+    }
+    shape = (3,) if step == "vector" else ()
+
+    def fn(start, inputs):
+        return lax.scan(steps[step], start, inputs, reverse=reverse)
+
+    numbers = [rows(*shape) if shape else rows(1)[0], rows(40, *shape)]
+    model = check_export(fn, numbers)
+    assert "RNN" in top(model) and "Scan" not in top(model)
+    check_export(lambda inputs: fn(jnp.zeros(shape), inputs)[1], numbers[1:])
+    numbers[1][20] = np.inf
+    check_export(fn, numbers)
+    check_export(fn, [np.full(shape, np.inf, np.float32), rows(40, *shape)])
+
+
+@pytest.mark.parametrize(("rate", "steps"), [(0.5, 60), (0.1, 400), (0.05, 400), (0.001, 400)])
+@pytest.mark.parametrize("level", [3, 1.7, -0.3])
+def test_averages_of_long_times_stay_as_accurate(rate: float, steps: int, level: float) -> None:
+    def fn(start, inputs):
+        return lax.scan(lambda x, u: (x + rate * (u - x),) * 2, start, inputs)[1]
+
+    inputs = np.full(steps, level, np.float32)
+    model = check_export(fn, [np.float32(0), inputs], rtol=1e-5)
+    assert ("RNN" in top(model)) == (rate > 0.01)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    names = [i.name for i in session.get_inputs()]
+    (got,) = session.run(None, {names[0]: np.array(0, np.float32), names[1]: inputs})
+    exact = np.float64(np.float32(level)) * (1 - (1 - np.float64(np.float32(rate))) ** np.arange(1, steps + 1))
+    error = np.abs(np.asarray(jax.jit(fn)(np.float32(0), inputs)) / exact - 1).max()
+    assert np.abs(got / exact - 1).max() < 3 * error
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda x, u: (x * u + u, x),
+        lambda x, u: (0.9 * jnp.abs(x) + u, x),
+        lambda x, u: (0.9 * x + u + x[::-1], x),
+    ],
+    ids=["factors of the steps", "sizes", "other elements"],
+)
+def test_other_recurrences_stay_loops(step) -> None:
+    model = check_export(lambda x, u: lax.scan(step, x, u), [rows(3), rows(12, 3)])
+    assert "RNN" not in top(model)
+
+
+def test_integers_are_rounded_down_in_few_nodes() -> None:
+    limit = np.iinfo(np.int32)
+    numbers = np.array([0, 1, -1, 2, -2, 7, -7, limit.max, limit.min, limit.min + 1, limit.min + 2], np.int32)
+    for divisor, nodes in ((2, 3), (8, 3), (3, 5), (7, 5)):
+        model = check_export(lambda x, divisor=divisor: x // divisor, [numbers])
+        assert len(top(model)) == nodes
+    model = check_export(lambda x: (x // 3, x % 3, x % 3 == 0), [numbers])
+    assert len(top(model)) <= 8
+
+
+def test_indices_that_are_not_below_zero_are_clipped_once() -> None:
+    def fn(table, shifts):
+        def step(table, shift):
+            return table[jnp.maximum(jnp.arange(5) - shift, 0)] + 1, table.sum()
+
+        return lax.scan(step, table, shifts)
+
+    model = check_export(fn, [rows(5), np.array([1, 3, -2, 9], np.int32)])
+    assert "Relu" not in everywhere(model.graph)
+
+
+def test_choices_between_constants_are_looked_up() -> None:
+    def fn(x, pushes):
+        def step(x, push):
+            x = 0.5 * jnp.sin(x) + jnp.where(x > 0.1, 0.25, -0.75) * push
+            return x, jnp.where(x > 0, 1, 0)
+
+        return lax.scan(step, x, pushes)
+
+    for start in (rows(1)[0], np.float32(np.nan)):
+        assert "Where" not in everywhere(check_export(fn, [start, rows(9)]).graph)

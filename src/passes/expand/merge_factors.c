@@ -143,7 +143,27 @@ static void merge_signs(Rewriter *rewriter, Node *node) {
   rewrite_replace(rewriter, node, rest);
 }
 
+/* b + -a is b - a, and b - -a is b + a. */
+static bool merge_negation(Rewriter *rewriter, Node *node) {
+  bool is_sum = node_is(node, OP_Add);
+  for (size_t i = is_sum ? 0 : 1; i < 2 && (is_sum || node_is(node, OP_Sub)); i++) {
+    Value *value = node_input(node, i), *other = node_input(node, 1 - i);
+    Node *negation = value->producer;
+    if (!negation || !node_is(negation, OP_Neg) || negation->graph != node->graph) continue;
+    if (value_only_user(value) != node) continue;
+    Value *inputs[] = {other, node_input(negation, 0)};
+    Type type = node->outputs[0]->type;
+    Node *made =
+        graph_node(node->graph, REWRITE_ORIGIN(rewriter, node), is_sum ? OP_Sub : OP_Add, inputs, 2, &type, 1, node);
+    rewrite_replace(rewriter, node, made->outputs[0]);
+    rewrite_drop_unused(rewriter, negation, made);
+    return true;
+  }
+  return false;
+}
+
 static void merge(Rewriter *rewriter, Node *node) {
+  if (merge_negation(rewriter, node)) return;
   merge_signs(rewriter, node);
   if (node->is_gone) return;
   double number = -1;
