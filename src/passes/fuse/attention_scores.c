@@ -358,14 +358,29 @@ static bool read_values(Reading *reading, Axes *axes) {
   return true;
 }
 
-static bool follow_result(Reading *reading) {
+/* Were atoms of these split since? */
+static bool is_split(const Atoms *atoms, const Atoms *before, AtomSet set) {
+  for (size_t i = 0; i < before->count; i++) {
+    if ((set >> i & 1) && atoms->parts[i].count != before->parts[i].count) return true;
+  }
+  return false;
+}
+
+/* Rows that are taken apart in the end, as pixels of an image, stay whole for Attention. */
+static bool follow_result(Reading *reading, AtomSet rows) {
   Axes axes = reading->result_axes;
+  Atoms *atoms = &reading->scores.atoms;
   for (size_t i = reading->of_result.count; i-- > 0;) {
+    const Atoms before = *atoms;
     if (!follow_node(reading, &reading->of_result, i, &axes)) break;
+    if (is_split(atoms, &before, rows)) {
+      *atoms = before;
+      break;
+    }
     reading->result_axes = axes;
     reading->followed++;
   }
-  return axes_refine(&reading->scores.atoms, &reading->result_axes);
+  return axes_refine(atoms, &reading->result_axes);
 }
 
 static bool follow_all(Reading *reading) {
@@ -385,7 +400,7 @@ static bool follow_all(Reading *reading) {
   Axis rows = axes.axis[axes.rank - 2 + side];
   reading->result_axes = side == 0 ? product_axes(&axes, rows, reading->value_features)
                                    : product_axes(&axes, reading->value_features, rows);
-  return follow_result(reading);
+  return follow_result(reading, axis_set(&rows));
 }
 
 /* ---- operands ---- */
