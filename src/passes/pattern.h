@@ -15,7 +15,7 @@
 
 enum {
   PATTERN_INPUTS = 3, /* of one operator */
-  MATCH_SLOTS = 16,   /* values that a pattern names */
+  MATCH_SLOTS = 20,   /* values that a pattern names */
   MATCH_NODES = 40,   /* operators of a pattern */
 };
 

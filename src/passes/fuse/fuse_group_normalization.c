@@ -34,6 +34,7 @@ enum {
   DIFFERENCE, /* set: the variance is taken in two steps */
   MEAN_KEPT,
   INNER,
+  SOURCE, /* what x and the groups are both Reshapes of */
 };
 #define X ANY(X_SLOT)
 
@@ -216,12 +217,14 @@ static Value *shape_of(Match *match, Value *x) {
   return EMIT_BEFORE(match, OP_Shape, type_make(match->rewriter->context, DTYPE_INT64, &rank, 1), x)->outputs[0];
 }
 
-/* Each group as one channel, and back; scale and bias after that. */
-static Node *emit_by_instance(Match *match, const Normalization *n, Value *x) {
+/* Each group as one channel, and back; scale and bias after that. A single group may have its channels anywhere. */
+static Node *emit_by_instance(Match *match, const Normalization *n, Value *x, bool are_last) {
   Context *context = match->rewriter->context;
   int64_t groups = n->grouping.groups, sizes[] = {0, groups, -1};
   Dim rest = dim_of(n->grouping.channels / groups);
-  for (uint32_t i = 2; i < x->type.rank; i++) rest = dim_multiply(context, rest, x->type.dims[i]);
+  for (uint32_t i = 1; i < x->type.rank; i++) {
+    if (i != (are_last ? n->grouping.axis : 1)) rest = dim_multiply(context, rest, x->type.dims[i]);
+  }
   const Dim dims[] = {x->type.dims[0], dim_of(groups), rest};
   Type type = type_make(context, x->type.dtype, dims, 3);
   Value *numbers = rewrite_constant_ints(match->rewriter, match->root, sizes, 3, match->root->origin);
@@ -230,7 +233,7 @@ static Node *emit_by_instance(Match *match, const Normalization *n, Value *x) {
   Node *normal = EMIT_BEFORE(match, OP_InstanceNormalization, type, grouped, ones, zeros);
   node_set_float(normal, "epsilon", n->epsilon);
   Node *node = EMIT_BEFORE(match, OP_Reshape, x->type, normal->outputs[0], shape_of(match, x));
-  uint32_t rank = x->type.rank;
+  uint32_t rank = are_last ? 2 : x->type.rank; /* of the channels and what comes after them, and one more */
   if (n->scale) node = EMIT_BEFORE(match, OP_Mul, x->type, node->outputs[0], column(match, n->scale, rank));
   if (n->bias) node = EMIT_BEFORE(match, OP_Add, x->type, node->outputs[0], column(match, n->bias, rank));
   for (size_t i = 0; i < match->node_count; i++) rewrite_hand_over(match->rewriter, normal, match->nodes[i]);
@@ -240,7 +243,7 @@ static Node *emit_by_instance(Match *match, const Normalization *n, Value *x) {
 static bool emit_normalization(Match *match, const Normalization *n) {
   Rewriter *rewriter = match->rewriter;
   Value *x = match->values[X_SLOT];
-  bool instance = n->grouping.groups == n->grouping.channels, last = n->grouping.axis != 1;
+  bool instance = n->grouping.groups == n->grouping.channels, are_last = n->grouping.axis != 1;
   bool by_instance = (!n->scale || constant_of(n->scale)) && (!n->bias || constant_of(n->bias));
   bool has_kernel = !target_has(rewriter->model->target, QUIRK_GROUP_NORMALIZATION_HAS_NO_KERNEL);
   bool preferred = prefers_native(match) || has_kernel || (!by_instance && !match->values[DIFFERENCE]);
@@ -249,15 +252,15 @@ static bool emit_normalization(Match *match, const Normalization *n) {
   if (!group && !runs(match, OP_InstanceNormalization)) return false;
   if (!group && !instance && !by_instance) return false;
   AxisOrder order = channels_first(x->type.rank), inverse = order_inverse(order);
-  Node *first = NULL;
-  if (last) {
-    first = EMIT_BEFORE(match, OP_Transpose, order_type(rewriter->context, x->type, &order), x);
+  bool moves = are_last && (instance || group || n->grouping.groups > 1);
+  if (moves) {
+    Node *first = EMIT_BEFORE(match, OP_Transpose, order_type(rewriter->context, x->type, &order), x);
     node_set_ints(first, "perm", order.from, order.rank);
     x = first->outputs[0];
   }
-  Node *node = instance || group ? emit_operator(match, n, x) : emit_by_instance(match, n, x);
+  Node *node = instance || group ? emit_operator(match, n, x) : emit_by_instance(match, n, x, are_last && !moves);
   for (size_t i = 0; i < match->node_count; i++) rewrite_hand_over(rewriter, node, match->nodes[i]);
-  if (last) {
+  if (moves) {
     node_set_ints(EMIT_MATCH(match, OP_Transpose, node->outputs[0]), "perm", inverse.from, inverse.rank);
     return true;
   }
@@ -267,18 +270,22 @@ static bool emit_normalization(Match *match, const Normalization *n) {
 
 /* ---- rules ---- */
 
-/* Scale and bias as vectors by channel, read in `shape`; false when one is not. */
-static bool read_vectors(Match *match, Normalization *n, Type shape) {
+/* Scale and bias as vectors by channel, which are that axis of `shape`; false when one is not. */
+static bool read_vectors(Match *match, Normalization *n, Type shape, uint32_t axis) {
   Value *scale = match->values[SCALE], *bias = match->values[BIAS];
-  n->scale = scale ? channel_vector(match, scale, &n->grouping, shape, n->grouping.axis) : NULL;
-  n->bias = bias ? channel_vector(match, bias, &n->grouping, shape, n->grouping.axis) : NULL;
+  n->scale = scale ? channel_vector(match, scale, &n->grouping, shape, axis) : NULL;
+  n->bias = bias ? channel_vector(match, bias, &n->grouping, shape, axis) : NULL;
   return !scale == !n->scale && !bias == !n->bias;
 }
 
 static bool reads_statistics(Match *match, Normalization *n, Type reduced) {
   const Node *mean = match->values[MEAN_OF_X]->producer, *squares = match->values[MEAN_OF_SQUARES]->producer;
+  const Node *before = match->values[X_SLOT]->producer;
   bool axes[MAX_RANK];
   n->epsilon = (float)match_number(match, EPSILON);
+  if (match->values[SOURCE] &&
+      !(before && node_is(before, OP_Reshape) && node_input(before, 0) == match->values[SOURCE]))
+    return false;
   if (!reduces_alike(squares, mean, axes) || !type_same_shape(node_input(mean, 0)->type, reduced)) return false;
   if (match->values[MEAN_KEPT] && !is_reduced_shape(match->values[MEAN_KEPT]->type, reduced, axes)) return false;
   return find_grouping(match, axes, reduced, &n->grouping);
@@ -293,7 +300,7 @@ static bool fuse_spread(Match *match) {
   if (!is_by_channel(match->values[VARIANCE]->type, x, &n.grouping)) return false;
   if (!is_spread(match, MEAN_ROW, MEAN_SPREAD, &n.grouping)) return false;
   if (!is_spread(match, VARIANCE_ROW, VARIANCE_SPREAD, &n.grouping)) return false;
-  return read_vectors(match, &n, x) && emit_normalization(match, &n);
+  return read_vectors(match, &n, x, n.grouping.axis) && emit_normalization(match, &n);
 }
 
 /* A bias that is added next belongs to it: the rule for the sum takes both. */
@@ -304,18 +311,6 @@ static bool fuse_spread_without_bias(Match *match) {
     if (other && (other->type.rank == 1 || constant_of(other))) return false;
   }
   return fuse_spread(match);
-}
-
-/* The same over groups of their own axis, and back: g * s + (bias - mean * s). */
-static bool fuse_grouped(Match *match) {
-  const Node *mean = match->values[MEAN_OF_X]->producer;
-  Type grouped = match->values[GROUPED]->type;
-  Normalization n = {0};
-  bool axes[MAX_RANK];
-  if (grouped.rank == match->values[X_SLOT]->type.rank || !reads_statistics(match, &n, grouped)) return false;
-  if (!reduced_axes(mean, axes) || !is_reduced_shape(match->values[MEAN_OF_X]->type, grouped, axes)) return false;
-  if (!is_reduced_shape(match->values[MEAN_OF_SQUARES]->type, grouped, axes)) return false;
-  return read_vectors(match, &n, grouped) && emit_normalization(match, &n);
 }
 
 /* Groups that a LayerNormalization normalised, channels first: as good, but more than one operator. */
@@ -330,7 +325,7 @@ static bool fuse_grouped_layer(Match *match) {
   n.grouping.channels = x.dims[1].constant;
   if (!splits_channels(x, grouped, 1, &n.grouping.groups) || node_int_or(inner, "axis", -1) != 2) return false;
   if (node_input(inner, 2) || !uniform_number(node_input(inner, 1), &number) || number != 1) return false;
-  return read_vectors(match, &n, x) && emit_normalization(match, &n);
+  return read_vectors(match, &n, x, n.grouping.axis) && emit_normalization(match, &n);
 }
 
 /* Groups of channels that come last, each as one channel between Transposes: channels come first instead, so that the
@@ -341,10 +336,7 @@ static bool fuse_grouped_instance(Match *match) {
   Type x = match->values[X_SLOT]->type, grouped = match->values[GROUPED]->type;
   Normalization n = {.epsilon = epsilon ? epsilon->real : 1e-5f};
   AxisOrder before, after;
-  double scale, bias;
   if (x.rank < 3 || x.rank > MOST_PERMUTED || grouped.rank < 3 || !dim_is_constant(x.dims[x.rank - 1])) return false;
-  if (!uniform_number(node_input(inner, 1), &scale) || scale != 1) return false;
-  if (!uniform_number(node_input(inner, 2), &bias) || bias != 0) return false;
   if (!transpose_order(match->values[MEAN]->producer, &before)) return false;
   if (!transpose_order(match->values[MEAN_ROW]->producer, &after) || before.rank != grouped.rank) return false;
   AxisOrder inverse = order_inverse(after);
@@ -354,7 +346,14 @@ static bool fuse_grouped_instance(Match *match) {
   if (!is_each && before.from[1] != (int64_t)grouped.rank - 2) return false;
   if (!dim_is_constant(groups) || !dim_is_constant(share)) return false;
   n.grouping = (Grouping){x.rank - 1, x.dims[x.rank - 1].constant, groups.constant};
-  return groups.constant * share.constant == n.grouping.channels && emit_normalization(match, &n);
+  if (groups.constant * share.constant != n.grouping.channels) return false;
+  if (!read_vectors(match, &n, grouped, grouped.rank - (is_each ? 1 : 2))) return false;
+  if (!is_uniform_number(node_input(inner, 1), 1) || !is_uniform_number(node_input(inner, 2), 0)) {
+    if (share.constant != 1 || n.scale || n.bias) return false;
+    n.scale = node_input(inner, 1); /* by group, which is by channel */
+    n.bias = node_input(inner, 2);
+  }
+  return emit_normalization(match, &n);
 }
 
 /* The axes of an image as one: the operator takes them as they are. */
@@ -373,7 +372,7 @@ static bool fuse_flat_instance(Match *match) {
 static bool fuse_groups(Match *match) { return !prefers_native(match) && fuse_groups_between_reshapes(match); }
 
 #define OR_AT_LEAST_0(v) EITHER(v, EITHER(OP(Relu, v), OP(Max, v, NUMBER(0))))
-#define REDUCED EITHER(OP_AT(GROUPED, Reshape, X), X)
+#define REDUCED EITHER(OP_AT(GROUPED, Reshape, X), EITHER(X, OP_AT(GROUPED, Reshape, ANY(SOURCE))))
 #define SPREAD(row, spread, v) EITHER(OP_AT(spread, Expand, RESHAPED(row, v)), v)
 #define MEAN_BY_CHANNEL RESHAPED(MEAN, SPREAD(MEAN_ROW, MEAN_SPREAD, OP_AT(MEAN_OF_X, ReduceMean, REDUCED)))
 #define VARIANCE_AT_ONCE \
@@ -389,17 +388,9 @@ static bool fuse_groups(Match *match) { return !prefers_native(match) && fuse_gr
 #define UNSCALED OP(Mul, FROM_MEAN, ONE_OVER_DEVIATION)
 #define SCALED OP(Mul, FROM_MEAN, OP(Mul, ONE_OVER_DEVIATION, ANY(SCALE)))
 
-#define GROUPED_MEAN OP_AT(MEAN_OF_X, ReduceMean, ANY(GROUPED))
-#define GROUPED_VARIANCE \
-  OP_AT(MEAN_OF_SQUARES, ReduceMean, OP(Mul, OP_AT(DIFFERENCE, Sub, ANY(GROUPED), GROUPED_MEAN), ANY(DIFFERENCE)))
-#define GROUPED_SCALE \
-  OP_AT(INNER, Mul, OP(Reciprocal, OP(Sqrt, OP(Add, GROUPED_VARIANCE, UNIFORM(EPSILON)))), CONSTANT(SCALE))
-#define GROUPED_RESULT                                        \
-  OP(Add, OP(Mul, OP_AT(GROUPED, Reshape, X), GROUPED_SCALE), \
-     OP(Add, OP(Mul, OP(Neg, ANY(MEAN_OF_X)), ANY(INNER)), CONSTANT(BIAS)))
-#define GROUPED_INSTANCE                 \
-  OP(Reshape, OP_AT(MEAN_ROW, Transpose, \
-                    OP_AT(INNER, InstanceNormalization, OP_AT(MEAN, Transpose, OP_AT(GROUPED, Reshape, X)))))
+#define GROUPED_INSTANCE \
+  OP_AT(MEAN_ROW, Transpose, OP_AT(INNER, InstanceNormalization, OP_AT(MEAN, Transpose, OP_AT(GROUPED, Reshape, X))))
+#define SCALED_INSTANCE EITHER(OP(Mul, GROUPED_INSTANCE, CONSTANT(SCALE)), GROUPED_INSTANCE)
 #define GROUPED_LAYER OP(Reshape, OP_AT(INNER, LayerNormalization, OP_AT(GROUPED, Reshape, X)))
 
 static const FusionRule rules[] = {
@@ -407,10 +398,10 @@ static const FusionRule rules[] = {
     {OP(Add, UNSCALED, ANY(BIAS)), OP_NONE, fuse_spread},
     {SCALED, OP_NONE, fuse_spread_without_bias},
     {UNSCALED, OP_NONE, fuse_spread_without_bias},
-    {OP(Reshape, GROUPED_RESULT), OP_NONE, fuse_grouped},
     {OP(Reshape, OP_AT(INNER, InstanceNormalization, OP_AT(GROUPED, Reshape, X))), OP_NONE, fuse_flat_instance},
     {OP(Reshape, X), OP_NONE, fuse_groups},
-    {GROUPED_INSTANCE, OP_InstanceNormalization, fuse_grouped_instance},
+    {OP(Reshape, OP(Add, SCALED_INSTANCE, CONSTANT(BIAS))), OP_InstanceNormalization, fuse_grouped_instance},
+    {OP(Reshape, SCALED_INSTANCE), OP_InstanceNormalization, fuse_grouped_instance},
     {OP(Add, OP(Mul, GROUPED_LAYER, CONSTANT(SCALE)), CONSTANT(BIAS)), OP_NONE, fuse_grouped_layer},
 };
 

@@ -11,11 +11,8 @@
 #include "target/target.h"
 #include "types/numbers.h"
 
-enum { X_SLOT, MEAN, VARIANCE, EPSILON, SCALE, MEAN_OF_X, MEAN_OF_SQUARES, DIFFERENCE, INNER, BIAS };
+enum { X_SLOT, MEAN, SCALE = 4, INNER = 8, BIAS };
 #define X ANY(X_SLOT)
-
-#define DEVIATION(v) OP(Sqrt, OP(Add, RESHAPED(VARIANCE, v), UNIFORM(EPSILON)))
-#define DIFFERENCE_TO_MEAN OP_AT(DIFFERENCE, Sub, X, RESHAPED(MEAN, OP_AT(MEAN_OF_X, ReduceMean, X)))
 
 /* Epsilon is a float attribute, and the standard keeps means in single precision: not for doubles. */
 static bool is_accurate(const Match *match) { return match_dtype(match) != DTYPE_FLOAT64 || prefers_native(match); }
@@ -28,21 +25,6 @@ static int64_t first_of_last(const bool axes[MAX_RANK], int64_t rank) {
     if (axes[i]) return -1;
   }
   return first < rank ? first : -1;
-}
-
-/* The first normalised axis when those are the last ones and everything lines up, else -1. */
-static int64_t first_axis(const Match *match) {
-  Type type = match->values[X_SLOT]->type;
-  bool axes[MAX_RANK], others[MAX_RANK];
-  if (!match_keeps_type(match) || !is_accurate(match)) return -1;
-  if (!reduced_axes(match->values[MEAN_OF_SQUARES]->producer, axes)) return -1;
-  if (!is_reduced_shape(match->values[VARIANCE]->type, type, axes)) return -1;
-  if (match->values[MEAN_OF_X]) {
-    if (!reduced_axes(match->values[MEAN_OF_X]->producer, others)) return -1;
-    if (!same_bytes(axes, others, type.rank * sizeof *axes)) return -1;
-    if (!is_reduced_shape(match->values[MEAN]->type, type, axes)) return -1;
-  }
-  return first_of_last(axes, type.rank);
 }
 
 static Type axes_from(Type type, int64_t first) {
@@ -108,12 +90,15 @@ static bool can_scale(const Value *scale, Type type, int64_t first) {
 
 enum { MOST_ONES = 1 << 16 }; /* in a scale that the program has not: the file must not grow by whole images */
 
-/* Are the last axes normalised, and is the scale one of them? It may be the program's own, or ones. */
+/* Are the last axes normalised, and is the scale one of them? */
 static bool has_scale_of(const Normalized *found, Type type, int64_t first) {
+  return first >= 0 && found->scale && found->share == 1 && can_scale(found->scale, type, first);
+}
+
+/* Are the last axes normalised, and not too many for a scale of ones? */
+static bool takes_ones(Type type, int64_t first) {
   int64_t count;
-  if (first < 0) return false;
-  if (found->scale) return found->share == 1 && can_scale(found->scale, type, first);
-  return type_count(axes_from(type, first), &count) && count <= MOST_ONES;
+  return first >= 0 && type_count(axes_from(type, first), &count) && count <= MOST_ONES;
 }
 
 /* What is divided by its deviation, as normalization_parts.c finds it. */
@@ -126,22 +111,24 @@ static bool fuse_divided(Match *match) {
   int64_t first = first_of_last(found.axes, type.rank);
   match->values[X_SLOT] = match->root->outputs[0]; /* the type that accuracy is asked for */
   if (!is_accurate(match) || !(epsilon >= 0) || !isfinite(epsilon)) return false;
-  if (!has_scale_of(&found, type, first)) {
+  bool is_scaled = has_scale_of(&found, type, first);
+  if (!is_scaled && (found.scale || !takes_ones(type, first))) {
     if (found.is_centred && !is_scaled_inside(match, &found) && fuse_by_channel(match, &found)) return true;
-    return fuse_inside(match, &found, op);
+    if (fuse_inside(match, &found, op)) return true;
+    if (!takes_ones(type, first)) return false; /* else a scale along fewer axes comes after it */
   }
   DType dtype = normalized_in(match, op, type.dtype);
   if (dtype == DTYPE_NONE || !is_half_or(found.x->type.dtype, dtype)) return false;
   Type shape = axes_from(type, first);
   match->values[X_SLOT] = match_in_type(match, found.x, dtype);
-  Value *scale = found.scale ? shaped(match, match_in_type(match, found.scale, dtype), shape)
-                             : match_filled(match, shape, found.share);
+  Value *scale = is_scaled ? shaped(match, match_in_type(match, found.scale, dtype), shape)
+                           : match_filled(match, shape, found.share);
   Value *inputs[] = {match->values[X_SLOT], scale};
   Node *node = match_node_before(match, op, type_with(type, dtype), inputs, 2, REWRITE_EMITTER(match->rewriter));
   node_set_int(node, "axis", first == (int64_t)type.rank - 1 ? -1 : first);
   node_set_float(node, "epsilon", epsilon);
   for (size_t i = 1; i < match->node_count; i++) rewrite_hand_over(match->rewriter, node, match->nodes[i]);
-  found.scale = NULL;
+  if (is_scaled) found.scale = NULL;
   replace_by_normalized(match, &found, node->outputs[0]);
   return true;
 }
@@ -160,32 +147,6 @@ void replace_by_normalized(Match *match, const Normalized *n, Value *value) {
   }
   if (n->scale) EMIT_MATCH(match, OP_Mul, value, n->scale);
   else match_replace(match, value);
-}
-
-/* x * s + (bias - mean * s), where s is the scale by the deviation; there may be no scale, or no bias. */
-#define MEAN_TAKEN_OUT OP(Mul, OP(Neg, ANY(MEAN)), ANY(INNER))
-#define TWO_STEPS OP_AT(MEAN_OF_SQUARES, ReduceMean, OP(Mul, DIFFERENCE_TO_MEAN, ANY(DIFFERENCE)))
-#define INVERSE OP(Reciprocal, DEVIATION(TWO_STEPS))
-#define SPREAD_OUT(inverse, rest) OP(Add, OP(Mul, X, inverse), rest)
-#define SCALED_INVERSE OP_AT(INNER, Mul, INVERSE, ANY(SCALE))
-#define PLAIN_INVERSE OP_AT(INNER, Reciprocal, DEVIATION(TWO_STEPS))
-#define BIAS_LESS_MEAN OP(Add, MEAN_TAKEN_OUT, ANY(BIAS))
-
-static bool fuse_spread_out(Match *match) {
-  int64_t first = first_axis(match), rank = match_type(match).rank;
-  Value *inputs[] = {match->values[X_SLOT], match->values[SCALE], match->values[BIAS]};
-  float epsilon = (float)match_number(match, EPSILON);
-  if (first < 0 || !(epsilon >= 0) || !isfinite(epsilon)) return false;
-  Type shape = axes_from(match_type(match), first);
-  for (size_t i = 1; i < 3; i++) {
-    if (inputs[i] && !varies_along(inputs[i]->type, match_type(match), first)) return false;
-    if (inputs[i] && !(inputs[i] = shaped(match, inputs[i], shape))) return false;
-  }
-  if (!inputs[1] && !(inputs[1] = match_filled(match, shape, 1))) return false;
-  Node *node = match_emit(match, OP_LayerNormalization, inputs, inputs[2] ? 3 : 2, REWRITE_EMITTER(match->rewriter));
-  node_set_int(node, "axis", first == rank - 1 ? -1 : first);
-  node_set_float(node, "epsilon", epsilon);
-  return true;
 }
 
 /* ---- scale and bias around them ---- */
@@ -373,10 +334,6 @@ static bool fuse_batch_scale(Match *match) {
 static const FusionRule rules[] = {
     {OP(Mul, X), OP_NONE, fuse_divided},
     {OP(Div, X), OP_NONE, fuse_divided},
-    {SPREAD_OUT(SCALED_INVERSE, BIAS_LESS_MEAN), OP_LayerNormalization, fuse_spread_out},
-    {SPREAD_OUT(PLAIN_INVERSE, BIAS_LESS_MEAN), OP_LayerNormalization, fuse_spread_out},
-    {SPREAD_OUT(SCALED_INVERSE, MEAN_TAKEN_OUT), OP_LayerNormalization, fuse_spread_out},
-    {SPREAD_OUT(PLAIN_INVERSE, MEAN_TAKEN_OUT), OP_LayerNormalization, fuse_spread_out},
     {OP(Mul, OP_AT(INNER, LayerNormalization, X), ANY(SCALE)), OP_LayerNormalization, fuse_scale},
     {OP(Add, OP_AT(INNER, LayerNormalization, X), ANY(BIAS)), OP_LayerNormalization, fuse_bias},
     {OP(Mul, OP_AT(INNER, RMSNormalization, X), ANY(SCALE)), OP_RMSNormalization, fuse_scale},

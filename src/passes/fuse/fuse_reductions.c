@@ -5,7 +5,7 @@
 #include "onnx/facts/schema.h"
 #include "passes/pattern.h"
 
-enum { X_SLOT, SUM, SIZE, DIVISOR };
+enum { X_SLOT, SUM, SIZE, DIVISOR, ADDED };
 #define X ANY(X_SLOT)
 
 /* ReduceSum takes its axes as an input since opset 13, the others since 18. */
@@ -293,14 +293,19 @@ static bool is_mean_of(const Value *value, const Value *x) {
   return false;
 }
 
-/* x / s - mean / s, or with products: the difference comes first, where normalisations look for it. */
-static bool join_difference(Match *match) {
+/* x / s - mean / s, or with products, and perhaps something added: the difference comes first, where normalisations look
+ * for it. Nothing is lost by that: what is subtracted last may be two large numbers. */
+static bool join_difference(Match *match, Op op) {
   Value *x = match->values[X_SLOT], *mean = match->values[SUM], *by = match->values[DIVISOR];
-  Op op = match->nodes[1]->op;
   if (!match_keeps_type(match) || !is_mean_of(mean, x) || mean->type.dtype != by->type.dtype) return false;
   Value *difference = EMIT_BEFORE(match, OP_Sub, x->type, x, mean)->outputs[0];
-  return EMIT_MATCH(match, op, difference, by);
+  if (!match->values[ADDED]) return EMIT_MATCH(match, op, difference, by);
+  Value *scaled = EMIT_BEFORE(match, op, x->type, difference, by)->outputs[0];
+  return EMIT_MATCH(match, OP_Add, scaled, match->values[ADDED]);
 }
+
+static bool join_products(Match *match) { return join_difference(match, OP_Mul); }
+static bool join_quotients(Match *match) { return join_difference(match, OP_Div); }
 
 /* x - x is 0 or NaN, and so is its sum: whether all are finite is one comparison. */
 static bool fuse_finite(Match *match, bool any_is_not) {
@@ -324,6 +329,13 @@ static bool fuse_finite(Match *match, bool any_is_not) {
 static bool fuse_all_finite(Match *match) { return fuse_finite(match, false); }
 static bool fuse_any_not_finite(Match *match) { return fuse_finite(match, true); }
 
+#define PRODUCT_OF(value) OP(Mul, value, ANY(DIVISOR))
+#define QUOTIENT_OF(value) OP(Div, value, ANY(DIVISOR))
+#define PRODUCT_OF_X PRODUCT_OF(X)
+#define QUOTIENT_OF_X QUOTIENT_OF(X)
+#define LESS_MEAN OP(Neg, ANY(SUM))
+#define LESS_AND_MORE(share_of) \
+  EITHER(OP(Add, share_of(LESS_MEAN), ANY(ADDED)), OP(Sub, ANY(ADDED), share_of(ANY(SUM))))
 #define IS_FINITE OP(Equal, OP(Sub, X, X), NUMBER(0))
 
 static const FusionRule rules[] = {
@@ -342,8 +354,12 @@ static const FusionRule rules[] = {
     {OP(Div, OP(Narrow, OP_AT(SUM, ReduceSum, X)), ANY(SIZE)), OP_ReduceMean, fuse_mean_of_halves_of_computed_size},
     {OP(Mul, OP(Narrow, OP_AT(SUM, ReduceSum, X)), ANY(SIZE)), OP_ReduceMean, fuse_mean_of_halves_of_computed_size},
     {OP(Where, OP(Greater, ANY(SIZE), NUMBER(0)), X, UNIFORM(SUM)), OP_NONE, fuse_guarded_mean},
-    {OP(Sub, OP(Mul, X, ANY(DIVISOR)), OP(Mul, ANY(SUM), ANY(DIVISOR))), OP_NONE, join_difference},
-    {OP(Sub, OP(Div, X, ANY(DIVISOR)), OP(Div, ANY(SUM), ANY(DIVISOR))), OP_NONE, join_difference},
+    {OP(Sub, PRODUCT_OF_X, PRODUCT_OF(ANY(SUM))), OP_NONE, join_products},
+    {OP(Sub, QUOTIENT_OF_X, QUOTIENT_OF(ANY(SUM))), OP_NONE, join_quotients},
+    {OP(Add, PRODUCT_OF_X, PRODUCT_OF(LESS_MEAN)), OP_NONE, join_products},
+    {OP(Add, QUOTIENT_OF_X, QUOTIENT_OF(LESS_MEAN)), OP_NONE, join_quotients},
+    {OP(Add, PRODUCT_OF_X, LESS_AND_MORE(PRODUCT_OF)), OP_NONE, join_products},
+    {OP(Add, QUOTIENT_OF_X, LESS_AND_MORE(QUOTIENT_OF)), OP_NONE, join_quotients},
     {OP(MatMul, X, X), OP_ReduceSum, fuse_product_with_itself},
     {OP(ReduceMin, OP(Cast, IS_FINITE)), OP_ReduceSum, fuse_all_finite},
     {OP(ReduceMax, OP(Cast, OP(Not, IS_FINITE))), OP_ReduceSum, fuse_any_not_finite},
