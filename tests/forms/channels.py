@@ -28,7 +28,6 @@ def make(choices: Choices) -> Form:
     batch, symbolic = choices.take("batch", 1, 2, "symbol"), choices.take("symbolic space", False, False, True)
     axes = choices.take("axes", 1, 2, 2, 3)
     if written == "library":
-        dtype = choices.take("type", "float32")
         fn, order = _library(choices, kind, axes, symbolic)
     else:
         fn = _by_hand(choices, kind, order, dtype, axes)
@@ -40,16 +39,19 @@ def make(choices: Choices) -> Form:
     spec = (lead, *named, CHANNELS) if last else (lead, CHANNELS, *named)
     shape = (count, *space, CHANNELS) if last else (count, CHANNELS, *space)
     specs = [jax.ShapeDtypeStruct(spec, TYPES[dtype])] if any(isinstance(size, str) for size in spec) else None
+    times = 1
+    if kind != "batch" and specs is None:
+        fn, shape, times = _amid(choices, fn, shape)
     apart = None
     if dtype == "float16" and symbolic and choices.made.get("variance") == "sum":
         apart = "float16 has no number for sizes beyond 65504: JAX divides by infinity there"
     return Form(
         lambda x: fn(x).astype(x.dtype),
         [choices.normal(shape, dtype, 2.0)],
-        {} if kind == "batch" else {"InstanceNormalization|LayerNormalization": 1},
+        {} if kind == "batch" else {"InstanceNormalization|LayerNormalization": times},
         specs,
         absent=("ReduceMean", "ReduceSum", "Sqrt", "Reciprocal", "Pow", "Expand"),
-        most=_most(kind, dtype, last, axes if symbolic else 0),
+        most=times * _most(kind, dtype, last, axes if symbolic else 0) + (choices.made.get("amid") != "nothing else"),
         apart=apart,
         dtype=dtype,
         tolerance=TOLERANCE[dtype],
@@ -63,6 +65,20 @@ def _most(kind: str, dtype: str, last: bool, unknown: int) -> int:
         return 3 + half + (dtype == "bfloat16")
     shapes = unknown + 3 if unknown else 0
     return 1 + 2 * last + half + shapes + (4 if kind == "group" else 2)
+
+
+def _amid(choices: Choices, fn: Callable[[Array], Array], shape: tuple[int, ...]) -> Any:
+    """The normalisation amid others that change the shape: what is called, its shape, and how often it normalises."""
+    rows = (shape[0] * shape[1], *shape[2:])
+    ways: dict[str, tuple[Callable[[Array], Array], tuple[int, ...], int]] = {
+        "nothing else": (fn, shape, 1),
+        "rows before": (lambda x: fn(x.reshape(shape)), rows, 1),
+        "rows after": (lambda x: fn(x).reshape(rows), shape, 1),
+        "rows before and after": (lambda x: fn(x.reshape(shape)).reshape(rows), rows, 1),
+        "all after": (lambda x: fn(x).reshape(shape[0], -1), shape, 1),
+        "another": (lambda x: fn(fn(x)), shape, 2),
+    }
+    return ways[choices.take("amid", "nothing else", "nothing else", *list(ways)[1:])]
 
 
 Normal = Callable[[Array, tuple[int, ...]], Array]
@@ -88,8 +104,14 @@ def _by_hand(choices: Choices, kind: str, order: str, dtype: str, axes: int) -> 
     scaled = _SCALED[choices.take("scaled", *_SCALED)]
     statistics = _VARIANCES[choices.take("variance", *_VARIANCES)]
 
+    taken = choices.take("mean is taken", "first", "first", "after the quotient", "of another sign")
+
     def normalised(x: Array, over: tuple[int, ...]) -> Array:
         average, spread = statistics(x, over)
+        if taken == "after the quotient":
+            return divided(x, spread) - divided(average, spread)
+        if taken == "of another sign":
+            return divided(x, spread) + divided(-average, spread)
         return divided(x - average, spread)
 
     grouped = _INSTANCE if kind == "instance" else _GROUPED[order]

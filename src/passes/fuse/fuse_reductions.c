@@ -293,8 +293,8 @@ static bool is_mean_of(const Value *value, const Value *x) {
   return false;
 }
 
-/* x / s - mean / s, or with products, and perhaps something added: the difference comes first, where normalisations look
- * for it. Nothing is lost by that: what is subtracted last may be two large numbers. */
+/* x / s - mean / s, or with products, and perhaps something added: the difference comes first, where normalisations
+ * look for it. Nothing is lost by that: what is subtracted last may be two large numbers. */
 static bool join_difference(Match *match, Op op) {
   Value *x = match->values[X_SLOT], *mean = match->values[SUM], *by = match->values[DIVISOR];
   if (!match_keeps_type(match) || !is_mean_of(mean, x) || mean->type.dtype != by->type.dtype) return false;
