@@ -166,6 +166,12 @@ static bool match_goals(Match *match, const Goal *goal) {
   return false;
 }
 
+bool match_value(Match *match, const Pattern *pattern, Value *value) {
+  Goal goal = {pattern, value, NULL};
+  match->root = value->producer;
+  return match->root && match_goals(match, &goal);
+}
+
 /* Nothing but the match reads what goes. */
 static bool is_closed(const Match *match) {
   for (size_t i = 1; i < match->node_count; i++) {

@@ -68,6 +68,9 @@ struct Match {
 /* Tries the rules at every node; of several for one operator the first that matches. True when something changed. */
 bool fuse_patterns(Model *model, const char *pass, const FusionRule *rules, size_t count);
 
+/* Does the value match, whoever else reads what is in it? The root becomes the node that makes it. */
+bool match_value(Match *match, const Pattern *pattern, Value *value);
+
 /* The node that takes the place of the match, with the type of the root. */
 #define EMIT_MATCH(match, op, ...)                                                                        \
   match_emit((match), (op), (Value *[]){__VA_ARGS__}, sizeof((Value *[]){__VA_ARGS__}) / sizeof(Value *), \

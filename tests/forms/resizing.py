@@ -35,6 +35,8 @@ def make(choices: Choices) -> Form:
         to, order, last = choices.take("to", (2 * high, 2 * wide)), choices.take("order", "channels last"), True
         batch = 2 if batch is None else batch
         method = choices.take("method", "nearest", "bilinear")
+    if way == "jax.image" and method != "lanczos3" and choices.take("symbolic space", False, False, True):
+        return _of_any_size(choices, dtype, last, method, batch, antialias)
     lead = () if batch is None else (3 if batch == "symbol" else batch,)
     shape = (*lead, high, wide, CHANNELS) if last else (*lead, CHANNELS, high, wide)
     at = len(shape) - (3 if last else 2)
@@ -59,6 +61,38 @@ def make(choices: Choices) -> Form:
         most=7 + 2 * (dtype != "float32") if by_products else 5,
         dtype=dtype,
         tolerance={"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}[dtype],
+    )
+
+
+def _of_any_size(choices: Choices, dtype: str, last: bool, method: str, batch: Any, antialias: bool) -> Form:
+    """Whole times as large, or of one size whatever it was before."""
+    to = choices.take("to", "twice", "three times", *([] if method == "nearest" else [(7, 9)]))
+    lead = () if batch is None else (batch,)
+    sizes = [(5, 6), (12, 4), (1, 9)]
+
+    def given(space: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (*lead, *space, CHANNELS) if last else (*lead, CHANNELS, *space)
+
+    at = len(lead) + (0 if last else 1)
+
+    def fn(x: Array) -> Array:
+        times = {"twice": 2, "three times": 3}.get(to, 0)
+        space = (times * x.shape[at], times * x.shape[at + 1]) if times else to
+        return jax.image.resize(x, (*x.shape[:at], *space, *x.shape[at + 2 :]), method, antialias=antialias)
+
+    spec = tuple("B" if size == "symbol" else size for size in given(("H", "W")))
+    args = [choices.normal([3 if size == "symbol" else size for size in given(space)], dtype) for space in sizes]
+    # The runtime interpolates cubically over channels last, where it puts them, only what grows.
+    by_products = method in ("bicubic", "cubic") and not antialias and not isinstance(to, str)
+    return Form(
+        fn,
+        args[:1],
+        {} if by_products else {"Resize": 1},
+        [jax.ShapeDtypeStruct(spec, TYPES[dtype])],
+        most=None if by_products else 7,
+        dtype=dtype,
+        tolerance={"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}[dtype],
+        more_args=[[more] for more in args[1:]],
     )
 
 

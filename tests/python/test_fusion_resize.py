@@ -165,3 +165,33 @@ def test_it_names_all_its_lines():
     assert said[KEYS[1]].startswith("fuse_resize:")
     for line in (first + 1, first + 2):
         assert f":{line} (" in said[KEYS[3]]
+
+
+def resized(x, factor, method, antialias=True):
+    n, h, w, c = x.shape
+    return jax.image.resize(x, (n, factor * h, factor * w, c), method, antialias=antialias)
+
+
+@pytest.mark.parametrize("method", ["linear", "cubic", "nearest"])
+def test_sizes_that_are_not_known(method):
+    images = [RNG.standard_normal((2, h, w, 3)).astype(np.float32) for h, w in ((5, 6), (1, 9), (7, 1))]
+    more = [[image] for image in images[1:]]
+    model = check_export(
+        lambda x: resized(x, 2, method), images[:1], specs=[("B", "H", "W", 3)], more_args=more, rtol=1e-4, atol=1e-5
+    )
+    assert op_types(model) == ["Resize"]
+
+
+def test_sizes_that_were_not_known():
+    images = [RNG.standard_normal((2, h, w, 3)).astype(np.float32) for h, w in ((5, 6), (20, 9), (7, 1))]
+    more = [[image] for image in images[1:]]
+    for antialias in (False, True):
+        model = check_export(
+            lambda x: jax.image.resize(x, (x.shape[0], 8, 7, 3), "linear", antialias=antialias),  # noqa: B023
+            images[:1],
+            specs=[("B", "H", "W", 3)],
+            more_args=more,
+            rtol=1e-4,
+            atol=1e-5,
+        )
+        assert op_types(model) == ["Shape", "Concat", "Resize"]

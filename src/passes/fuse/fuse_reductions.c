@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "onnx/facts/schema.h"
+#include "passes/analysis/size_values.h"
 #include "passes/pattern.h"
 
 enum { X_SLOT, SUM, SIZE, DIVISOR, ADDED };
@@ -123,35 +124,6 @@ static bool fuse_shared_mean(Match *match) {
   return fuse_mean_of(match, node_is(match->root, OP_Div) ? size : 1 / size);
 }
 
-enum { DEEPEST_SIZE = 12 /* operators between Shape and what is divided by */ };
-
-/* The size that the value, of one element, is computed as from the shapes of others. */
-static bool read_size(Context *context, const Value *value, int depth, Dim *size) {
-  double number;
-  Dim one, other;
-  if (uniform_number(value, &number) && number >= 1 && number == floor(number) && number < 0x1p53) {
-    *size = dim_of((int64_t)number);
-    return true;
-  }
-  const Node *node = value->producer;
-  if (!node || depth == 0) return false;
-  if (node_is(node, OP_Mul)) {
-    if (!read_size(context, node_input(node, 0), depth - 1, &one)) return false;
-    if (!read_size(context, node_input(node, 1), depth - 1, &other)) return false;
-    *size = dim_multiply(context, one, other);
-    return true;
-  }
-  if (node_is(node, OP_Shape)) {
-    Type type = node_input(node, 0)->type;
-    int64_t start = node_int_or(node, "start", 0), end = node_int_or(node, "end", type.rank);
-    if (type.dtype == DTYPE_NONE || start < 0 || end != start + 1 || end > type.rank) return false;
-    *size = type.dims[start];
-    return true;
-  }
-  bool same = node_is(node, OP_Cast) || node_has(node, RENAMES);
-  return same && read_size(context, node_input(node, 0), depth - 1, size);
-}
-
 /* What the value is 1 by, or NULL. */
 static const Value *beneath_one(const Value *value) {
   const Node *node = value->producer;
@@ -164,7 +136,7 @@ static bool is_size_of(Match *match, const Value *value, const Node *reduce) {
   Context *context = match->rewriter->context;
   bool axes[MAX_RANK];
   Dim count = dim_of(1), size;
-  if (!reduced_axes(reduce, axes) || !read_size(context, value, DEEPEST_SIZE, &size)) return false;
+  if (!reduced_axes(reduce, axes) || !read_size(context, value, &size)) return false;
   Type type = node_input(reduce, 0)->type;
   for (uint32_t i = 0; i < type.rank; i++) {
     if (axes[i]) count = dim_multiply(context, count, type.dims[i]);
@@ -229,7 +201,7 @@ static bool becomes_mean(Context *context, const Value *value, int depth) {
     if (!use->node) continue;
     double number;
     Dim size;
-    if (node_is(use->node, OP_Div) && read_size(context, node_input(use->node, 1), DEEPEST_SIZE, &size)) return true;
+    if (node_is(use->node, OP_Div) && read_size(context, node_input(use->node, 1), &size)) return true;
     if (node_is(use->node, OP_Div) && uniform_number(node_input(use->node, 1), &number)) return true;
     if (node_is(use->node, OP_Mul) &&
         (uniform_number(node_input(use->node, 0), &number) || uniform_number(node_input(use->node, 1), &number)) &&

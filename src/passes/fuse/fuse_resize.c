@@ -9,7 +9,9 @@
 
 #include "onnx/evaluate/evaluate.h"
 #include "onnx/facts/schema.h"
+#include "passes/analysis/computed_weights.h"
 #include "passes/analysis/resize_weights.h"
+#include "passes/fuse/resize_sizes.h"
 #include "passes/layout/permute_axes.h"
 #include "passes/pattern.h"
 
@@ -17,8 +19,9 @@ enum {
   LONGEST_CHAIN = 16,
   MOST_ABOVE = 4, /* Transposes and Reshapes before the first product */
   MOST_LABELS = 16,
-  ANTIALIAS = 18,        /* the opset since which Resize knows of it */
-  MOST_WEIGHT_NODES = 96 /* operators that compute a matrix */
+  ANTIALIAS = 18,         /* the opset since which Resize knows of it */
+  MOST_WEIGHT_NODES = 96, /* operators that compute a matrix */
+  MOST_TIMES = 32         /* as large as a size that is not known */
 };
 
 /* A part of an axis: an axis of the source, or one of size 1 that may have been repeated. Of those it does not matter
@@ -36,8 +39,10 @@ typedef struct Track {
 } Track;
 
 typedef struct AxisChange {
-  ResizeKind kind; /* RESIZE_NONE: the axis stays as it is */
-  int64_t from, to, factor;
+  ResizeKind kind;          /* RESIZE_NONE: the axis stays as it is */
+  int64_t from, to, factor; /* -1 where it is not known, and 0 times where it is not whole */
+  Dim size;                 /* of the result, where it is not known */
+  Value *computed;          /* that size, a scalar; or NULL */
 } AxisChange;
 
 typedef struct Chain {
@@ -166,8 +171,35 @@ static bool change_axis(Chain *chain, uint32_t axis, ResizeKind kind, int64_t fr
   if (!label || kind == RESIZE_NONE || !dim_is(label->size, from)) return false;
   AxisChange *change = &chain->changes[label->source];
   if (change->kind != RESIZE_NONE) return false;
-  *change = (AxisChange){kind, from, to, to % from == 0 ? to / from : 0};
+  *change = (AxisChange){kind, from, to, to % from == 0 ? to / from : 0, dim_of(to), NULL};
   label->size = dim_of(to);
+  return true;
+}
+
+/* How many times as large it is; 0: not a whole number of times. */
+static int64_t times_as_large(Context *context, Dim from, Dim to) {
+  for (int64_t factor = 1; factor <= MOST_TIMES; factor++) {
+    if (dim_equal(dim_multiply(context, from, dim_of(factor)), to)) return factor;
+  }
+  return 0;
+}
+
+/* By weights that are computed of sizes that are not known. */
+static bool follow_computed(Finder *finder, Chain *chain, Value *matrix) {
+  Type type = matrix->type;
+  Label *label = single_label(&chain->track, chain->track.rank - 1);
+  Value *size = NULL;
+  if (!label || type.dtype == DTYPE_NONE || type.rank != 2 || dim_is_constant(type.dims[0])) return false;
+  Dim from = type.dims[0], to = type.dims[1];
+  AxisChange *change = &chain->changes[label->source];
+  if (!dim_equal(label->size, from) || change->kind != RESIZE_NONE) return false;
+  ResizeKind kind = resize_kind_of_computed(&finder->rewriter, matrix, &size);
+  int64_t factor = times_as_large(finder->rewriter.context, from, to);
+  if (size && (size->type.dtype != DTYPE_INT64 || size->type.rank != 0)) size = NULL;
+  if (kind == RESIZE_NONE || (!factor && !dim_is_constant(to) && !size)) return false;
+  if (factor) kind = resize_is_cubic(kind) ? RESIZE_CUBIC : RESIZE_LINEAR; /* the same with antialias */
+  *change = (AxisChange){kind, -1, dim_is_constant(to) ? to.constant : -1, factor, to, size};
+  label->size = to;
   return true;
 }
 
@@ -175,10 +207,25 @@ static bool follow_product(Finder *finder, Chain *chain, const Node *node, const
   bool left = node_input(node, 1) == value;
   int budget = MOST_WEIGHT_NODES;
   const Tensor *matrix = known_tensor(finder, node_input(node, left ? 0 : 1), &budget);
-  if (!matrix || matrix->rank != 2 || chain->track.rank < 2 || node_input(node, 0) == node_input(node, 1)) return false;
+  if (chain->track.rank < 2 || node_input(node, 0) == node_input(node, 1)) return false;
+  if (!matrix && !left) return follow_computed(finder, chain, node_input(node, 1));
+  if (!matrix || matrix->rank != 2) return false;
   int64_t from = matrix->dims[left ? 1 : 0], to = matrix->dims[left ? 0 : 1];
   ResizeKind kind = resize_kind_of_matrix(matrix, left, chain->rounded == DTYPE_NONE ? matrix->dtype : chain->rounded);
   return change_axis(chain, chain->track.rank - (left ? 2 : 1), kind, from, to);
+}
+
+/* Neighbours that are computed of sizes that are not known, each a whole number of times. */
+static bool follow_repeated(Finder *finder, Chain *chain, Label *label, Value *indices) {
+  AxisChange *change = &chain->changes[label->source];
+  Type type = indices->type;
+  if (type.dtype == DTYPE_NONE || type.rank != 1 || dim_is_constant(label->size) || change->kind != RESIZE_NONE)
+    return false;
+  int64_t factor = times_as_large(finder->rewriter.context, label->size, type.dims[0]);
+  if (!factor || !repeats_by_computed(&finder->rewriter, indices, label->size)) return false;
+  *change = (AxisChange){RESIZE_NEAREST, -1, -1, factor, type.dims[0], NULL};
+  label->size = type.dims[0];
+  return true;
 }
 
 static bool follow_gather(Finder *finder, Chain *chain, const Node *node) {
@@ -186,9 +233,10 @@ static bool follow_gather(Finder *finder, Chain *chain, const Node *node) {
   const Tensor *indices = known_tensor(finder, node_input(node, 1), &budget);
   int64_t axis = node_int_or(node, "axis", 0), rank = chain->track.rank;
   if (axis < 0) axis += rank;
-  if (!indices || indices->rank != 1 || axis < 0 || axis >= rank) return false;
-  const Label *label = single_label(&chain->track, (uint32_t)axis);
-  if (!label || !dim_is_constant(label->size)) return false;
+  if (axis < 0 || axis >= rank) return false;
+  Label *label = single_label(&chain->track, (uint32_t)axis);
+  if (label && !indices) return follow_repeated(finder, chain, label, node_input(node, 1));
+  if (!label || indices->rank != 1 || !dim_is_constant(label->size)) return false;
   ResizeKind kind = resize_kind_of_indices(indices, label->size.constant);
   return change_axis(chain, (uint32_t)axis, kind, label->size.constant, indices->dims[0]);
 }
@@ -309,7 +357,8 @@ static bool is_complete(const Chain *chain, AxisChange changes[MOST_LABELS], Axi
     if (factor != 1) {
       Dim from = chain->source->type.dims[source];
       int64_t size = dim_is_constant(from) ? from.constant : -1;
-      *change = (AxisChange){RESIZE_REPEAT, size, size < 0 ? -1 : size * factor, factor};
+      *change =
+          (AxisChange){.kind = RESIZE_REPEAT, .from = size, .to = size < 0 ? -1 : size * factor, .factor = factor};
     }
     any = any || change->kind != RESIZE_NONE;
   }
@@ -317,6 +366,10 @@ static bool is_complete(const Chain *chain, AxisChange changes[MOST_LABELS], Axi
 }
 
 /* ---- the operator ---- */
+
+/* Sizes are said where all are known. Else scales give them, a size that is not known being whole times as large, or
+ * they are put together when the model runs. */
+typedef enum SizesBy { SIZES_NOT_KNOWN, SIZES_CONSTANT, SIZES_BY_SCALES, SIZES_COMPUTED } SizesBy;
 
 typedef struct Plan {
   Chain *chain;
@@ -327,6 +380,7 @@ typedef struct Plan {
   AxisOrder turn; /* what brings the source into an order that runs */
   bool batched;   /* with a batch of 1 put before its axes, which the runtime wants to be four */
   bool widened;   /* from a half, which the runtime does not take, and back */
+  SizesBy sizes_by;
   size_t new_nodes;
 } Plan;
 
@@ -362,18 +416,24 @@ static bool find_kind(Plan *plan, uint32_t rank) {
   return plan->kind != RESIZE_NONE && grows_without_antialias(plan, rank);
 }
 
-/* Sizes are said where all are known. Else scales must give them, and a size that is not known must be whole times as
- * large. */
-static bool sizes_can_be_said(const Plan *plan, Type source) {
-  bool symbolic = false, scales = true;
+static SizesBy how_sizes_are_said(const Plan *plan, Type source) {
+  bool symbolic = false, scales = true, computed = true;
   for (uint32_t i = 0; i < source.rank; i++) {
     const AxisChange *change = &plan->changes[i];
-    if (dim_is(source.dims[i], 0)) return false;
-    symbolic = symbolic || !dim_is_constant(source.dims[i]);
-    if (change->kind == RESIZE_NONE || change->factor > 0) continue;
+    bool changes = change->kind != RESIZE_NONE;
+    if (dim_is(source.dims[i], 0)) return SIZES_NOT_KNOWN;
+    symbolic = symbolic || (changes ? change->to < 0 : !dim_is_constant(source.dims[i]));
+    if (!changes) continue;
+    computed = computed && (change->to >= 0 || change->computed);
+    if (change->factor > 0) continue;
     scales = scales && dim_is_constant(source.dims[i]) && resize_scale(change->from, change->to) > 0;
   }
-  return !symbolic || scales;
+  return !symbolic ? SIZES_CONSTANT : scales ? SIZES_BY_SCALES : computed ? SIZES_COMPUTED : SIZES_NOT_KNOWN;
+}
+
+/* Is the size not known before or after, so that weights or neighbours are computed? */
+static bool is_computed(const AxisChange *change) {
+  return change->kind != RESIZE_NONE && change->kind != RESIZE_REPEAT && change->from < 0;
 }
 
 /* Do the axes that change, in this order of all, run? */
@@ -384,6 +444,7 @@ static bool runs_in(const Model *model, const Plan *plan, const AxisOrder *order
     const AxisChange *change = &plan->changes[order->from[i]];
     changed[i + added] = change->kind != RESIZE_NONE;
     shrinks = shrinks || (changed[i + added] && change->to < change->from);
+    shrinks = shrinks || (is_computed(change) && !change->factor);
   }
   return resize_runs_on(model, plan->kind, order->rank + added, changed, shrinks);
 }
@@ -414,7 +475,8 @@ static bool make_plan(Finder *finder, Chain *chain, Plan *plan) {
   if (!schema_runs(OP_Resize, variant, opset, plan->widened ? DTYPE_FLOAT32 : source.dtype)) return false;
   if (chain->nodes[chain->count - 1]->outputs[0]->type.dtype != source.dtype) return false;
   if (resize_is_antialias(plan->kind) && opset < ANTIALIAS) return false;
-  if (!sizes_can_be_said(plan, source)) return false;
+  plan->sizes_by = how_sizes_are_said(plan, source);
+  if (plan->sizes_by == SIZES_NOT_KNOWN) return false;
   plan->batched = source.rank == 3 && plan->kind != RESIZE_LINEAR && !resize_is_nearest(plan->kind);
   if (!find_turn(finder->rewriter.model, plan, source.rank)) return false;
   AxisOrder rest = order_then(order_inverse(plan->turn), plan->order);
@@ -423,6 +485,9 @@ static bool make_plan(Finder *finder, Chain *chain, Plan *plan) {
   plan->new_nodes = 1 + (size_t)!order_is_identity(&plan->turn) + (size_t)!order_is_identity(&rest);
   if (plan->batched) plan->new_nodes += 2;
   if (plan->widened) plan->new_nodes += 2;
+  for (uint32_t i = 0; i < source.rank; i++) {
+    if (is_computed(&plan->changes[i])) return true; /* by many nodes */
+  }
   return plan->new_nodes < plan->length;
 }
 
@@ -483,25 +548,32 @@ static Value *with_batch(Finder *finder, Node *root, Value *value, Op op) {
 static Node *emit_resize(Finder *finder, const Plan *plan, Node *root, Value *x) {
   Context *context = finder->rewriter.context;
   uint32_t rank = x->type.rank, added = plan->batched;
-  int64_t sizes[MOST_PERMUTED + 1];
+  int64_t numbers[MOST_PERMUTED + 1];
   float scales[MOST_PERMUTED + 1];
   Dim dims[MOST_PERMUTED + 1];
-  bool known = true;
+  ResultSize sizes[MOST_PERMUTED + 1];
   for (uint32_t i = 0; i < rank; i++) {
     dims[i] = x->type.dims[i];
     scales[i] = 1;
     const AxisChange *change = i < added ? NULL : &plan->changes[plan->turn.from[i - added]];
-    if (change && change->kind != RESIZE_NONE) {
-      dims[i] = change->to >= 0 ? dim_of(change->to) : dim_multiply(context, dims[i], dim_of(change->factor));
+    bool changes = change && change->kind != RESIZE_NONE;
+    if (changes) {
+      dims[i] = change->to >= 0      ? dim_of(change->to)
+                : change->factor > 0 ? dim_multiply(context, dims[i], dim_of(change->factor))
+                                     : change->size;
       scales[i] = change->factor > 0 ? (float)change->factor : resize_scale(change->from, change->to);
     }
-    sizes[i] = dims[i].constant;
-    known = known && dim_is_constant(dims[i]);
+    numbers[i] = dims[i].constant;
+    sizes[i] = (ResultSize){changes, dims[i], changes && !dim_is_constant(dims[i]) ? change->computed : NULL};
   }
-  Value *sized = known ? rewrite_constant_ints(&finder->rewriter, root, sizes, rank, root->origin) : NULL;
-  Value *inputs[] = {x, NULL, known ? NULL : scales_input(finder, root, scales, rank), sized};
-  Node *node =
-      new_node(finder, root, OP_Resize, inputs, known ? 4 : 3, type_make(context, x->type.dtype, dims, rank), root);
+  Rewriter *rewriter = &finder->rewriter;
+  bool scaled = plan->sizes_by == SIZES_BY_SCALES;
+  Value *inputs[] = {x, NULL, NULL, NULL};
+  if (scaled) inputs[2] = scales_input(finder, root, scales, rank);
+  else if (plan->sizes_by == SIZES_COMPUTED) inputs[3] = emit_result_sizes(rewriter, root, x, sizes);
+  else inputs[3] = rewrite_constant_ints(rewriter, root, numbers, rank, root->origin);
+  Type type = type_make(context, x->type.dtype, dims, rank);
+  Node *node = new_node(finder, root, OP_Resize, inputs, scaled ? 3 : 4, type, root);
   set_mode(node, plan->kind);
   return node;
 }

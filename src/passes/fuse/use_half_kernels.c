@@ -11,9 +11,9 @@
 
 enum { MOST_STEPS = 6, MOST_INPUTS = 5 };
 
-static const Op own_kernels[] = {OP_Attention,          OP_BatchNormalization, OP_InstanceNormalization,
-                                 OP_LayerNormalization, OP_LogSoftmax,         OP_RMSNormalization,
-                                 OP_ReduceMean,         OP_ReduceSum,          OP_Softmax};
+static const Op own_kernels[] = {OP_Attention,          OP_AveragePool, OP_BatchNormalization, OP_InstanceNormalization,
+                                 OP_LayerNormalization, OP_LogSoftmax,  OP_RMSNormalization,   OP_ReduceMean,
+                                 OP_ReduceSum,          OP_Softmax};
 
 /* What moves elements, or scales or shifts them by a constant. */
 typedef struct Step {

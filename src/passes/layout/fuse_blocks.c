@@ -55,6 +55,17 @@ static Node *replace_chain(Rewriter *rewriter, const FactorChain *chain, size_t 
   return node;
 }
 
+/* How many nodes there are for the first `length` of the chain, with those that put a shape together. */
+static size_t nodes_replaced(const FactorChain *chain, size_t length) {
+  enum { FOR_A_SHAPE = 2 /* a Shape and a Concat at least */ };
+  size_t count = length;
+  for (size_t i = 0; i < length; i++) {
+    const Node *node = chain->nodes[i];
+    if (node_is(node, OP_Reshape) && !unread_constant_of(node_input(node, 1))) count += FOR_A_SHAPE;
+  }
+  return count;
+}
+
 /* ---- blocks that become channels, and channels that become blocks ---- */
 
 typedef enum BlockMove { DEPTH_FIRST, COLUMNS_FIRST, TO_DEPTH, BLOCK_MOVES } BlockMove;
@@ -112,7 +123,7 @@ static bool try_move(Rewriter *rewriter, const FactorChain *chain, size_t length
     Replacement by = {order_from(orders[was_last ? 1 : 0], IMAGE), order_from(orders[is_last ? 2 : 0], IMAGE)};
     Dim before = from.dims[was_last ? 3 : 1], after = to.dims[is_last ? 3 : 1];
     int64_t size = move == TO_DEPTH ? block_size(after, before) : block_size(before, after);
-    if (size == 0 || node_count(&by) >= length) continue;
+    if (size == 0 || node_count(&by) >= nodes_replaced(chain, length)) continue;
     if (!is_block_move(rewriter->context, found, move, from, to, size, &by)) continue;
     Node *node = replace_chain(rewriter, chain, length, move == TO_DEPTH ? OP_SpaceToDepth : OP_DepthToSpace, &by);
     node_set_int(node, "blocksize", size);
@@ -214,7 +225,7 @@ static bool fuse_means(Rewriter *rewriter, const FactorChain *chain, size_t leng
   if (length == 2 && is_of_neighbours(&blocks, from.rank)) return false;
   if (!pooled_order(&blocks, from.rank, &by.before)) return false;
   by.after = order_then(order_inverse(by.before), blocks.order);
-  if (node_count(&by) >= length) return false;
+  if (node_count(&by) >= nodes_replaced(chain, length)) return false;
   Node *pool = replace_chain(rewriter, chain, length, OP_AveragePool, &by);
   for (uint32_t i = 2; i < from.rank; i++) windows[i - 2] = blocks.sizes[by.before.from[i]];
   node_set_ints(pool, "kernel_shape", windows, from.rank - 2);
