@@ -216,6 +216,72 @@ def hamiltonian(key: jax.Array, x: jax.Array) -> jax.Array:
     return lax.scan(step, x, jax.random.split(jax.random.wrap_key_data(key), 20))[1]
 
 
+def moving_average(values: jax.Array) -> jax.Array:
+    """A linear recurrence: what is known of each step is known before."""
+
+    def step(mean: jax.Array, value: jax.Array) -> tuple[jax.Array, jax.Array]:
+        mean = mean + 0.1 * (value - mean)
+        return mean, mean
+
+    return lax.scan(step, jnp.float32(0), values)[1]
+
+
+def collatz(number: jax.Array) -> jax.Array:
+    """Integers that are halved or tripled until they are one."""
+
+    def step(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        number, count = state
+        return lax.cond(number % 2 == 0, lambda n: n // 2, lambda n: 3 * n + 1, number), count + 1
+
+    return lax.while_loop(lambda state: state[0] != 1, step, (number, 0))[1]
+
+
+def knapsack(weights: jax.Array, values: jax.Array) -> jax.Array:
+    """Dynamic programming: the best of every capacity, one thing after the other."""
+    capacity = jnp.arange(21)
+
+    def step(best: jax.Array, thing: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        weight, value = thing
+        with_it = best[jnp.maximum(capacity - weight, 0)] + value
+        return jnp.where(capacity >= weight, jnp.maximum(best, with_it), best), None
+
+    return lax.scan(step, jnp.zeros(21), (weights, values))[0][-1]
+
+
+def conjugate_gradient(matrix: jax.Array, right: jax.Array) -> jax.Array:
+    """Six equations, solved as far as a tolerance asks."""
+
+    def step(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        x, rest, way, size, count = state
+        along = matrix @ way
+        far = size / (way @ along)
+        x, rest = x + far * way, rest - far * along
+        left = rest @ rest
+        return x, rest, rest + left / size * way, left, count + 1
+
+    start = (jnp.zeros(6), right, right, right @ right, 0)
+    return lax.while_loop(lambda state: (state[3] > 1e-10) & (state[4] < 20), step, start)[0]
+
+
+def likeliest_path(emissions: jax.Array, moves: jax.Array) -> jax.Array:
+    """Viterbi's algorithm: forwards for the scores, backwards along the best."""
+
+    def forwards(scores: jax.Array, emission: jax.Array) -> tuple[jax.Array, jax.Array]:
+        each = scores[:, None] + moves
+        return jnp.max(each, 0) + emission, jnp.argmax(each, 0)
+
+    def backwards(state: jax.Array, best: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return best[state], best[state]
+
+    scores, best = lax.scan(forwards, emissions[0], emissions[1:])
+    return lax.scan(backwards, jnp.argmax(scores), best, reverse=True)[1]
+
+
+def pseudo_inverse(matrix: jax.Array) -> jax.Array:
+    """By singular values."""
+    return jnp.linalg.pinv(matrix)
+
+
 def written_here() -> Iterator[Program]:
     rng = np.random.default_rng(0)
 
@@ -240,6 +306,13 @@ def written_here() -> Iterator[Program]:
     yield "attitude", attitude, (jnp.array([1.0, 0, 0, 0]), array(30, 3))
     yield "cart_and_pole", cart_and_pole, (jnp.full(4, 0.01), array(30))
     yield "hamiltonian", hamiltonian, (key, array(2))
+    yield "moving_average", moving_average, (array(100),)
+    yield "collatz", collatz, (jnp.int32(27),)
+    yield "knapsack", knapsack, (jnp.arange(10) % 7 + 1, jnp.abs(array(10)))
+    square = array(6, 6)
+    yield "conjugate_gradient", conjugate_gradient, (square @ square.T + 6 * jnp.eye(6), array(6))
+    yield "likeliest_path", likeliest_path, (array(20, 4), array(4, 4))
+    yield "pseudo_inverse", pseudo_inverse, (array(6, 3),)
 
 
 def of_diffrax() -> Iterator[Program]:

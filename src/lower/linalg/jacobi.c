@@ -87,8 +87,8 @@ static Value *tie_breaker(Lowering *l, const Seats *seats, DType dtype) {
 enum { FEW_ROWS = 16 };
 
 /* Are there so few rows that nodes cost more than numbers? Then angles are found by their arc tangents, which ONNX
- * Runtime has for float32 alone, and rotations are products with matrices. A round of eigh takes 26 nodes instead of
- * 46, and matrices of 3 x 3 half the time. */
+ * Runtime has for float32 alone, and rotations are products with matrices. A round of eigh takes 27 nodes instead of
+ * 48, and matrices of 3 x 3 half the time. */
 static bool has_few_rows(const Value *matrix) {
   Dim rows = size_along(matrix, ROWS);
   return matrix->type.dtype == DTYPE_FLOAT32 && dim_is_constant(rows) && rows.constant <= FEW_ROWS;
