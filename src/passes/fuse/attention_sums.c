@@ -63,21 +63,22 @@ static bool comes_from_product(const Value *value, int depth) {
   return false;
 }
 
-/* Are they the softmax of what comes from a product? */
-static bool may_be_shares(const Value *value) {
-  for (int i = 0; i < LOOKED_AT && value->producer; i++) {
-    const Node *node = value->producer;
-    if (is_softmax(node)) return comes_from_product(node_input(node, 0), LOOKED_AT);
-    if (!keeps_numbers(node)) return false;
-    value = node_input(node, 0);
-  }
-  return false;
+/* Are they the softmax of what comes from a product, of which some may be put out? */
+static bool may_be_shares(const Value *value, int depth) {
+  const Node *node = value->producer;
+  if (!node || depth == 0) return false;
+  if (is_softmax(node)) return comes_from_product(node_input(node, 0), LOOKED_AT);
+  if (keeps_numbers(node)) return may_be_shares(node_input(node, 0), depth - 1);
+  if (node_is(node, OP_Mul))
+    return may_be_shares(node_input(node, 0), depth - 1) || may_be_shares(node_input(node, 1), depth - 1);
+  return node_is(node, OP_Where) &&
+         (may_be_shares(node_input(node, 1), depth - 1) || may_be_shares(node_input(node, 2), depth - 1));
 }
 
 /* One of the two products of attention, by what is around it. */
 static bool may_be_of_attention(const Match *match, const Value *left, const Value *right) {
   return schema_runs(OP_Attention, NULL, match_opset(match), DTYPE_FLOAT32) &&
-         (may_be_scores(match->root) || may_be_shares(left) || may_be_shares(right));
+         (may_be_scores(match->root) || may_be_shares(left, LOOKED_AT) || may_be_shares(right, LOOKED_AT));
 }
 
 static bool add_axis(Axes *axes, const Axis *axis) {
