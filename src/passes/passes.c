@@ -87,6 +87,7 @@ const Pass all_passes[] = {
     {"pick_parts", "picks from a part what was picked from joined parts", PHASE_EXPAND, pick_parts, .needs = {OP_Concat, OP_ScatterND, OP_Slice}, .removes = "cancelled"},
     {"look_up_choices", "looks up in a table of both which of two constants a step of a loop chooses", PHASE_EXPAND, look_up_choices, .needs = {OP_Where}},
     {"branch_around_loops", "puts a loop that may take no step in a branch, with what only it reads", PHASE_EXPAND, branch_around_loops, .needs = {OP_Loop}},
+    {"join_choices", "makes choices by one condition in a step one conditional", PHASE_EXPAND, join_choices, .needs = {OP_Where}},
     {"sink_into_branches", "computes in a branch of an If what nothing else reads", PHASE_EXPAND, sink_into_branches, .needs = {OP_If}},
     {"unroll_loops", "writes out loops for targets that have none", PHASE_EXPAND, unroll_loops, .needs = {OP_Loop, OP_Scan}},
     {"compute_both_branches", "computes both branches for targets that cannot keep them apart", PHASE_EXPAND, compute_both_branches, .needs = {OP_If}},

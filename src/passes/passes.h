@@ -86,6 +86,7 @@ bool pick_before_order(Model *model);
 bool pick_parts(Model *model);
 bool look_up_choices(Model *model);
 bool branch_around_loops(Model *model);
+bool join_choices(Model *model);
 bool sink_into_branches(Model *model);
 bool keep_double_scales(Model *model);
 bool spell_inverse_factors(Model *model);

@@ -4,8 +4,8 @@
  * constants and compare what was chosen. A comparison of a choice among constants is the condition of the choice, and
  * a choice between a thing and itself is none. Where takes a runtime three times as long as And or Or. What two
  * conditions are not is what one of them is not, and a condition combined with itself, with its opposite, with what it
- * is a part of or with what follows from it is known. Masks that were made numbers to be multiplied, subtracted from 1
- * and scaled are masks again, and one choice between two numbers.
+ * is a part of or with what follows from it is known; beside a condition, what is combined with it knows it. Masks that
+ * were made numbers to be multiplied, subtracted from 1 and scaled are masks again, and one choice between two numbers.
  */
 #include <math.h>
 
@@ -351,6 +351,33 @@ static bool combine_with_itself(Rewriter *rewriter, Node *node) {
   return false;
 }
 
+/* The operand of a combination beside that one, or beside what that one is not; NULL: it is no such combination. */
+static Value *beside(const Value *value, Op op, const Value *one, bool negated_one) {
+  const Node *node = value->producer;
+  for (size_t i = 0; node && node_is(node, op) && i < 2; i++) {
+    const Value *operand = node_input(node, i);
+    if (negated_one ? is_negation(operand, one) : operand == one) return node_input(node, 1 - i);
+  }
+  return NULL;
+}
+
+/* One condition and: the other or not the one, or not both the one and the other. The one is known there. */
+static bool leave_out_known(Rewriter *rewriter, Node *node) {
+  bool both = node_is(node, OP_And);
+  for (size_t i = 0; i < 2; i++) {
+    Value *one = node_input(node, i), *combination = node_input(node, 1 - i), *other, *inputs[2] = {one};
+    const Node *negation = combination->producer;
+    bool is_negated = negation && node_is(negation, OP_Not);
+    other = is_negated ? beside(node_input(negation, 0), both ? OP_And : OP_Or, one, false)
+                       : beside(combination, both ? OP_Or : OP_And, one, true);
+    if (!other || !type_equal(one->type, other->type) || !value_only_user(combination)) continue;
+    inputs[1] = is_negated ? negated(rewriter, node, other) : other;
+    replace_by(rewriter, node, node_before(rewriter, node, node->op, inputs, 2), combination->producer);
+    return true;
+  }
+  return false;
+}
+
 /* ---- what one comparison says of another ---- */
 
 /* The numbers for which a comparison with a constant holds: none of them is NaN. */
@@ -424,7 +451,7 @@ static bool combine_with_consequence(Rewriter *rewriter, Node *node) {
 }
 
 static void combine(Rewriter *rewriter, Node *node) {
-  if (node->input_count != 2 || combine_with_itself(rewriter, node)) return;
+  if (node->input_count != 2 || combine_with_itself(rewriter, node) || leave_out_known(rewriter, node)) return;
   if (!combine_with_consequence(rewriter, node)) negate_once(rewriter, node);
 }
 
