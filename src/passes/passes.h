@@ -116,6 +116,8 @@ bool fuse_quantization(Model *model);
 bool fuse_attention(Model *model);
 bool fuse_recurrent(Model *model);
 bool part_recurrent(Model *model);
+bool part_states(Model *model);
+bool write_out_layers(Model *model);
 bool fuse_selection(Model *model);
 bool fuse_split(Model *model);
 bool fuse_triangles(Model *model);

@@ -45,9 +45,9 @@ def make(choices: Choices) -> Form:
         plan = dataclasses.replace(plan, first=first, unroll=choices.take("unroll", 1, 1, 3))
         ways_to_loop = ("scan", "scan", "fori_loop", "fori_loop by slices", "while_loop", "Python", "Python over rows")
         loop = choices.take("loop", *ways_to_loop) if library == "scan" and length != "symbol" else "scan"
-        plan = dataclasses.replace(
-            plan, loop=loop, carried=choices.take("carried", "tuple", "tuple", "dict", "one more")
-        )
+        packed = ("stacked", "joined") if cell == "lstm" and not loop.startswith("Python") else ()
+        carried = choices.take("carried", "tuple", "tuple", "dict", "one more", *packed)
+        plan = dataclasses.replace(plan, loop=loop, carried=carried)
         if not loop.startswith("Python"):
             plan = dataclasses.replace(plan, columns=choices.take("columns", False, False, False, True))
         if library == "scan" and batch is not None and loop == "scan" and (directions, length) != _TURNED:
@@ -136,6 +136,16 @@ def _carried_as(way: str) -> tuple[Any, Any]:
     """States as people carry them from step to step, and back."""
     if way == "dict":
         return lambda s: {"state": s, "unused": 0}, lambda s: s["state"]
+    if way in ("stacked", "joined"):  # h and c in one array
+        join = jnp.stack if way == "stacked" else lambda s: jnp.concatenate(s, axis=-1)
+
+        def part(s: Array) -> tuple[Array, ...]:
+            return (s[0], s[1]) if way == "stacked" else tuple(jnp.split(s, 2, axis=-1))
+
+        return (
+            lambda s: [join(one) for one in s] if isinstance(s, list) else join(s),
+            lambda s: [part(one) for one in s] if isinstance(s, list) else part(s),
+        )
     if way == "one more":  # what was handed on last is carried as well
         return lambda s: (s, _hidden(s)), lambda s: s[0]
     return lambda s: s, lambda s: s

@@ -427,3 +427,59 @@ def test_lengths_of_one_state_alone_stay_a_loop():
         return scanned(step, (zeros(x), zeros(x)), (x, jnp.arange(STEPS)))
 
     assert "Scan" in op_types(check_export(fn, [X, LENGTHS[0]]))
+
+
+# ---- states in one array, layers in one loop ----
+
+
+@pytest.mark.parametrize("joined", ["stacked", "side by side", "stacked last"])
+def test_states_in_one_array(joined):
+    def apart(state):
+        if joined == "side by side":
+            return state[:, :WIDTH], state[:, WIDTH:]
+        return (state[0], state[1]) if joined == "stacked" else (state[..., 0], state[..., 1])
+
+    def join(state):
+        if joined == "side by side":
+            return jnp.concatenate(state, axis=1)
+        return jnp.stack(state, axis=0 if joined == "stacked" else -1)
+
+    def fn(x, h, c):
+        def step(state, x):
+            new, out = lstm_cell(apart(state), x)
+            return join(new), out
+
+        return scanned(step, join((h, c)), x)
+
+    model = check_export(fn, [X, H0, C0])
+    assert "LSTM" in op_types(model) and "Scan" not in op_types(model)
+
+
+LAYERS = 3
+STACKED = rows(LAYERS, WIDTH, WIDTH), rows(LAYERS, WIDTH, WIDTH), rows(LAYERS, WIDTH)
+
+
+def layer_step(hidden, x, kernel, recurrent, bias):
+    return tanh(x @ kernel + hidden @ recurrent + bias)
+
+
+@pytest.mark.parametrize("outer", ["layers", "steps"])
+def test_layers_that_a_loop_goes_over(outer):
+    def over_layers(x):
+        def layer(x, weights):
+            return scanned(lambda h, x: (layer_step(h, x, *weights),) * 2, zeros(x), x)[::-1]
+
+        return scanned(layer, x, STACKED)
+
+    def over_steps(x):
+        def step(hidden, x):
+            def layer(x, now):
+                return (layer_step(now[0], x, *now[1:]),) * 2
+
+            return scanned(layer, x, (hidden, *STACKED))[::-1]
+
+        return scanned(step, jnp.zeros((LAYERS, *x.shape[1:])), x)
+
+    x = np.repeat(X[..., :1], WIDTH, axis=2)
+    model = check_export(over_layers if outer == "layers" else over_steps, [x])
+    assert op_types(model).count("RNN") == LAYERS and "Scan" not in op_types(model)

@@ -10,9 +10,9 @@ static void pair(Context *context, Map *copies, const Value *value, Value *copy)
   *map_slot_pointer(context, copies, value) = copy;
 }
 
-static Graph *copy_subgraph(const Graph *graph, Map *copies) {
-  Context *context = graph->model->context;
-  Graph *copy = graph_new(graph->model, graph->name);
+static Graph *copy_subgraph(const Graph *graph, Model *model, Map *copies) {
+  Context *context = model->context;
+  Graph *copy = graph_new(model, graph->name);
   for (size_t i = 0; i < graph->inputs.count; i++) {
     pair(context, copies, graph->inputs.items[i], graph_input(copy, graph->inputs.items[i]->type, NULL));
   }
@@ -30,7 +30,7 @@ static void copy_attributes(const Node *node, Node *copy, Map *copies) {
   for (size_t i = 0; i < node->attributes.count; i++) {
     const Attribute *attribute = &node->attributes.items[i];
     if (attribute->kind == ATTRIBUTE_GRAPH) {
-      node_set_graph(copy, attribute->name, copy_subgraph(attribute->graph, copies));
+      node_set_graph(copy, attribute->name, copy_subgraph(attribute->graph, copy->graph->model, copies));
     } else {
       array_push(node->graph->model->context, &copy->attributes, *attribute);
     }

@@ -152,6 +152,7 @@ struct Model {
   MetadataList metadata;
   const struct Target *target; /* what it is made for (target/target.h); NULL: the newest ONNX Runtime */
   bool is_trial;               /* made to see what passes make of a few nodes */
+  Map failed_trials;           /* loops that such a model showed to become nothing else */
   bool rounds_products;        /* the runtime may round what quantised weights are multiplied by */
   Str no_domain;               /* "" */
   Str op_types[OP_COUNT];      /* names of operators once they were needed */

@@ -5,6 +5,7 @@
  * measure: what stays a loop is told at export as what the target lacks.
  */
 #include "onnx/graph/copy.h"
+#include "passes/layout/roll_steps.h"
 #include "passes/loop_body.h"
 #include "passes/rewrite.h"
 #include "target/target.h"
@@ -365,5 +366,42 @@ bool widen_steps(Model *model) {
   if (!target_is_onnx_runtime(model->target)) return false;
   rewrite_begin(&rewriter, model, __func__);
   rewrite_each_node(&rewriter, widen_steps_of);
+  return rewrite_end(&rewriter);
+}
+
+/* ---- layers ---- */
+
+enum { MOST_LAYERS = 16, LARGEST_LAYERS = 64 << 20 /* bytes of weights */ };
+
+static bool has_loop(const Graph *body) {
+  FOR_EACH_NODE(node, body) {
+    if (node_has(node, LOOPS)) return true;
+  }
+  return false;
+}
+
+/* Does each step get constant matrices, as the layers of a network do? */
+static bool goes_over_layers(const Unrolling *u) {
+  for (uint32_t i = 0; i < u->sliced; i++) {
+    const Tensor *all = unread_constant_of(node_input(u->loop, u->carried + i));
+    bool is_float = all && (dtype_is_float(all->dtype) || dtype_is_half(all->dtype));
+    if (is_float && all->rank == 3 && all->size <= LARGEST_LAYERS && u->body->inputs.items[u->carried + i]->uses)
+      return true;
+  }
+  return false;
+}
+
+/* Layers around a loop over steps, or inside of one. */
+static void write_out_layers_of(Rewriter *rewriter, Node *node) {
+  Unrolling u = {.rewriter = rewriter, .loop = node};
+  if (!node_is(node, OP_Scan) || !can_unroll(&u) || u.steps > MOST_LAYERS || !goes_over_layers(&u)) return;
+  if (!stands_in_loop(node->graph) && !has_loop(u.body)) return;
+  if (is_worth_a_trial(node)) write_out(&u);
+}
+
+bool write_out_layers(Model *model) {
+  Rewriter rewriter;
+  rewrite_begin(&rewriter, model, __func__);
+  rewrite_each_node(&rewriter, write_out_layers_of);
   return rewrite_end(&rewriter);
 }

@@ -37,12 +37,42 @@ static bool can_come_along(const Trial *trial, const Node *node) {
   return node && node->graph == trial->graph && node->op && !node_has_subgraph(node);
 }
 
+static void choose_value(Trial *trial, const Value *value) {
+  if (!value || (value->producer && map_get_pointer(&trial->chosen, value->producer))) return;
+  if (can_come_along(trial, value->producer) && trial->around++ < MOST_AROUND) choose(trial, value->producer);
+  else stand_in(trial, value);
+}
+
+/* What a body reads of the graph that the steps are in. */
+static void choose_captured(Trial *trial, const Graph *body) {
+  FOR_EACH_NODE(node, body) {
+    for (uint32_t i = 0; i < node->input_count; i++) {
+      const Value *value = node_input(node, i);
+      if (value && value->graph == trial->graph) choose_value(trial, value);
+    }
+    for (size_t i = 0; i < node->attributes.count; i++) {
+      if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) choose_captured(trial, node->attributes.items[i].graph);
+    }
+  }
+  for (size_t i = 0; i < body->outputs.count; i++) {
+    const Value *value = body->outputs.items[i]->value;
+    if (value && value->graph == trial->graph) choose_value(trial, value);
+  }
+}
+
 static void choose_inputs(Trial *trial, const Node *node) {
-  for (uint32_t i = 0; i < node->input_count; i++) {
-    Value *value = node_input(node, i);
-    if (!value || (value->producer && map_get_pointer(&trial->chosen, value->producer))) continue;
-    if (can_come_along(trial, value->producer) && trial->around++ < MOST_AROUND) choose(trial, value->producer);
-    else stand_in(trial, value);
+  for (uint32_t i = 0; i < node->input_count; i++) choose_value(trial, node_input(node, i));
+  for (size_t i = 0; i < node->attributes.count; i++) {
+    if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) choose_captured(trial, node->attributes.items[i].graph);
+  }
+}
+
+static void forget_origins(Graph *graph) {
+  FOR_EACH_NODE(node, graph) {
+    node->origin = NULL;
+    for (size_t i = 0; i < node->attributes.count; i++) {
+      if (node->attributes.items[i].kind == ATTRIBUTE_GRAPH) forget_origins(node->attributes.items[i].graph);
+    }
   }
 }
 
@@ -76,8 +106,18 @@ bool become_recurrent(Node *const *nodes, size_t count) {
   for (size_t i = 0; i < count; i++) choose(&trial, nodes[i]);
   for (size_t i = 0; i < trial.unread.count; i++) choose_inputs(&trial, trial.unread.items[i]);
   copy_nodes_of(trial.graph, trial.model->graph, NULL, &trial.copies, &trial.chosen);
-  FOR_EACH_NODE(node, trial.model->graph) { node->origin = NULL; }
+  forget_origins(trial.model->graph);
   for (size_t i = 0; i < count; i++) add_outputs(&trial, nodes[i]);
   run_passes(trial.model, &(PassOptions){0});
   return has_recurrent(trial.model->graph);
+}
+
+bool is_worth_a_trial(Node *loop) {
+  Model *model = loop->graph->model;
+  if (model->is_trial) return true;
+  while (loop->graph->owner) loop = loop->graph->owner;
+  if (loop->graph != model->graph || map_get_pointer(&model->failed_trials, loop)) return false;
+  if (become_recurrent(&loop, 1)) return true;
+  *map_slot_pointer(model->context, &model->failed_trials, loop) = loop;
+  return false;
 }

@@ -72,5 +72,7 @@ bool write_first_step(Steps *steps);
 void roll(Steps *steps);
 /* Would these nodes of one graph, in its order, become a recurrent operator? become_recurrent.c */
 bool become_recurrent(Node *const *nodes, size_t count);
+/* Would the loop around all others that this one stands in? In a trial, that is what is to be seen. */
+bool is_worth_a_trial(Node *loop);
 
 #endif
