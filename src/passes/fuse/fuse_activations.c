@@ -24,6 +24,9 @@ static bool fuse_one_operand(Match *match) {
 
 /* ---- Relu, Clip, LeakyRelu ---- */
 
+/* Integers keep their Max: ONNX Runtime rejects a Relu of integers before a Clip, which it merges. */
+static bool fuse_relu(Match *match) { return dtype_is_float(match_dtype(match)) && fuse_one_operand(match); }
+
 #define RELU EITHER(OP(Relu, X), OP(Max, X, NUMBER(0)))
 
 static Value *scalar(Match *match, const Value *uniform) {
@@ -442,8 +445,8 @@ static bool fuse_swish_turned(Match *match) { return emit_swish(match, -1); }
 
 /* The first that matches is taken. */
 static const FusionRule rules[] = {
-    {OP(Max, X, NUMBER(0)), OP_Relu, fuse_one_operand},
-    {OP(Where, NEGATIVE, NUMBER(0), X), OP_Relu, fuse_one_operand},
+    {OP(Max, X, NUMBER(0)), OP_Relu, fuse_relu},
+    {OP(Where, NEGATIVE, NUMBER(0), X), OP_Relu, fuse_relu},
     {OP(Relu, OP(Min, X, UNIFORM(B))), OP_Clip, fuse_clip_from_relu},
     {OP(Min, RELU, UNIFORM(B)), OP_Clip, fuse_clip_from_relu},
     {OP(Min, OP(Max, X, UNIFORM(A)), UNIFORM(B)), OP_Clip, fuse_clip},
