@@ -12,18 +12,33 @@ bool is_viewable(const Value *value) {
 /* One position of an axis, also where it is the only feature. */
 static ViewAxis position(int64_t start) { return (ViewAxis){.start = start}; }
 
-bool view_all(const ViewFrame *frame, Value *value, uint32_t features, View *view) {
-  uint32_t batch = ALONG_BATCH;
+uint32_t view_orders(const ViewFrame *frame) { return frame->batches < 2 ? 1 : frame->batches < 3 ? 2 : 6; }
+
+/* Which axis of the batch comes at a place. */
+static uint32_t batch_at(uint32_t order, uint32_t place) {
+  static const uint8_t orders[][MOST_BATCHES] = {{0, 1, 2}, {1, 0, 2}, {0, 2, 1}, {2, 1, 0}, {1, 2, 0}, {2, 0, 1}};
+  return ALONG_BATCH + orders[order][place];
+}
+
+bool view_ordered(const ViewFrame *frame, Value *value, uint32_t features, uint32_t order, View *view) {
+  uint32_t place = 0;
   Type type = value->type;
   if (!is_viewable(value) || features >= type.rank || !dim_is_constant(type.dims[features])) return false;
   *view = (View){.value = value, .length = type.dims[features].constant};
   for (uint32_t i = 0; i < type.rank; i++) {
     if (dim_is(type.dims[i], 1)) continue;
-    if (i == features) view->axes[i] = (ViewAxis){.along = ALONG_FEATURES, .stride = 1};
-    else if (batch == ALONG_BATCH + frame->batches || !dim_equal(type.dims[i], frame->sizes[batch])) return false;
-    else view->axes[i].along = batch++;
+    if (i == features) {
+      view->axes[i] = (ViewAxis){.along = ALONG_FEATURES, .stride = 1};
+      continue;
+    }
+    if (place == frame->batches || !dim_equal(type.dims[i], frame->sizes[batch_at(order, place)])) return false;
+    view->axes[i].along = batch_at(order, place++);
   }
-  return batch == ALONG_BATCH + frame->batches;
+  return place == frame->batches;
+}
+
+bool view_all(const ViewFrame *frame, Value *value, uint32_t features, View *view) {
+  return view_ordered(frame, value, features, 0, view);
 }
 
 bool view_same(const View *a, const View *b) {

@@ -52,6 +52,9 @@ typedef struct ViewFrame {
 bool is_viewable(const Value *value);
 /* All of a value, whose axis `features` holds them and whose others are the batch. */
 bool view_all(const ViewFrame *frame, Value *value, uint32_t features, View *view);
+/* The same with the axes of the batch in another order, one of view_orders. */
+bool view_ordered(const ViewFrame *frame, Value *value, uint32_t features, uint32_t order, View *view);
+uint32_t view_orders(const ViewFrame *frame); /* how many there are; the first is as they are */
 bool view_same(const View *a, const View *b);
 /* Does the view see the whole value, each axis along one thing? It may have more steps. */
 bool view_is_whole(const View *view);

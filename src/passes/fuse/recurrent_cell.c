@@ -378,10 +378,12 @@ bool find_cell(Cell *cell) {
   return false;
 }
 
+/* With some axis for the features, and those of the batch in any order. */
 static bool is_seen(const Cell *cell, Value *value, const View *wanted, View *view) {
   if (!is_viewable(value)) return false;
-  for (uint32_t axis = value->type.rank; axis-- > 0;) {
-    if (!view_all(&cell->frame, value, axis, view)) continue;
+  uint32_t orders = view_orders(&cell->frame);
+  for (uint32_t way = value->type.rank * orders; way-- > 0;) {
+    if (!view_ordered(&cell->frame, value, way / orders, orders - 1 - way % orders, view)) continue;
     View settled = view_settled(&cell->frame, *view);
     if (view_same(&settled, wanted)) return true;
   }
