@@ -88,7 +88,6 @@ const Pass all_passes[] = {
     {"choose_constants", "picks one of two constants without a Where", PHASE_EXPAND, choose_constants, .needs = {OP_Where}},
     {"widen_steps", "takes several short steps of a Scan at a time", PHASE_EXPAND, widen_steps, .needs = {OP_Scan}},
     {"pick_parts", "picks from a part what was picked from joined parts", PHASE_EXPAND, pick_parts, .needs = {OP_Concat, OP_ScatterND, OP_Slice}, .removes = "cancelled"},
-    {"look_up_choices", "looks up in a table of both which of two constants a step of a loop chooses", PHASE_EXPAND, look_up_choices, .needs = {OP_Where}},
     {"branch_around_loops", "puts a loop that may take no step in a branch, with what only it reads", PHASE_EXPAND, branch_around_loops, .needs = {OP_Loop}},
     {"join_choices", "makes choices by one condition in a step one conditional", PHASE_EXPAND, join_choices, .needs = {OP_Where}},
     {"sink_into_branches", "computes in a branch of an If what nothing else reads", PHASE_EXPAND, sink_into_branches, .needs = {OP_If}},

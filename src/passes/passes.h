@@ -84,7 +84,6 @@ bool choose_constants(Model *model);
 bool merge_factors(Model *model);
 bool pick_before_order(Model *model);
 bool pick_parts(Model *model);
-bool look_up_choices(Model *model);
 bool branch_around_loops(Model *model);
 bool join_choices(Model *model);
 bool sink_into_branches(Model *model);
