@@ -87,6 +87,15 @@ static void parted_sizes(BlockMove move, const Dim *narrow, const Dim *wide, int
   copy_bytes(parted, all[move], sizeof all[move]);
 }
 
+/* Has the one image `size` times the rows and columns of the other, and else the same? As many elements are not enough:
+ * the operator reads each axis by itself. */
+static bool are_sizes_of_move(Context *context, const Dim *narrow, const Dim *wide, int64_t size) {
+  for (uint32_t i = 2; i < IMAGE; i++) {
+    if (!dim_equal(dim_multiply(context, narrow[i], dim_of(size)), wide[i])) return false;
+  }
+  return dim_equal(narrow[0], wide[0]);
+}
+
 /* Are the factors those of the move, between images whose channels come last or second? */
 static bool is_block_move(Context *context, const Factors *found, BlockMove move, Type from, Type to, int64_t size,
                           const Replacement *orders) {
@@ -95,8 +104,10 @@ static bool is_block_move(Context *context, const Factors *found, BlockMove move
   Type first = order_type(context, from, &orders->before);
   AxisOrder back = order_inverse(orders->after);
   Type second = order_type(context, to, &back);
-  bool widens = move != TO_DEPTH; /* `narrow` has the fewer rows and columns */
-  parted_sizes(move, widens ? first.dims : second.dims, widens ? second.dims : first.dims, size, parted);
+  bool widens = move != TO_DEPTH;
+  const Dim *narrow = widens ? first.dims : second.dims, *wide = widens ? second.dims : first.dims;
+  if (!are_sizes_of_move(context, narrow, wide, size)) return false;
+  parted_sizes(move, narrow, wide, size, parted);
   if (!factors_of(from, &factors) || !factors_transpose(&factors, orders->before.from, IMAGE)) return false;
   if (!factors_reshape(context, &factors, type_make(context, from.dtype, parted, IMAGE + 2))) return false;
   if (!factors_transpose(&factors, move_orders[move], IMAGE + 2)) return false;
