@@ -22,6 +22,7 @@ def make(choices: Choices) -> Form:
         "weights rounded": _weights_rounded,
         "both": _both,
         "both of a convolution": _convolution,
+        "rounded again": _rounded_again,
     }
     return ways[choices.take("factors", "weights alone", *ways)](choices)
 
@@ -67,6 +68,7 @@ class Weights:
         points = ("none", "none", "number") if self.repeats else ("none", "none", "number", "as the scale")
         self.zero = "none" if self.after else choices.take("zero point", *points)
         self.early = self.zero != "none" and choices.take("subtracted", "in floats", "in int32") == "in int32"
+        self.packed = self.kind.endswith("4") and choices.take("packed", None, "in turn", "halves", "words", "bitcast")
         self.transposed = not self.block and choices.take("stored", "as used", "transposed") == "transposed"
         self.integers = self._stored(self._integers((self.rows, self.columns)))
         self.scales = jnp.asarray(choices.numbers.uniform(5e-4, 1.5e-3, self._shape()), TYPES[dtype])
@@ -88,8 +90,30 @@ class Weights:
             return self.rows // self.block, 1, self.columns
         return {"tensor": (1, 1), "column": (1, self.columns), "row": (self.rows, 1)}[self.grain]
 
+    def _taken_out(self) -> Array:
+        """The integers, of 4 bits or in bytes that the program has packed them in."""
+        if not self.packed:
+            return self.integers
+        numbers = np.asarray(self.integers).astype(np.int32)
+        halves, shape = (numbers & 15).astype(np.uint32), numbers.shape
+        if self.packed == "words":
+            shifts = np.arange(0, 32, 4, dtype=np.uint32)[:, None]
+            words = np.bitwise_or.reduce(halves.reshape(-1, 8, shape[1]) << shifts, axis=1)
+            q = (jnp.asarray(words)[:, None] >> shifts & 15).reshape(shape).astype(jnp.uint8)
+        elif self.packed == "bitcast":
+            joined = jnp.asarray(halves[:, 0::2] | halves[:, 1::2] << 4, jnp.uint8)
+            return lax.bitcast_convert_type(joined, self.kind).reshape(shape)
+        elif self.packed == "halves":
+            joined = jnp.asarray(halves[: shape[0] // 2] | halves[shape[0] // 2 :] << 4, jnp.uint8)
+            q = jnp.concatenate([joined & 15, joined >> 4])
+        else:
+            joined = jnp.asarray(halves[0::2] | halves[1::2] << 4, jnp.uint8)
+            q = jnp.stack([joined & 15, joined >> 4], axis=1).reshape(shape)
+        return q if self.kind == "uint4" else (q ^ 8).astype(jnp.int8) - 8
+
     def floats(self) -> Array:
-        weights = self.integers.T if self.transposed else self.integers
+        weights = self._taken_out()
+        weights = weights.T if self.transposed else weights
         if self.block and not self.repeats:
             weights = weights.reshape(self.rows // self.block, self.block, self.columns)
         points, scales = self._along(self.points), self._along(self.scales)
@@ -134,14 +158,15 @@ def _weights_rounded(choices: Choices) -> Form:
     axis = choices.take("scale by", None, 0, 1)
     most = choices.take("steps", RANGES[kind][1], RANGES[kind][1] + 0.5)
     divided = choices.take("divided", "by quotient", "by product")
-    stays = kind == "int8" and choices.take("in", "integers", "floats") == "floats"
+    stays = choices.take("in", "integers", "floats", "floats, straight through")
     multiply = _PRODUCTS[choices.take("product", *_PRODUCTS)]
 
     def fn(x: Array) -> Array:
         scale = jnp.maximum(jnp.max(jnp.abs(weights), axis=axis, keepdims=True) / most, 1e-7)
         q = weights / scale if divided == "by quotient" else weights * (1 / scale)
         q = jnp.clip(jnp.round(q), *RANGES[kind])
-        return multiply(x, (q if stays else q.astype(kind).astype(jnp.float32)) * scale)
+        w = (q.astype(kind).astype(jnp.float32) if stays == "integers" else q) * scale
+        return multiply(x, weights + lax.stop_gradient(w - weights) if stays.endswith("through") else w)
 
     absent = ("Round", "Abs", "ReduceMax", "Einsum")
     return _form(choices, fn, rows, "float32", expected={"DequantizeLinear": 1}, absent=absent)
@@ -186,13 +211,15 @@ def _both(choices: Choices) -> Form:
     multiply = _PRODUCTS[choices.take("product", *_PRODUCTS)]
     scale = jnp.asarray(choices.numbers.uniform(0.01, 0.03, (weights.columns,)), np.float32)
     before = choices.take("scales", "one after the other", "together")
+    points = choices.take("points", None, (3, 2), (7, 0), (0, 5))
 
     def fn(x: Array) -> Array:
         q, step = rounded(x)
         matrix = weights.integers.T if weights.transposed else weights.integers
-        y = multiply(
-            q.astype(kind).astype(_byte(kind)), matrix.astype(_byte(weights.kind)), preferred_element_type=jnp.int32
-        )
+        left, right = q.astype(kind).astype(_byte(kind)), matrix.astype(_byte(weights.kind))
+        if points:
+            left, right = left.astype(jnp.int32) - points[0], right.astype(jnp.int32) - points[1]
+        y = multiply(left, right, preferred_element_type=jnp.int32)
         y = y.astype(jnp.float32)
         return y * step * scale if before == "one after the other" else y * (step * scale)
 
@@ -239,3 +266,29 @@ def _convolution(choices: Choices) -> Form:
 
     absent = ("MatMul", "MatMulInteger", "Round", "Gather")
     return Form(fn, [x], expected={"ConvInteger": 1, "QuantizeLinear": 1}, absent=absent, opset=21)
+
+
+def _rounded_again(choices: Choices) -> Form:
+    """A product of bytes that is scaled and rounded to bytes, which are multiplied again."""
+    kind = choices.take("bytes", "int8", "uint8")
+    least, most = RANGES[kind]
+    rows, between, columns = choices.take("sizes", (32, 24, 16), (64, 48, 8))
+    first, second = (
+        jnp.asarray(choices.numbers.integers(least, most + 1, shape), kind)
+        for shape in ((rows, between), (between, columns))
+    )
+    by_column = choices.take("scale by", "tensor", "column") == "column"
+    scale = jnp.asarray(choices.numbers.uniform(1e-4, 1e-2, (between,) if by_column else ()), np.float32)
+    zero = choices.take("zero point", 0, 3)
+    shape = choices.take("shape", (5,), (2, 5), (1,))
+    relu = choices.take("relu", False, False, True)
+
+    def fn(x: Array) -> Array:
+        y = jnp.matmul(x, first, preferred_element_type=jnp.int32).astype(jnp.float32) * scale
+        y = jnp.maximum(y, 0) if relu else y
+        q = jnp.clip(jnp.round(y) + zero, least, most).astype(kind)
+        return jnp.matmul(q.astype(jnp.int32) - zero, second.astype(jnp.int32))
+
+    args = [choices.numbers.integers(least, most + 1, (*shape, rows)).astype(kind)]
+    expected = {"MatMulInteger": 2, "QuantizeLinear": 1} if relu else {"MatMulInteger": 1, "QLinearMatMul": 1}
+    return Form(fn, args, expected=expected, absent=("MatMul", "IsNaN", "Round"), opset=21)

@@ -155,10 +155,84 @@ def test_weights_that_the_program_rounds_are_stored_as_integers(way):
     assert sum(len(tensor.raw_data) for tensor in model.graph.initializer) < WEIGHTS.size * bits / 8 + 1024
 
 
-def test_rounded_weights_with_a_straight_through_gradient():
+def in_ternary(w):
+    most = 0.7 * jnp.mean(jnp.abs(w))
+    return jnp.where(w > most, 1.0, jnp.where(w < -most, -1.0, 0.0)) * jnp.mean(jnp.abs(w))
+
+
+def in_signs(w):
+    return jnp.sign(w) * jnp.mean(jnp.abs(w), axis=0)
+
+
+@pytest.mark.parametrize("way", [in_floats, in_ternary, in_signs])
+def test_rounded_weights_are_known_by_their_numbers(way):
+    """w + (q - w), as gradients pass straight through, and numbers that were chosen and not rounded."""
     weight = jnp.asarray(WEIGHTS)
-    model = check_export(lambda x: x @ in_floats(weight), [normal(4, 96)], opset=21, rtol=1e-5, atol=1e-5)
-    assert op_types(model) == ["MatMul"]
+    model = check_export(lambda x: x @ way(weight), [normal(4, 96)], opset=21, rtol=1e-5, atol=1e-5)
+    assert op_types(model).count("DequantizeLinear") == 1 and not {"Round", "Where", "Sign"} & set(op_types(model))
+    bits = 8 if way is in_floats else 4
+    assert sum(len(tensor.raw_data) for tensor in model.graph.initializer) < WEIGHTS.size * bits / 8 + 1024
+
+
+def test_weights_that_are_no_multiples_stay_floats():
+    weight = jnp.asarray(WEIGHTS)
+    fn = lambda x: x @ (jnp.round(weight * 20) / 20 + 1e-3 * weight)  # noqa: E731
+    assert op_types(check_export(fn, [normal(4, 96)], opset=21, rtol=1e-5, atol=1e-5)) == ["MatMul"]
+
+
+def test_rounded_filters():
+    filters = jnp.asarray(normal(3, 3, 32, 24))
+
+    def fn(x):
+        scale = jnp.max(jnp.abs(filters), axis=(0, 1, 2)) / 127
+        w = jnp.clip(jnp.round(filters / scale), -127, 127) * scale
+        return lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    model = check_export(fn, [normal(1, 6, 6, 32)], opset=21, rtol=1e-4, atol=1e-4)
+    assert "DequantizeLinear" in op_types(model)
+    assert sum(len(tensor.raw_data) for tensor in model.graph.initializer) < filters.size + 1024
+
+
+@pytest.mark.parametrize("kind", RANGES)
+@pytest.mark.parametrize("points", [(0, 0), (117, 3)])
+def test_zero_points_of_products(kind, points):
+    points = points if kind == "uint8" else (points[0] - 100, -points[1])
+    weight = integers(kind, 64, 48)
+    fn = lambda x: (x.astype(jnp.int32) - points[0]) @ (weight.astype(jnp.int32) - points[1])  # noqa: E731
+    model = check_export(fn, [np.asarray(integers(kind, 5, 64))], opset=21, rtol=0, atol=0)
+    assert "MatMulInteger" in op_types(model) and not {"MatMul", "Sub"} & set(op_types(model))
+
+
+def test_a_zero_point_that_is_computed():
+    weight = integers("int8", 64, 48)
+
+    def fn(x):
+        low, high = jnp.minimum(jnp.min(x), 0), jnp.maximum(jnp.max(x), 0)
+        scale = (high - low) / 255
+        zero = jnp.clip(jnp.round(-low / scale), 0, 255)
+        q = jnp.clip(jnp.round(x / scale) + zero, 0, 255).astype(jnp.uint8)
+        return (q.astype(jnp.int32) - zero.astype(jnp.int32)) @ weight.astype(jnp.int32)
+
+    model = check_export(fn, [normal(5, 64)], opset=21, more_args=[[normal(5, 64) - 1]], rtol=0, atol=0)
+    assert "MatMulInteger" in op_types(model) and "MatMul" not in op_types(model)
+
+
+@pytest.mark.parametrize("kind", RANGES)
+@pytest.mark.parametrize("by", ["tensor", "column"])
+@pytest.mark.parametrize("size", [1e-6, 2.0**-9, 0.00371, 0.5 / 127, 3.0, 1e12])
+@pytest.mark.parametrize("zero", [0, 3])
+def test_products_that_are_rounded_again(kind, by, size, zero):
+    first, second = integers(kind, 64, 48), integers(kind, 48, 8)
+    scale = jnp.asarray(np.abs(normal(48) if by == "column" else np.ones(())) * size, jnp.float32)
+
+    def fn(x):
+        y = jnp.matmul(x, first, preferred_element_type=jnp.int32).astype(jnp.float32) * scale
+        q = jnp.clip(jnp.round(y) + zero, *RANGES[kind]).astype(kind)
+        return jnp.matmul(q, second, preferred_element_type=jnp.int32)
+
+    model = check_export(fn, [np.asarray(integers(kind, 33, 64))], opset=21, rtol=0, atol=0)
+    assert op_types(model).count("QLinearMatMul") == op_types(model).count("MatMulInteger") == 1
+    assert not {"IsNaN", "QuantizeLinear"} & set(op_types(model))
 
 
 def test_masks_are_no_weights():

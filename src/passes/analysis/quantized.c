@@ -18,9 +18,9 @@ bool is_small_number(DType dtype) {
 }
 
 bool is_whole_weight(const Value *value) {
-  enum { FEWEST = 64 }; /* elements */
+  enum { FEWEST = 64, FEWEST_OF_FOUR_BITS = 1024 }; /* elements */
   const Tensor *tensor = unread_constant_of(value);
-  float largest = 0;
+  float largest = 0, least = 0, most = 0;
   if (!tensor || tensor->dtype != DTYPE_FLOAT32 || tensor->rank < 2 || tensor_is_far(tensor)) return false;
   tensor = constant_of(value);
   size_t count = tensor ? tensor->size / sizeof largest : 0;
@@ -29,9 +29,11 @@ bool is_whole_weight(const Value *value) {
     float number;
     copy_bytes(&number, (const char *)tensor->data + i * sizeof number, sizeof number);
     if (!(number >= -128 && number <= 127) || number != floorf(number)) return false;
-    largest = fmaxf(largest, fabsf(number));
+    least = fminf(least, number);
+    most = fmaxf(most, number);
   }
-  return largest > 8;
+  largest = fmaxf(most, -least);
+  return largest > 8 || (least < 0 && most > 0 && count >= FEWEST_OF_FOUR_BITS);
 }
 
 static bool is_product(const Node *node) {

@@ -7,8 +7,8 @@
 bool is_small_integer(DType dtype);
 bool is_small_number(DType dtype); /* or a float of 8 bits */
 
-/* A float32 matrix, or more axes, whose elements are whole numbers that a byte with a sign holds and 4 bits do not, as
- * weights are that were rounded in floats. Masks and unit matrices are none. */
+/* A float32 matrix, or more axes, whose elements are whole numbers that a byte with a sign holds, as weights are that
+ * were rounded in floats. Masks and unit matrices are none: what 4 bits hold has both signs and is large. */
 bool is_whole_weight(const Value *value);
 
 /* Is a product of matrices or a convolution all that the value is made for, whatever casts, moves, or scales it by

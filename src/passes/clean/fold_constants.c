@@ -12,6 +12,7 @@
  * take no more room than before.
  */
 #include "onnx/evaluate/evaluate.h"
+#include "passes/analysis/grids.h"
 #include "passes/analysis/quantized.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
@@ -295,6 +296,60 @@ static const Tensor *fold_half_bytes(Folding *folding, const Node *node) {
   return in_half_bytes(folding->rewriter.context, result, (size_t)count);
 }
 
+/* ---- weights that were rounded, in floats ---- */
+
+static const Origin *folded_origin(Rewriter *rewriter, const Node *node) {
+  const Origin *origin = node->origin;
+  if (!origin) return NULL;
+  return origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
+}
+
+/* Is something rounded, or chosen among few, on the way to the node? */
+static bool is_rounded(const Folding *folding, const Node *node, int *visits) {
+  if (node_is(node, OP_Round) || node_is(node, OP_Sign) || node_is(node, OP_Where)) return true;
+  if (is_whole_weight_scaled(node)) return true;
+  for (uint32_t i = 0; i < node->input_count && (*visits)++ < MOST_VISITS; i++) {
+    const Value *value = node_input(node, i);
+    if (value && step_at(folding, value) && is_rounded(folding, value->producer, visits)) return true;
+  }
+  return false;
+}
+
+/* Steps of a loop with constant weights may be a recurrent layer, which is known by them. */
+static bool is_used_in_steps(const Node *node) {
+  for (const Use *use = node->outputs[0]->uses; use; use = use->next) {
+    if (use->node && use->node->graph != node->graph) return true;
+  }
+  return node->graph->owner != NULL;
+}
+
+/* The weight as integers with a scale for each step along an axis, before the node; NULL: it is not so. The last axis
+ * that fits is taken: columns of a matrix. */
+static Value *as_rounded_weight(Folding *folding, Node *node, const Tensor *tensor) {
+  enum { FEWEST = 1024, WITH_AXIS = 13 }; /* elements; opset */
+  Rewriter *rewriter = &folding->rewriter;
+  int64_t opset = rewriter->model->opset;
+  int visits = 0;
+  Grid grid;
+  if (tensor->dtype != DTYPE_FLOAT32 || tensor->rank < 2 || tensor->size < FEWEST * sizeof(float)) return NULL;
+  if (opset < WITH_AXIS || is_used_in_steps(node) || !is_rounded(folding, node, &visits) ||
+      !leads_to_product(node->outputs[0]))
+    return NULL;
+  int64_t axis = tensor->rank;
+  while (axis-- > 0) {
+    if (read_grid(rewriter->context, tensor, axis, true, opset >= WITH_HALF_BYTES, &grid)) break;
+  }
+  if (axis < 0) return NULL;
+  const Origin *origin = folded_origin(rewriter, node);
+  Value *inputs[] = {rewrite_constant(rewriter, node, grid.integers, origin),
+                     rewrite_constant(rewriter, node, grid.scales, origin)};
+  Type type = node->outputs[0]->type;
+  const Origin *made = REWRITE_ORIGIN(rewriter, node);
+  Node *weigh = graph_node(node->graph, made, OP_DequantizeLinear, inputs, 2, &type, 1, node);
+  node_set_int(weigh, "axis", grid.axis);
+  return weigh->outputs[0];
+}
+
 static const char *how_folded(const Node *node, const Tensor *result) {
   if (node_is(node, OP_Transpose)) return "transposed";
   if (node_has(node, RENAMES)) return "reshaped";
@@ -320,12 +375,6 @@ static const Tensor *named_after_input(Rewriter *rewriter, const Node *node, con
   if (!several && name)
     named->name = str_intern(rewriter->context, arena_format(arena, "%s_%s", name, how_folded(node, result)));
   return named;
-}
-
-static const Origin *folded_origin(Rewriter *rewriter, const Node *node) {
-  const Origin *origin = node->origin;
-  if (!origin) return NULL;
-  return origin_with_emitter(rewriter->model->provenance, origin, REWRITE_EMITTER(rewriter));
 }
 
 static bool has_constant_inputs(const Node *node) {
@@ -420,7 +469,8 @@ static void fold(Rewriter *rewriter, Node *node) {
   bool packed = dtype_bits(made.dtype) < 8 && dtype_is_integer(type.dtype);
   if (type.dtype != DTYPE_NONE && !type_equal(type, packed ? type_with(made, type.dtype) : made)) return;
   result = named_after_input(rewriter, node, result);
-  Value *value = rewrite_constant(rewriter, node, result, folded_origin(rewriter, node));
+  Value *value = packed ? NULL : as_rounded_weight(folding, node, result);
+  if (!value) value = rewrite_constant(rewriter, node, result, folded_origin(rewriter, node));
   if (packed) value = rewrite_in_type(rewriter, node, node->origin, value, type.dtype);
   rewrite_replace(rewriter, node, value);
 }
