@@ -4,7 +4,11 @@
 
 #include "types/moved.h"
 
-enum { MOST = 127, FEWEST = 16 /* numbers of a channel, which cannot all be multiples by chance */ };
+enum {
+  LEAST = -128,
+  MOST = 127,
+  FEWEST = 16 /* numbers of a channel, which cannot all be multiples by chance */
+};
 
 /* The numbers of a tensor along all axes but one. */
 typedef struct Channels {
@@ -21,7 +25,7 @@ static float number_at(const Channels *channels, int64_t channel, int64_t i) {
 static bool are_multiples(const Channels *channels, int64_t channel, float scale, float slack) {
   for (int64_t i = 0; i < channels->inner * channels->outer; i++) {
     float number = number_at(channels, channel, i), whole = rintf(number / scale), multiple = whole * scale;
-    if (!(fabsf(whole) <= MOST) || !(fabsf(multiple - number) <= slack)) return false;
+    if (!(whole >= LEAST && whole <= MOST) || !(fabsf(multiple - number) <= slack)) return false;
   }
   return true;
 }
@@ -38,7 +42,7 @@ static float find_scale(const Channels *channels, int64_t channel, bool near) {
   }
   if (largest == 0) return 1;
   if (largest < tiny) return 0;
-  for (int steps = 1; steps <= MOST; steps++) {
+  for (int steps = 1; steps <= -LEAST; steps++) {
     float quotient = largest / (float)steps, below = nextafterf(quotient, 0), above = nextafterf(quotient, huge);
     const float scales[] = {quotient, below, above};
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
@@ -69,8 +73,9 @@ static Tensor *like(Context *context, const Tensor *tensor, DType dtype, size_t 
   return result;
 }
 
-/* The whole numbers, still in floats; false: they all have one sign, as those of a mask. */
-static bool find_integers(const Channels *channels, const float *scales, float *whole, float *most) {
+/* The whole numbers, still in floats, and whether 4 bits hold them; false: they all have one sign, as those of a mask.
+ */
+static bool find_integers(const Channels *channels, const float *scales, float *whole, bool *is_small) {
   float least = 0, greatest = 0;
   int64_t size = channels->inner * channels->outer;
   for (int64_t c = 0; c < channels->count; c++) {
@@ -81,15 +86,15 @@ static bool find_integers(const Channels *channels, const float *scales, float *
       greatest = fmaxf(greatest, number);
     }
   }
-  *most = fmaxf(greatest, -least);
+  *is_small = least >= -8 && greatest <= 7;
   return least < 0 && greatest > 0;
 }
 
 bool read_grid(Context *context, const Tensor *tensor, int64_t axis, bool near, bool half_bytes, Grid *grid) {
-  enum { LARGEST_HALF_BYTE = 7 };
   Channels channels;
+  bool is_small;
   if (!see_channels(tensor, axis, &channels)) return false;
-  float *scales = arena_new_array(&context->arena, (size_t)channels.count, float), most;
+  float *scales = arena_new_array(&context->arena, (size_t)channels.count, float);
   for (int64_t c = 0; c < channels.count; c++) {
     scales[c] = find_scale(&channels, c, false);
     if (scales[c] == 0 && near) scales[c] = find_scale(&channels, c, true);
@@ -97,8 +102,8 @@ bool read_grid(Context *context, const Tensor *tensor, int64_t axis, bool near, 
   }
   size_t count = tensor->size / sizeof(float);
   float *whole = arena_new_array(&context->arena, count, float);
-  if (!find_integers(&channels, scales, whole, &most)) return false;
-  bool packs = half_bytes && most <= LARGEST_HALF_BYTE;
+  if (!find_integers(&channels, scales, whole, &is_small)) return false;
+  bool packs = half_bytes && is_small;
   Tensor *integers = like(context, tensor, packs ? DTYPE_INT4 : DTYPE_INT8, count);
   uint8_t *bytes = (uint8_t *)(uintptr_t)integers->data;
   for (size_t i = 0; i < count; i++) {

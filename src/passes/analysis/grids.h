@@ -1,4 +1,5 @@
-/* Grids: weights that were rounded and are floats again, so that all numbers of a channel are whole multiples of one. */
+/* Grids: weights that were rounded and are floats again, so that all numbers of a channel are whole multiples of one.
+ */
 #ifndef J2O_PASSES_ANALYSIS_GRIDS_H
 #define J2O_PASSES_ANALYSIS_GRIDS_H
 
