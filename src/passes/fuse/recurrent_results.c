@@ -74,6 +74,7 @@ static void turn(Rewriter *rewriter, Node *recurrent) {
   Node *slice = use->value->producer;
   use_set(use, node_input(slice, 0));
   node_set_string(recurrent, "direction", reverse ? "forward" : "reverse");
+  if (use->node != recurrent) rewrite_hand_over(rewriter, use->node, slice); /* what reads past it keeps its trace */
   rewrite_hand_over(rewriter, recurrent, slice);
   rewrite_drop_unused(rewriter, slice, recurrent);
   rewriter->changed = true;
