@@ -208,6 +208,17 @@ bool node_swaps_last_axes(const Node *transpose) {
   return true;
 }
 
+bool node_moves_first_axis(const Node *transpose) {
+  const Attribute *order = node_attribute(transpose, "perm");
+  uint32_t rank = transpose->outputs[0]->type.rank, to = 0;
+  if (!order || order->count != rank || rank < 3 || rank > MAX_RANK) return false;
+  while (to < rank && order->integers[to] != 0) to++;
+  for (uint32_t i = 0; i < rank; i++) {
+    if (i != to && order->integers[i] != (i < to ? (int64_t)i + 1 : (int64_t)i)) return false;
+  }
+  return to + 2 >= rank && to < rank;
+}
+
 bool node_is_used(const Node *node) {
   for (uint32_t i = 0; i < node->output_count; i++) {
     if (node->outputs[i] && node->outputs[i]->uses) return true;

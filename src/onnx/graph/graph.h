@@ -225,9 +225,10 @@ static inline bool node_has(const Node *node, uint32_t traits) { return op_has(n
 
 /* Does it only put elements in other places, or call their axes otherwise? */
 static inline bool node_moves_all(const Node *node) { return node_has(node, RENAMES) || node_is(node, OP_Transpose); }
-bool node_swaps_last_axes(const Node *transpose); /* and leaves the others where they are */
-bool node_is_used(const Node *node);              /* one of its results is */
-bool node_has_subgraph(const Node *node);         /* also of operators that are not ours to know */
+bool node_swaps_last_axes(const Node *transpose);  /* and leaves the others where they are */
+bool node_moves_first_axis(const Node *transpose); /* to the last place or the one before it, the others in order */
+bool node_is_used(const Node *node);               /* one of its results is */
+bool node_has_subgraph(const Node *node);          /* also of operators that are not ours to know */
 
 #define FOR_EACH_NODE(node, graph) for (Node *node = (graph)->first; node; node = node->next)
 

@@ -107,23 +107,11 @@ static bool fuse_transposed_times_vector(Match *match) {
   return EMIT_MATCH(match, OP_MatMul, vector, match_in_type(match, matrix, left->type.dtype));
 }
 
-/* Is the first axis moved to the last place or the one before it, the others in order? */
-static bool moves_first_axis(const Node *node) {
-  const Attribute *order = node_attribute(node, "perm");
-  uint32_t rank = node->outputs[0]->type.rank, to = 0;
-  if (!order || order->count != rank || rank < 3 || rank > MAX_RANK) return false;
-  while (to < rank && order->integers[to] != 0) to++;
-  for (uint32_t i = 0; i < rank; i++) {
-    if (i != to && order->integers[i] != (i < to ? (int64_t)i + 1 : (int64_t)i)) return false;
-  }
-  return to + 2 >= rank && to < rank;
-}
-
 /* The operand with its Cast before its Transpose, in single precision; NULL: it is no such operand. */
 static Value *cast_first(Match *match, Value *operand) {
   Node *cast = operand->producer && node_is(operand->producer, OP_Cast) ? operand->producer : NULL;
   Node *transpose = cast ? node_input(cast, 0)->producer : operand->producer;
-  if (!transpose || !node_is(transpose, OP_Transpose) || !moves_first_axis(transpose)) return NULL;
+  if (!transpose || !node_is(transpose, OP_Transpose) || !node_moves_first_axis(transpose)) return NULL;
   if (transpose->graph != match->root->graph || (cast && cast->graph != match->root->graph)) return NULL;
   Value *source = node_input(transpose, 0);
   if (source->type.dtype == DTYPE_FLOAT32 || source->type.dtype == DTYPE_NONE) return NULL;
@@ -145,7 +133,7 @@ static bool turn_rows_behind(Match *match) {
   Node *transpose = left->producer;
   uint32_t rank = left->type.rank;
   if (left->type.dtype != DTYPE_FLOAT16 || !is_matrix(right) || match->node_count == MATCH_NODES) return false;
-  if (!transpose || !node_is(transpose, OP_Transpose) || !moves_first_axis(transpose)) return false;
+  if (!transpose || !node_is(transpose, OP_Transpose) || !node_moves_first_axis(transpose)) return false;
   const Attribute *order = node_attribute(transpose, "perm");
   if (transpose->graph != match->root->graph || order->integers[rank - 1] != (int64_t)rank - 1) return false;
   Value *source = node_input(transpose, 0);

@@ -10,6 +10,7 @@
  */
 #include "passes/layout/permute_axes.h"
 #include "passes/pattern.h"
+#include "target/target.h"
 
 enum {
   MOST_ORDERS = 4, /* candidates of a region */
@@ -353,8 +354,32 @@ static Cost leaving_cost(Layout *layout, const Region *region, const Value *valu
   return (Cost){back - removed, 0};
 }
 
+static bool is_operand(const Value *value) {
+  for (const Use *use = value->uses; use; use = use->next) {
+    if (use->node && node_is(use->node, OP_MatMul)) return true;
+  }
+  return false;
+}
+
+/* Would the order put a Cast behind a Transpose that is there for others, right before a product? fuse_matmul, which
+ * knows why that must not be, would put it back. */
+static bool brings_cast_to_product(const Layout *layout, const Region *region, const AxisOrder *order) {
+  const Node *cast = region->nodes.items[0];
+  if (region->nodes.count != 1 || !node_is(cast, OP_Cast)) return false;
+  if (!target_has(layout->rewriter.model->target, QUIRK_MATMUL_MERGES_TRANSPOSE_THROUGH_CAST)) return false;
+  if (!transpose_that_is_there(layout, node_input(cast, 0), order)) return false;
+  for (const Use *use = cast->outputs[0]->uses; use; use = use->next) {
+    bool moves = use->node && node_is(use->node, OP_Transpose) && node_moves_first_axis(use->node);
+    AxisOrder after;
+    if (moves && is_transpose(use->node, &after) && order_equal(&after, order) && is_operand(use->node->outputs[0]))
+      return true;
+  }
+  return false;
+}
+
 static Cost region_cost(Layout *layout, const Region *region, const AxisOrder *order) {
   Cost cost = {0};
+  if (brings_cast_to_product(layout, region, order)) return (Cost){.nodes = INT64_MAX};
   for (size_t i = 0; i < region->nodes.count; i++) {
     const Node *node = region->nodes.items[i];
     if (!order_is_allowed(mark_of(node)->row, node, order)) return (Cost){.nodes = INT64_MAX};
